@@ -1,0 +1,37 @@
+# Two commands do all the set-up: `make run` and `make test`. The rest are their parts and the slow suites.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= auto
+SEEDS ?= 5000
+
+.PHONY: run test lint bench soak clean
+
+run: $(STAMP)
+	$(BIN)/python examples/first_log.py
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.storage
+
+soak: $(STAMP)
+	MILLSTREAM_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) --timeout 7200 -m soak tests
+
+clean:
+	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millstream needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 test")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@

@@ -1,0 +1,164 @@
+"""Frozen settings of a node and the limits it keeps, read once from file, environment and flags.
+
+Owns what can be configured and the sentence that says what is wrong with it. No other module reads
+the environment. Later sources win: defaults, file, `MILLSTREAM_*` variables, flags.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from millstream.errors import InvalidSetting, StartupError
+from millstream.model import NodeId
+from millstream.settings import TopicSettings
+
+ENVIRONMENT_PREFIX = "MILLSTREAM_"
+# For clients of ours, not for the node: where they find a broker.
+ENVIRONMENT_NOT_CONFIG = {"MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONFIG"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """A bound for everything that could grow."""
+
+    batch_decompressed_bytes_max: int = 64 * 2**20
+    topic_partitions_max: int = 10_000
+    node_partitions_max: int = 20_000
+    topic_settings_max: int = 100
+    read_bytes_max: int = 55 * 2**20
+    replica_fetch_bytes_max: int = 8 * 2**20
+    append_waiters_max: int = 100_000
+    read_waiters_max: int = 100_000
+    open_files_max: int = 4_000
+    index_cache_bytes_max: int = 32 * 2**20
+    journal_bytes_max: int = 64 * 2**20
+    compaction_keys_bytes_max: int = 128 * 2**20
+    producer_ids_max: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long things take, in the end all of it measured against `tick_ms`."""
+
+    tick_ms: int = 50
+    election_timeout_ms: int = 1_000
+    flush_interval_ms: int = 500  # How old an unsynced write may grow with durability "write".
+    retention_check_ms: int = 30_000
+    compaction_check_ms: int = 15_000
+    producer_expiration_ms: int = 24 * 60 * 60 * 1000
+    stop_ms_max: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A node. The defaults run a broker on a laptop."""
+
+    node_id: int = 1
+    nodes: tuple[int, ...] = ()  # Voters of the control log; empty: this node alone.
+    data_dir: str = "data"
+    storage: Literal["disk", "memory"] = "disk"
+    durability: Literal["sync", "write"] = "sync"
+    host: str = "127.0.0.1"
+    port: int = 9092
+    flux_port: int = 4222
+    classic_port: int = 9999
+    http_port: int = 9094
+    limits: Limits = field(default_factory=Limits)
+    timing: Timing = field(default_factory=Timing)
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("port", "flux_port", "classic_port", "http_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                raise ValueError(f"{name} = {getattr(self, name)} is not in 0 to 65535")
+        if self.node_id < 0:
+            raise ValueError(f"node_id = {self.node_id} is negative")
+
+    @property
+    def voters(self) -> frozenset[NodeId]:
+        """The nodes that vote on the control log."""
+        return frozenset(NodeId(node) for node in self.nodes or (self.node_id,))
+
+
+def load(
+    *,
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Config:
+    """Read all sources; raise `StartupError` with one sentence that names the key and its source.
+
+    A double underscore in a variable goes one level down: `MILLSTREAM_LIMITS__READ_BYTES_MAX`.
+    """
+    environment = os.environ if environment is None else environment
+    path = path or environment.get("MILLSTREAM_CONFIG")
+    values: dict[str, Any] = {}
+    if path:
+        _merge(values, _check(_read_file(path), path))
+    _merge(values, _check(_read_environment(environment), "the environment"))
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    _merge(values, _check(given, "the command line"))
+    config: Config = msgspec.convert(values, type=Config, strict=False)
+    if NodeId(config.node_id) not in config.voters:
+        raise StartupError(f"node_id = {config.node_id} is not among nodes = {list(config.nodes)}")
+    return config
+
+
+def _check(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """Each source is checked alone, so that the sentence can name it."""
+    try:
+        _refuse_unknown(values, Config, "")
+        msgspec.convert(values, type=Config, strict=False)
+    except (msgspec.ValidationError, InvalidSetting, ValueError) as problem:
+        raise StartupError(f"configuration from {source}: {problem}") from None
+    return values
+
+
+def _refuse_unknown(values: Mapping[str, Any], kind: type, where: str) -> None:
+    known = {f.name: f.type for f in msgspec.inspect.type_info(kind).fields}  # type: ignore[attr-defined]
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"there is no key {where + key!r}; there are {', '.join(known)}")
+        inner = getattr(known[key], "cls", None)
+        if isinstance(value, Mapping) and inner is not None:
+            _refuse_unknown(value, inner, f"{where}{key}.")
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        parsed = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise StartupError(f"cannot read the configuration file: {problem}") from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise StartupError(f"{path} is not valid: {problem}") from None
+    if not isinstance(parsed, dict):
+        raise StartupError(f"{path} must hold a table of settings")
+    return parsed
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in ENVIRONMENT_NOT_CONFIG:
+            continue
+        *parents, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        table = values
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[key] = text.split(",") if key == "nodes" else text
+    return values
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value

@@ -1,0 +1,242 @@
+"""What can go wrong, in four kinds with four fates.
+
+`RequestError` becomes a reply and says whether asking again can help. `ProtocolError` closes one
+connection. `StorageError` stops one partition, or one data directory, and the node lives.
+`StartupError` is one sentence to the operator before anything was touched. Anything else, an
+`AssertionError` above all, is our own mistake and stops the node: wrong is worse than down.
+"""
+
+import errno
+from enum import Enum
+from typing import ClassVar
+
+
+class MillstreamError(Exception):
+    """Everything that Millstream raises on purpose."""
+
+
+class RequestError(MillstreamError):
+    """Answered to the client. Subclasses state whether asking again can help."""
+
+    retriable: ClassVar[bool] = False
+
+
+class ProtocolError(MillstreamError):
+    """The peer sent bytes that no rule allows. Answer if the protocol can, then close."""
+
+
+class StorageError(MillstreamError):
+    """Our disk failed us: the partition stops serving and says so."""
+
+
+class StartupError(MillstreamError):
+    """The node cannot start; the message is the sentence the operator reads."""
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+class InvalidTopicName(RequestError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name[:260]!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ -, not '.' or '..'"
+        )
+        self.name = name
+
+
+class UnknownTopic(RequestError):
+    """No such topic or partition. Retriable: it may be on its way."""
+
+    retriable = True
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"there is no topic or partition {what}")
+
+
+class TopicExists(RequestError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"topic {name!r} exists already")
+        self.name = name
+
+
+class TopicNameCollides(RequestError):
+    """`.` and `_` are the same in metric names, so Kafka forbids two topics that differ in them."""
+
+    def __init__(self, name: str, other: str) -> None:
+        super().__init__(f"topic name {name!r} collides with {other!r}: '.' and '_' count as equal")
+
+
+class InvalidPartitions(RequestError):
+    """A partition count that is not allowed."""
+
+
+class InvalidReplication(RequestError):
+    """A replica count or placement that the nodes at hand cannot give."""
+
+
+class InvalidSetting(RequestError):
+    """A setting that does not exist, or a value that it cannot take."""
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+class InvalidBatch(RequestError):
+    """The batch breaks a rule of the format: magic, counts, deltas, flags, nested compression."""
+
+
+class CorruptBatch(RequestError):
+    """The bytes are not what the producer wrote: checksum or lengths do not agree."""
+
+    retriable = True
+
+
+class BatchTooLarge(RequestError):
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"batch of {size} bytes, at most {size_max} here")
+        self.size = size
+        self.size_max = size_max
+
+
+class UnsupportedCompression(RequestError):
+    """A compression codec that does not exist or is not allowed here."""
+
+
+class InvalidTimestamp(RequestError):
+    """A timestamp outside of what the topic takes."""
+
+
+# -- producers -------------------------------------------------------------------------------------
+
+
+class OutOfOrderSequence(RequestError):
+    def __init__(self, producer_id: int, expected: int, got: int) -> None:
+        super().__init__(f"producer {producer_id} sent sequence {got}, expected {expected}")
+        self.producer_id = producer_id
+        self.expected = expected
+        self.got = got
+
+
+class StaleProducerEpoch(RequestError):
+    def __init__(self, producer_id: int, current: int, got: int) -> None:
+        super().__init__(f"producer {producer_id} is at epoch {current}, not {got}")
+        self.producer_id = producer_id
+
+
+class StaleCoordinatorEpoch(RequestError):
+    """A deposed transaction coordinator tried to end a transaction."""
+
+    def __init__(self, producer_id: int, current: int, got: int) -> None:
+        super().__init__(f"coordinator of producer {producer_id} is at epoch {current}, not {got}")
+        self.producer_id = producer_id
+
+
+class InvalidTransactionState(RequestError):
+    """A write that the producer's transaction on this partition does not allow."""
+
+
+# -- places and leadership -------------------------------------------------------------------------
+
+
+class OffsetOutOfRange(RequestError):
+    def __init__(self, target: object, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} of {target} is not in {start} to {end}")
+        self.offset = offset
+        self.start_offset = start
+        self.end_offset = end
+
+
+class NotLeader(RequestError):
+    """Another node leads; `leader` is a hint and None during elections."""
+
+    retriable = True
+
+    def __init__(self, target: object, leader: int | None) -> None:
+        led = "has no leader at the moment" if leader is None else f"is led by node {leader}"
+        super().__init__(f"{target} {led}")
+        self.leader = leader
+
+
+class StaleLeaderEpoch(RequestError):
+    """The client knows an older leader epoch than this node: refresh and ask again."""
+
+    retriable = True
+
+
+class UnknownLeaderEpoch(RequestError):
+    """The client knows a newer leader epoch than this node: wait and ask again."""
+
+    retriable = True
+
+
+class ChangeRefused(RequestError):
+    """The voters or the leader of a log stay as they are. `reason` is why; most reasons pass."""
+
+    retriable = True
+
+    def __init__(self, reason: Enum) -> None:
+        super().__init__(f"refused: {reason.value}")
+        self.reason = reason
+
+
+class NotEnoughReplicas(RequestError):
+    """Fewer replicas are in step than `min_insync_replicas` asks for. Nothing was written."""
+
+    retriable = True
+
+
+class TimedOut(RequestError):
+    """The answer did not come in time. What was asked may still happen."""
+
+    retriable = True
+
+
+class NotSettled(RequestError):
+    """A new leader does not know yet how much is committed. It will in a moment."""
+
+    retriable = True
+
+    def __init__(self, target: object) -> None:
+        super().__init__(f"the leader of {target} is new and does not know yet what is committed")
+
+
+class Overloaded(RequestError):
+    """A bounded queue is full: wait, then ask again."""
+
+    retriable = True
+
+
+class StorageUnavailable(RequestError):
+    """The partition's disk refused. What a client sees of a `StorageError`."""
+
+    retriable = True
+
+
+class Denied(RequestError):
+    """The session may not do this."""
+
+    def __init__(self, principal: str, operation: str, resource: str) -> None:
+        super().__init__(f"{principal} may not {operation} {resource}")
+        self.operation = operation
+        self.resource = resource
+
+
+# -- storage ---------------------------------------------------------------------------------------
+
+
+class NoSpace(StorageError):
+    """The disk is full. Reads go on; appends work again when there is space."""
+
+
+class DiskFailed(StorageError):
+    """The disk reported an error. After a failed sync nothing written to it counts as durable."""
+
+
+class DamagedLog(StorageError):
+    """Bytes on disk are not what was written there, in a place where no torn write can be."""
+
+
+def storage_error(problem: OSError, what: str) -> StorageError:
+    """Say in our words what the operating system refused to do with `what`."""
+    kind = NoSpace if problem.errno in {errno.ENOSPC, errno.EDQUOT} else DiskFailed
+    return kind(f"{what}: {problem.strerror or problem}")

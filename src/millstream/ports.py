@@ -1,0 +1,115 @@
+"""The one door to the outside world: time, randomness, files, threads, other nodes.
+
+Owns the interfaces only. `storage.disk` and `server.node` implement them for real; the tests
+implement them with faults, so that a whole cluster runs inside one test under one seed. No other
+module touches a clock, a random source, a file or a socket; a test holds us to that.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol, TypeVar
+
+from millstream.model import Buffer, LogId, NodeId
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall time for timestamps and retention; it may step. Timers use the event loop's time."""
+
+    def now_ms(self) -> int: ...
+
+
+class File(Protocol):
+    """An open file. Positions are absolute: the owner knows where its data ends.
+
+    Methods raise `OSError`, like the files they stand for. `sync` blocks; only the sync thread
+    calls it. The file closes when the last reference to it goes, or by `close`.
+    """
+
+    def size(self) -> int: ...
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return `size` bytes from `at`, fewer only at the end of the file."""
+
+    def write(self, at: int, chunks: Sequence[Buffer]) -> None:
+        """Write all chunks, one after the other, or raise: what is behind `at` is then unknown."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make what was written survive a power cut."""
+
+    def forget_cached(self) -> None:
+        """Drop clean cached pages, so that the next read sees what the disk really holds."""
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; -1 where there is none."""
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A tree of files under one root. Paths are relative to it, with `/` between the parts.
+
+    Creating, renaming and removing survive a power cut only after `sync_directory` of the parent.
+    """
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `FileNotFoundError` unless `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Return the names in `directory`, sorted; empty if there is no such directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Create `path` and its parents; fine if it is there."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; fine if it is gone. Open files stay readable."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory with all it holds; fine if it is gone."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Put `source` in the place of `target`, atomically."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> File:
+        """Take an exclusive lock, held until closed; `BlockingIOError` if another holds it."""
+
+
+class Threads(Protocol):
+    """Where blocking work goes, so that the event loop never waits for a disk."""
+
+    async def run(self, work: Callable[[], T]) -> T: ...
+
+
+class PeerMessage(Protocol):
+    """What one replica says to another; `raft.messages` has the words."""
+
+
+class Links(Protocol):
+    """Best-effort, unordered delivery to other nodes: a message may be lost, late or doubled."""
+
+    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+        """Deliver what arrives to `receive`, on the event loop."""
+
+    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
+        """Never blocks, never raises, never grows without bound."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """All of the outside world that a node sees."""
+
+    clock: Clock
+    entropy: Random
+    files: Files
+    threads: Threads
+    links: Links
