@@ -1,0 +1,57 @@
+"""The commands of the control log and their bytes.
+
+Owns the vocabulary and the encoding. A command carries everything its outcome depends on, time and
+random ids included, so that every node computes the same state from the same log.
+"""
+
+from uuid import UUID
+
+import msgspec
+
+from millstream.model import NodeId
+
+# Which nodes hold a partition; the first is preferred as its leader.
+Replicas = tuple[NodeId, ...]
+
+
+class Command(msgspec.Struct, frozen=True, tag=True, tag_field="command"):
+    """Base of all commands; the tag is the class name, so names are part of the format."""
+
+
+class CreateTopic(Command, frozen=True, kw_only=True):
+    name: str
+    topic_id: UUID
+    placement: tuple[Replicas, ...]
+    overrides: dict[str, str]
+    created_ms: int
+
+
+class DeleteTopic(Command, frozen=True, kw_only=True):
+    name: str
+
+
+class AddPartitions(Command, frozen=True, kw_only=True):
+    name: str
+    count_before: int  # Refused when the topic has moved on since the proposal.
+    placement: tuple[Replicas, ...]
+
+
+class AlterTopic(Command, frozen=True, kw_only=True):
+    name: str
+    changes: dict[str, str | None]  # None: back to the default.
+
+
+AnyCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyCommand)
+
+
+def encode(command: AnyCommand) -> bytes:
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> AnyCommand:
+    """Read a command; `msgspec.DecodeError` means a newer format or damage, never a client."""
+    command: AnyCommand = _decoder.decode(data)
+    return command

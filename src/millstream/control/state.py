@@ -1,0 +1,23 @@
+"""The root of replicated state: one fold over the control log.
+
+Owns the order of things: a command is applied once, in log order, on every node, and its reply or
+refusal is the same everywhere. The control log is kept whole, so a node that starts, or joins,
+folds it from its first record.
+"""
+
+from millstream.control.catalog import Catalog, Topic
+from millstream.control.commands import AnyCommand
+
+
+class State:
+    """Everything the cluster has agreed on, up to `applied_offset` (exclusive)."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog()
+        self.applied_offset = 0
+
+    def apply(self, offset: int, command: AnyCommand) -> Topic:
+        """Apply the command at `offset`; a `RequestError` is its reply and changes nothing else."""
+        assert offset >= self.applied_offset, "a command was applied twice"
+        self.applied_offset = offset + 1
+        return self.catalog.apply(command)
