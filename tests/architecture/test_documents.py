@@ -1,0 +1,34 @@
+"""What the documents say is true of the tree they stand in."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.source_tree import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+# What only the machine that wrote it could know.
+MACHINE = re.compile(r"/root/|/work/|/home/\w+|/tmp/\w")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = [t for t in LINK.findall(document.read_text(encoding="utf-8")) if "://" not in t]
+
+    assert [t for t in targets if not (document.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_document_names_a_machine(document: Path) -> None:
+    assert MACHINE.findall(document.read_text(encoding="utf-8")) == []
+
+
+def test_every_decision_is_listed() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    index = (decisions / "README.md").read_text(encoding="utf-8")
+
+    unlisted = [p.name for p in decisions.glob("0*.md") if p.name not in index]
+
+    assert unlisted == []

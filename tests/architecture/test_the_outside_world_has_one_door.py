@@ -1,0 +1,69 @@
+"""Time, randomness, files, threads and sockets enter through `ports.py` and nowhere else."""
+
+import ast
+
+import pytest
+
+from tests.support.source_tree import dotted, modules
+
+# The modules that make real ports, and those that stand outside of the node.
+DOORS = {"storage/disk.py", "server/outside.py", "config.py"}
+OUTSIDE = ("cli/",)
+
+FORBIDDEN_MODULES = {
+    "datetime",
+    "fcntl",
+    "io",
+    "mmap",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
+# `Random` is a type that is passed in; `Path` and others would open the world.
+ALLOWED_NAMES = {("random", "Random")}
+FORBIDDEN_CALLS = {"open", "asyncio.to_thread", "uuid.uuid4", "uuid4", "asyncio.open_connection"}
+
+
+def violations(tree: ast.Module) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found += [n.name for n in names if n.name.split(".")[0] in FORBIDDEN_MODULES]
+            case ast.ImportFrom(module=str(module), names=names):
+                if module.split(".")[0] in FORBIDDEN_MODULES:
+                    pairs = {(module, n.name) for n in names} - ALLOWED_NAMES
+                    found += [f"{m}.{n}" for m, n in pairs]
+            case ast.Call(func=func) if dotted(func) in FORBIDDEN_CALLS:
+                found.append(f"{dotted(func)}()")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(modules()))
+def test_only_the_doors_touch_the_outside_world(path: str) -> None:
+    if path in DOORS or path.startswith(OUTSIDE):
+        pytest.skip("a door to the outside world")
+
+    assert violations(modules()[path]) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "import os.path",
+        "from random import randint",
+        "from pathlib import Path",
+        "open('x')",
+        "import asyncio\nasyncio.to_thread(print)",
+    ],
+)
+def test_the_check_sees_each_way_around_the_door(source: str) -> None:
+    assert violations(ast.parse(source))
