@@ -1,0 +1,211 @@
+"""The header level of a record batch: read, verify, admit, stamp. The records stay sealed.
+
+Owns Kafka's batch format v2 as far as its 61-byte header goes; `records` opens what lies behind.
+The one thing to know: base offset, length and epoch lie outside the checksum, which covers
+everything from the attributes on. So a broker stamps offset and epoch with 16 bytes and neither
+copies the batch nor computes a checksum.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from fastcrc import crc32
+
+from millstream.codec.compression import CODECS, Codec
+from millstream.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidTimestamp,
+    UnsupportedCompression,
+)
+from millstream.model import Buffer
+
+HEADER_BYTES = 61
+PREFIX_BYTES = 16  # What stamping replaces: base offset, length, epoch.
+MAGIC = 2
+SEQUENCE_MAX = 2**31 - 1
+
+CODEC_BITS = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+_LENGTH_END = 12  # The length field counts the bytes behind itself.
+_CHECKED_FROM = 21
+_MAGIC_AT = 16
+_HEADER = Struct(">qiixIhiqqqhii")
+_PREFIX = Struct(">qii")
+_MAGIC_CRC = Struct(">bI")
+_CHECKED = Struct(">hiqqqhii")
+
+assert _HEADER.size == HEADER_BYTES
+assert _PREFIX.size + _MAGIC_CRC.size == _CHECKED_FROM
+assert _CHECKED_FROM + _CHECKED.size == HEADER_BYTES
+
+
+class Header(NamedTuple):
+    """The header of one batch. A named tuple, because there is one per batch on the hot path."""
+
+    base_offset: int
+    size: int  # Of the whole batch, this header included.
+    epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody asks a header for.
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the records; `UnsupportedCompression` for bits that name none."""
+        bits = self.attributes & CODEC_BITS
+        if bits >= len(CODECS):
+            raise UnsupportedCompression(f"there is no compression codec {bits}")
+        return CODECS[bits]
+
+    @property
+    def has_log_append_time(self) -> bool:
+        """Whether every record's time is the batch's max timestamp, set by a broker."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether the base timestamp is when tombstones and markers in here may go."""
+        return self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; after 2**31 - 1 comes 0. -1 if there are none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+
+def read_header(buffer: Buffer, at: int = 0) -> Header:
+    """Read the header at `at`, unverified; the batch may reach beyond the buffer."""
+    if len(buffer) - at < HEADER_BYTES:
+        raise CorruptBatch(f"{len(buffer) - at} bytes, a batch has at least {HEADER_BYTES}")
+    if buffer[at + _MAGIC_AT] != MAGIC:
+        raise InvalidBatch(f"batch format {buffer[at + _MAGIC_AT]}, expected {MAGIC}")
+    base_offset, length, *rest = _HEADER.unpack_from(buffer, at)
+    if length < HEADER_BYTES - _LENGTH_END:
+        raise CorruptBatch(f"batch length {length}, at least {HEADER_BYTES - _LENGTH_END}")
+    return Header(base_offset, length + _LENGTH_END, *rest)
+
+
+def verify(buffer: Buffer, at: int = 0) -> Header:
+    """Read the header at `at` and prove that the whole batch is there and what was written."""
+    header = read_header(buffer, at)
+    if at + header.size > len(buffer):
+        raise CorruptBatch(f"batch of {header.size} bytes, {len(buffer) - at} are there")
+    crc = crc32.iscsi(memoryview(buffer)[at + _CHECKED_FROM : at + header.size])
+    if crc != header.crc:
+        raise CorruptBatch(f"checksum {crc:#010x}, the batch says {header.crc:#010x}")
+    if header.base_offset < 0:
+        raise CorruptBatch(f"base offset {header.base_offset} is negative")
+    # Compaction leaves fewer records than offsets, even none; never more.
+    if not 0 <= header.count <= header.last_offset_delta + 1 or header.last_offset_delta < 0:
+        raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
+    return header
+
+
+def walk(buffer: Buffer) -> list[Header]:
+    """Verify the consecutive whole batches that fill `buffer`, and return their headers."""
+    view = memoryview(buffer)
+    headers = []
+    at = 0
+    while at < len(view):
+        header = verify(view, at)
+        headers.append(header)
+        at += header.size
+    return headers
+
+
+def admit(buffer: Buffer, *, size_max: int) -> Header:
+    """Take `buffer` as the one batch that a producer sent, judged by its header alone.
+
+    The base offset does not matter, because it is stamped over. What only the records can show is
+    for `records.validate_records`.
+    """
+    if len(buffer) > size_max:
+        raise BatchTooLarge(len(buffer), size_max)
+    header = verify(buffer)
+    if header.size != len(buffer):
+        raise InvalidBatch(f"one batch of {header.size} bytes expected, {len(buffer)} sent")
+    if header.count == 0 or header.count != header.last_offset_delta + 1:
+        raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
+    if header.attributes & CODEC_BITS >= len(CODECS):
+        raise UnsupportedCompression(
+            f"there is no compression codec {header.attributes & CODEC_BITS}"
+        )
+    if header.attributes & (CONTROL | DELETE_HORIZON):
+        raise InvalidBatch("control batches and delete horizons are the broker's to write")
+    if header.attributes & LOG_APPEND_TIME:
+        raise InvalidTimestamp("log append time is the broker's to set")
+    if header.has_producer:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise InvalidBatch(
+                f"producer {header.producer_id} at epoch {header.producer_epoch} "
+                f"with sequence {header.base_sequence}: neither may be negative"
+            )
+    elif header.is_transactional:
+        raise InvalidBatch("a transactional batch needs a producer id")
+    return header
+
+
+def stamp(header: Header, *, base_offset: int, epoch: int) -> tuple[Header, bytes]:
+    """Give the batch its place: the stamped header and the bytes to put for its first 16."""
+    assert base_offset >= 0
+    assert epoch >= 0
+    _, size, _, *rest = header
+    prefix = _PREFIX.pack(base_offset, size - _LENGTH_END, epoch)
+    return Header(base_offset, size, epoch, *rest), prefix
+
+
+def stamp_time(buffer: Buffer, header: Header, now_ms: int) -> tuple[Header, bytes]:
+    """Copy the batch with the broker's time as the time of every record.
+
+    Offset and epoch are those of `header`, so that it may be stamped before or after.
+    """
+    assert len(buffer) == header.size
+    timed = header._replace(
+        attributes=header.attributes | LOG_APPEND_TIME,
+        max_timestamp=now_ms,
+    )
+    return seal(timed, memoryview(buffer)[HEADER_BYTES:])
+
+
+def seal(header: Header, payload: Buffer) -> tuple[Header, bytes]:
+    """Put `header` before `payload`, with the size and the checksum that are right for both."""
+    size = HEADER_BYTES + len(payload)
+    checked = _CHECKED.pack(*header[4:])
+    crc = crc32.iscsi(payload, crc32.iscsi(checked))
+    prefix = _PREFIX.pack(header.base_offset, size - _LENGTH_END, header.epoch)
+    sealed = Header(header.base_offset, size, header.epoch, crc, *header[4:])
+    return sealed, b"".join((prefix, _MAGIC_CRC.pack(MAGIC, crc), checked, payload))

@@ -1,0 +1,228 @@
+"""The four compression codecs of Kafka, each with a bound on what comes out.
+
+Owns the forms that Kafka's clients write and read, where they differ from a library's defaults.
+The one thing to know: nothing that a producer claims is allocated on its word. `size_max` bounds
+memory while decompressing, not after it, and bytes behind the compressed data are refused.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+
+import cramjam
+import lz4.frame
+
+from millstream.errors import BatchTooLarge, CorruptBatch
+from millstream.model import Buffer
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed; the value is what its attributes say."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODECS = tuple(Codec)
+
+
+def compress(codec: Codec, data: Buffer) -> Buffer:
+    """Compress as Kafka's own producer does, so that every client can read it."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: Codec, data: Buffer, *, size_max: int) -> bytes:
+    """Decompress to at most `size_max` bytes.
+
+    Raises `BatchTooLarge` for more, `CorruptBatch` for what the codec did not write. Bytes that are
+    not compressed are there already, so no bound applies to them.
+    """
+    return _DECOMPRESS[codec](data, size_max)
+
+
+# -- gzip ------------------------------------------------------------------------------------------
+
+_GZIP = 16 + zlib.MAX_WBITS
+# zlib copies what lies behind a member. Small chunks keep many tiny members from costing a copy of
+# the whole batch each.
+_GZIP_CHUNK_BYTES = 16 * 1024
+
+
+def _compress_gzip(data: Buffer) -> bytes:
+    # Not gzip.compress: that writes the time into the header.
+    stream = zlib.compressobj(wbits=_GZIP)
+    return stream.compress(data) + stream.flush()
+
+
+def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+    view = memoryview(data)
+    out = bytearray()
+    at = 0
+    while at < len(view) or at == 0:
+        member = zlib.decompressobj(wbits=_GZIP)
+        while not member.eof:
+            chunk = view[at : at + _GZIP_CHUNK_BYTES]
+            if not chunk:
+                raise CorruptBatch("gzip data ends inside a member")
+            try:
+                out += member.decompress(chunk, size_max + 1 - len(out))
+            except zlib.error as problem:
+                raise CorruptBatch(f"gzip: {problem}") from None
+            if len(out) > size_max:
+                raise BatchTooLarge(len(out), size_max)
+            at += len(chunk) - len(member.unused_data)
+    return bytes(out)
+
+
+# -- snappy ----------------------------------------------------------------------------------------
+
+# Java writes snappy in the framing of the xerial library: this magic, two versions, then chunks
+# behind their lengths. librdkafka and Go clients write one raw block. The magic is no raw block:
+# its third byte would be a copy from before the start.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + bytes((0, 0, 0, 1)) + bytes((0, 0, 0, 1))
+_XERIAL_CHUNK_BYTES = 32 * 1024
+_XERIAL_LENGTH = Struct(">i")
+# The densest element of the format: three bytes that copy 64.
+_SNAPPY_DENSEST = (64, 3)
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts: list[Buffer] = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_CHUNK_BYTES):
+        chunk = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_CHUNK_BYTES]))
+        parts += (_XERIAL_LENGTH.pack(len(chunk)), chunk)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, size_max)
+    at = len(_XERIAL_HEADER)
+    if len(view) < at:
+        raise CorruptBatch("snappy data ends inside its header")
+    out = bytearray()
+    while at < len(view):
+        if len(view) - at < _XERIAL_LENGTH.size:
+            raise CorruptBatch("snappy data ends inside a length")
+        (length,) = _XERIAL_LENGTH.unpack_from(view, at)
+        at += _XERIAL_LENGTH.size
+        if not 0 < length <= len(view) - at:
+            raise CorruptBatch(f"snappy chunk of {length} bytes, {len(view) - at} are there")
+        out += _decompress_snappy_block(view[at : at + length], size_max - len(out))
+        at += length
+    return bytes(out)
+
+
+def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+    try:
+        claimed = cramjam.snappy.decompress_raw_len(block)
+        if claimed > size_max:
+            raise BatchTooLarge(claimed, size_max)
+        most, least = _SNAPPY_DENSEST
+        if claimed * least > len(block) * most:
+            raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {claimed}")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as problem:
+        raise CorruptBatch(str(problem)) from None
+
+
+# -- lz4 -------------------------------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    # Java's reader refuses linked blocks, which are the library's default.
+    frame: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+    return frame
+
+
+def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    try:
+        # The library reserves the room it is allowed to fill, but touches only what it fills.
+        out: bytes = stream.decompress(data, max_length=size_max + 1)
+    except RuntimeError as problem:
+        raise CorruptBatch(f"lz4: {problem}") from None
+    if len(out) > size_max:
+        raise BatchTooLarge(len(out), size_max)
+    if not stream.eof:
+        raise CorruptBatch("lz4 data ends inside the frame")
+    if stream.unused_data:
+        raise CorruptBatch("bytes behind the lz4 frame")
+    return out
+
+
+# -- zstd ------------------------------------------------------------------------------------------
+
+_ZSTD_MAGIC = bytes.fromhex("28b52ffd")
+_ZSTD_BLOCK_BYTES_MAX = 128 * 1024
+_ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = 1, 2, 3
+_ZSTD_CHECKSUM = 0x04
+_ZSTD_SINGLE_SEGMENT = 0x20
+_ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
+_ZSTD_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+
+
+def _compress_zstd(data: Buffer) -> bytes:
+    return bytes(cramjam.zstd.compress(data))
+
+
+def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
+    # Java's frames do not say how much they hold, and those that do may lie. Their blocks cannot.
+    bound = at = 0
+    while at < len(data):
+        frame_bound, at = _zstd_frame_bound(data, at)
+        bound += frame_bound
+    out = bytearray(min(bound, size_max))
+    try:
+        size = cramjam.zstd.decompress_into(data, out)
+    except cramjam.DecompressionError as problem:
+        if bound > size_max:
+            raise BatchTooLarge(bound, size_max) from None
+        raise CorruptBatch(f"zstd: {problem}") from None
+    return bytes(memoryview(out)[:size])
+
+
+def _zstd_frame_bound(data: Buffer, at: int) -> tuple[int, int]:
+    """The most that the frame at `at` can hold, and where it ends: RFC 8878, section 3.1.1."""
+    if len(data) - at < 6 or data[at : at + 4] != _ZSTD_MAGIC:
+        raise CorruptBatch(f"no zstd frame at {at}")
+    descriptor = data[at + 4]
+    at += 5 + _ZSTD_DICTIONARY_BYTES[descriptor & 3] + _ZSTD_CONTENT_SIZE_BYTES[descriptor >> 6]
+    if not descriptor & _ZSTD_SINGLE_SEGMENT or descriptor >> 6 == 0:
+        at += 1  # The window, or the shortest content size: one of the two is always there.
+    bound = 0
+    is_last = False
+    while not is_last:
+        if len(data) - at < 3:
+            raise CorruptBatch("zstd data ends inside a frame")
+        block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        is_last, kind, size = block & 1 == 1, block >> 1 & 3, block >> 3
+        if kind == _ZSTD_RESERVED:
+            raise CorruptBatch("zstd block of a reserved type")
+        bound += _ZSTD_BLOCK_BYTES_MAX if kind == _ZSTD_COMPRESSED else size
+        at += 3 + (1 if kind == _ZSTD_RLE else size)
+    return bound, at + (4 if descriptor & _ZSTD_CHECKSUM else 0)
+
+
+_COMPRESS: dict[Codec, Callable[[Buffer], Buffer]] = {
+    Codec.NONE: lambda data: data,
+    Codec.GZIP: _compress_gzip,
+    Codec.SNAPPY: _compress_snappy,
+    Codec.LZ4: _compress_lz4,
+    Codec.ZSTD: _compress_zstd,
+}
+
+_DECOMPRESS: dict[Codec, Callable[[Buffer, int], bytes]] = {
+    Codec.NONE: lambda data, _: bytes(data),
+    Codec.GZIP: _decompress_gzip,
+    Codec.SNAPPY: _decompress_snappy,
+    Codec.LZ4: _decompress_lz4,
+    Codec.ZSTD: _decompress_zstd,
+}

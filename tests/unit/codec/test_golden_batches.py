@@ -1,0 +1,53 @@
+"""The bytes of `tests/golden/batches`, written out for people, against what we read and write."""
+
+from pathlib import Path
+
+from millstream.codec.batch import verify
+from millstream.codec.records import (
+    ControlKind,
+    Marker,
+    Record,
+    build,
+    control_batch,
+    read_marker,
+    records,
+)
+
+DIRECTORY = Path(__file__).parents[2] / "golden" / "batches"
+
+
+def golden(claim: str) -> bytes:
+    lines = (DIRECTORY / f"{claim}.txt").read_text(encoding="utf-8").splitlines()
+    return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
+
+
+def test_nulls_and_gaps_have_their_own_spelling() -> None:
+    raw = golden("nulls_and_gaps_have_their_own_spelling")
+    expected = [
+        Record(100, 1_700_000_000_000, b"key", b"value", (("trace", b"\x01"), ("note", None))),
+        Record(102, 1_700_000_000_500, None, b""),
+        Record(103, 1_699_999_999_999, b"", None),
+    ]
+
+    assert records(raw, decompressed_bytes_max=0) == expected
+    built = build(
+        expected, base_offset=100, epoch=5, producer_id=9, producer_epoch=1, base_sequence=40
+    )
+    assert built == raw
+
+
+def test_a_commit_marker_is_a_control_batch_of_one_record() -> None:
+    raw = golden("a_commit_marker_is_a_control_batch_of_one_record")
+
+    assert read_marker(raw) == Marker(ControlKind.COMMIT, 9, 1, 3)
+    assert verify(raw).end_offset == 105
+    built = control_batch(
+        ControlKind.COMMIT,
+        producer_id=9,
+        producer_epoch=1,
+        coordinator_epoch=3,
+        timestamp=1_700_000_000_000,
+        base_offset=104,
+        epoch=5,
+    )
+    assert built == raw
