@@ -37,7 +37,7 @@ class Limits:
     read_waiters_max: int = 100_000
     open_files_max: int = 4_000
     index_cache_bytes_max: int = 32 * 2**20
-    journal_bytes_max: int = 64 * 2**20
+    journal_bytes_max: int = 4 * 2**20
     compaction_keys_bytes_max: int = 128 * 2**20
     producer_ids_max: int = 100_000
 

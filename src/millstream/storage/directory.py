@@ -1,0 +1,187 @@
+"""The data directory of a node: whose it is, in which format, and whether it was left in order.
+
+Owns `millstream.json`, the lock and the `clean` marker; the other files belong to those who write
+them. The one thing to know: whatever is wrong is found before anything is touched, and told in one
+sentence that names the path and the way out.
+"""
+
+import errno
+import json
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import NamedTuple
+
+from fastcrc import crc32
+
+from millstream.errors import StartupError
+from millstream.model import NodeId
+from millstream.ports import File, Files
+
+FORMAT = 1
+META = "millstream.json"
+JOURNAL = "journal"
+LOGS = "logs"
+
+_META_NEW = "millstream.json.tmp"
+_LOCK = "lock"
+_CLEAN = "clean"
+_META_BYTES_MAX = 4096
+
+# What a first start that was cut short leaves behind, and what a fresh file system holds.
+_NOT_YET_OURS = {_LOCK, _META_NEW, "lost+found"}
+
+_REASONS = {
+    errno.EACCES: "is closed to this user: change its permissions or choose another data_dir",
+    errno.EPERM: "is closed to this user: change its permissions or choose another data_dir",
+    errno.EROFS: "lies on a read-only file system: remount it or choose another data_dir",
+    errno.ENOSPC: "lies on a full disk: free some space or choose another data_dir",
+    errno.EDQUOT: "lies on a full disk: free some space or choose another data_dir",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class DataDirectory:
+    """A directory that is ours and locked, until `close`. Made by `open_directory`."""
+
+    def __init__(
+        self, files: Files, path: str, *, meta: "_Meta", lock: File, is_new: bool, was_clean: bool
+    ) -> None:
+        self.files = files
+        self.path = path
+        self.node_id = meta.node_id
+        self.cluster_id = meta.cluster_id
+        self.is_new = is_new
+        self.was_clean = was_clean
+        self._lock = lock
+
+    def mark_clean(self) -> None:
+        """Promise that all files were closed in order; the last thing that is written."""
+        try:
+            self.files.open(_CLEAN, create=True).close()
+            self.files.sync_directory("")
+        except OSError as problem:
+            # Without the marker the next start looks at more than it needs to, and that is all.
+            _log.warning("left no clean marker path=%s problem=%s", self.path, problem)
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        self._lock.close()
+
+
+def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random) -> DataDirectory:
+    """Lock the directory and check that it belongs to `node_id`; make it ours if it is empty.
+
+    `path` is how messages call the root of `files`. All that can be wrong is a `StartupError`.
+    """
+    with _explained(path):
+        _check(files, path, node_id)
+        files.make_directory("")
+        lock = files.lock(_LOCK)
+        try:
+            # Again, behind the lock: another process may have been here first.
+            found = _check(files, path, node_id)
+            meta = _write_meta(files, node_id, entropy) if found is None else found
+            was_clean = files.exists(_CLEAN)
+            files.remove(_CLEAN)
+            # From here on things change, so the marker must be gone before anything is written.
+            # Also without one: a process that was killed leaves names in the cache only.
+            files.sync_directory("")
+        except BaseException:
+            lock.close()
+            raise
+        return DataDirectory(
+            files, path, meta=meta, lock=lock, is_new=found is None, was_clean=was_clean
+        )
+
+
+class _Meta(NamedTuple):
+    node_id: NodeId
+    cluster_id: str
+
+
+def _check(files: Files, path: str, node_id: NodeId) -> _Meta | None:
+    """Return what the directory says of itself, None if it is empty. Touches nothing."""
+    names = set(files.list(""))
+    if META not in names:
+        strangers = sorted(names - _NOT_YET_OURS)
+        if strangers:
+            raise StartupError(
+                f"{path} holds files that are not Millstream's, such as {strangers[0]}: "
+                "choose an empty or new directory as data_dir"
+            )
+        return None
+    meta = _read_meta(files, f"{path}/{META}")
+    if meta.node_id != node_id:
+        raise StartupError(
+            f"{path} belongs to node {meta.node_id} and this is node {node_id}: "
+            f"start with node_id = {meta.node_id} or choose another data_dir"
+        )
+    if JOURNAL not in names and files.list(LOGS):
+        raise StartupError(
+            f"{path}/{JOURNAL} is missing though there are logs: restore the whole directory from "
+            "a backup, or choose an empty data_dir and let the node catch up"
+        )
+    return meta
+
+
+def _read_meta(files: Files, path: str) -> _Meta:
+    text = files.open(META).read(0, _META_BYTES_MAX)
+    try:
+        values = json.loads(text)
+        version = values["format"]
+        # The version first: in another one all the rest may look different.
+        if type(version) is int and version != FORMAT:
+            age = "a newer" if version > FORMAT else "an older"
+            raise StartupError(
+                f"{path} has format {version}, written by {age} Millstream, and this one reads "
+                f"format {FORMAT}: run the Millstream that wrote it or choose another data_dir"
+            )
+        meta = _Meta(values["node_id"], values["cluster_id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        meta = None
+    # Spelling it again checks everything at once: types, checksum, nothing missing or added.
+    if meta is None or _encode_meta(meta) != text:
+        raise StartupError(
+            f"{path} is damaged: restore it from a backup or choose another data_dir"
+        )
+    return meta
+
+
+def _write_meta(files: Files, node_id: NodeId, entropy: Random) -> _Meta:
+    cluster_id = urlsafe_b64encode(entropy.randbytes(16)).rstrip(b"=").decode()
+    meta = _Meta(node_id, cluster_id)
+    file = files.open(_META_NEW, create=True)
+    file.truncate(0)
+    file.write(0, [_encode_meta(meta)])
+    file.sync()
+    file.close()
+    files.rename(_META_NEW, META)
+    return meta
+
+
+def _encode_meta(meta: _Meta) -> bytes:
+    values = {"format": FORMAT, "node_id": meta.node_id, "cluster_id": meta.cluster_id}
+    checksum = crc32.iscsi(json.dumps(values).encode())
+    return json.dumps({**values, "checksum": f"{checksum:08x}"}, indent=2).encode() + b"\n"
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what the operating system says into one sentence for the operator."""
+    try:
+        yield
+    except BlockingIOError:
+        raise StartupError(
+            f"another Millstream is running on {path}: stop it or choose another data_dir"
+        ) from None
+    except (NotADirectoryError, FileExistsError):
+        raise StartupError(
+            f"{path} is a file or lies under one: choose a directory as data_dir"
+        ) from None
+    except OSError as problem:
+        reason = _REASONS.get(problem.errno or 0, f"cannot be used as data_dir: {problem}")
+        raise StartupError(f"{path} {reason}") from None
