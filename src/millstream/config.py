@@ -27,6 +27,10 @@ ENVIRONMENT_NOT_CONFIG = {"MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONFIG"}
 class Limits:
     """A bound for everything that could grow."""
 
+    connections_max: int = 10_000
+    pipeline_requests_max: int = 64
+    frame_bytes_max: int = 100 * 2**20
+    write_buffer_bytes_max: int = 4 * 2**20
     batch_decompressed_bytes_max: int = 64 * 2**20
     topic_partitions_max: int = 10_000
     node_partitions_max: int = 20_000
@@ -40,6 +44,11 @@ class Limits:
     journal_bytes_max: int = 4 * 2**20
     compaction_keys_bytes_max: int = 128 * 2**20
     producer_ids_max: int = 100_000
+    groups_max: int = 20_000
+    group_members_max: int = 2_000
+    group_waiters_max: int = 50_000  # Members waiting for a rebalance, over all groups.
+    commit_offsets_max: int = 20_000  # Partitions in one commit.
+    offset_metadata_length_max: int = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,12 @@ class Timing:
     compaction_check_ms: int = 15_000
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
     stop_ms_max: int = 10_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_session_timeout_ms_min: int = 6_000
+    group_session_timeout_ms_max: int = 30 * 60 * 1000
+    group_new_member_join_ms_max: int = 5 * 60 * 1000
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    offsets_check_ms: int = 10 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +86,7 @@ class Config:
     http_port: int = 9094
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
+    offsets_partitions: int = 16  # Of the topic that remembers groups; fixed once it exists.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,361 @@
+"""The log of one partition: batches, appended at one end and given up at the other.
+
+Owns where the log starts and ends, when segments roll, and what its producers have done. Files are
+`chain`'s, finding places is `lookup`'s, opening after a crash is `recovery`'s. The one thing to
+know: all methods belong to the event loop, and none waits for a disk to be synced but `truncate`
+and `reset`, which are rare. What was there when a round began (`begin_sync`, its work on a thread,
+`end_sync`) is durable when it has ended.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from millstream.codec.batch import CONTROL, Header
+from millstream.codec.records import Marker, read_marker
+from millstream.errors import BatchTooLarge, OffsetOutOfRange, storage_error
+from millstream.model import Buffer, Offset
+from millstream.settings import TopicSettings
+from millstream.storage import lookup
+from millstream.storage.cache import LogCache
+from millstream.storage.chain import Chain
+from millstream.storage.index import POSITION_MAX, RELATIVE_OFFSET_MAX
+from millstream.storage.producers import Producers
+from millstream.storage.segment import FileRange, Segment
+from millstream.storage.snapshots import replay
+
+_base_offset = attrgetter("base_offset")
+_NO_MARKERS: dict[Offset, Marker] = {}
+
+
+class LogHealth(NamedTuple):
+    """What an operator wants to know of a log."""
+
+    segment_count: int
+    size_bytes: int
+    start_offset: Offset
+    end_offset: Offset
+    index_entries: int
+    index_bytes_per_entry_max: int  # The longest stretch that a search may have to walk.
+    index_gaps: int  # Sealed segments without an index on disk.
+
+
+class Log:
+    """Made by `recovery.open_log`. Raises `StorageError` for what the disk refuses."""
+
+    __slots__ = (
+        "_base_offset",
+        "_cache",
+        "_chain",
+        "_decompressed_bytes_max",
+        "_producer_ids_max",
+        "directory",
+        "end_offset",
+        "producers",
+        "settings",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        chain: Chain,
+        directory: str,
+        *,
+        settings: TopicSettings,
+        cache: LogCache,
+        start_offset: Offset,
+        producer_ids_max: int,
+        decompressed_bytes_max: int,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.start_offset = start_offset
+        self.end_offset = chain.segments[-1].end_offset if chain.segments else start_offset
+        self._chain = chain
+        self._cache = cache
+        self._producer_ids_max = producer_ids_max
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._base_offset: Offset | None = None
+        self.producers = self._restored_producers()
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def append(self, chunks: Sequence[Buffer], headers: Sequence[Header], *, now_ms: int) -> None:
+        """Write stamped and verified batches, in order; `chunks` are exactly their bytes.
+
+        Offsets may leave gaps, as compaction on the leader does. Rolls before the write if it must;
+        several batches stay together, even where that makes a segment larger than its bound. If the
+        disk refuses, nothing has changed and the next append takes the same place.
+        """
+        assert headers[0].base_offset >= self.end_offset
+        settings, chain = self.settings, self._chain
+        size = attributes = 0
+        for header in headers:
+            size += header.size
+            attributes |= header.attributes
+            if header.size > settings.segment_bytes:
+                raise BatchTooLarge(header.size, settings.segment_bytes)
+        markers = _read_markers(chunks, headers) if attributes & CONTROL else _NO_MARKERS
+        end_offset = headers[-1].end_offset
+        if size > POSITION_MAX or end_offset - headers[0].base_offset > RELATIVE_OFFSET_MAX:
+            self._append_one_by_one(chunks, headers, now_ms)
+            return
+        active = chain.active
+        try:
+            if active is None or self._is_full(active, size, end_offset, now_ms):
+                has_rolled, active = chain.write_to_next(
+                    self.end_offset, chunks, headers, settings.index_interval_bytes
+                )
+                if has_rolled:
+                    chain.snapshots.take(self.end_offset, self.producers)
+            else:
+                chain.write(active, chunks, headers, settings.index_interval_bytes)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+        if now_ms < active.opened_ms:
+            active.opened_ms = now_ms
+        self.end_offset = end_offset
+        for header in headers:
+            self.producers.apply(header, markers.get(header.base_offset))
+
+    def roll(self) -> None:
+        """Seal the active segment, if there is one; `sealed` lists it after the next round."""
+        try:
+            if self._chain.roll():
+                self._chain.snapshots.take(self.end_offset, self.producers)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Drop all batches from `end_offset` on, which is where one begins.
+
+        Afterwards the log ends where its last batch ends, so at `end_offset` unless there is a gap
+        before it, but never before its start.
+        """
+        assert self.start_offset <= end_offset
+        if end_offset >= self.end_offset:
+            return
+        old_end = self.end_offset
+        try:
+            self._chain.truncate(end_offset)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+        finally:
+            segments = self._chain.segments
+            end_offset = segments[-1].end_offset if segments else self.start_offset
+            self.end_offset = max(self.start_offset, end_offset)
+            self._base_offset = None
+        if len(self.producers) or self.producers.aborted(self.end_offset, old_end):
+            self.producers = self._restored_producers()
+
+    def reset(self, start_offset: Offset) -> None:
+        """Drop everything; go on, empty, at `start_offset`."""
+        try:
+            self._chain.clear()
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+        self.start_offset = self.end_offset = start_offset
+        self._base_offset = None
+        self.producers = Producers(producer_ids_max=self._producer_ids_max)
+
+    def advance_start(self, start_offset: Offset) -> None:
+        """Move the log start; whole segments below it leave after the next round."""
+        assert start_offset <= self.end_offset
+        if start_offset <= self.start_offset:
+            return
+        self.start_offset = start_offset
+        self._base_offset = None
+        self.producers.forget_before(start_offset)
+        if self._chain.give_up_below(start_offset) > self._chain.snapshots.newest:
+            # What those batches said of their producers would be lost with them.
+            self._chain.snapshots.take(self.end_offset, self.producers)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    @property
+    def base_offset(self) -> Offset:
+        """Where the batch begins that contains the log start; else the log start."""
+        if self._base_offset is None:
+            first = next(self.batches(self.start_offset, self.start_offset + 1), None)
+            start = self.start_offset
+            self._base_offset = start if first is None else min(first.base_offset, start)
+        return self._base_offset
+
+    def read(self, offset: Offset, *, bytes_max: int, end_offset: Offset) -> FileRange | None:
+        """Whole batches from the one that contains `offset`, or the next one behind a gap.
+
+        As many as fit into `bytes_max`, but at least one; none that ends behind `end_offset`. None
+        if there is nothing to read, `OffsetOutOfRange` if the log does not reach there.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(self.directory, offset, self.start_offset, self.end_offset)
+        if end_offset > self.end_offset:
+            end_offset = self.end_offset
+        if offset >= end_offset:
+            return None
+        segments = self._chain.segments
+        segment = segments[-1]
+        if offset < segment.base_offset:
+            segment = segments[bisect_right(segments, offset, key=_base_offset) - 1]
+        return lookup.read_range(self._cache.view(segment), offset, bytes_max, end_offset)
+
+    def offset_for_time(
+        self, timestamp_ms: int, *, end_offset: Offset
+    ) -> tuple[Offset, int] | None:
+        """Offset and timestamp of the first record that is not older than `timestamp_ms`."""
+        record = lookup.first_at_time(
+            self._cache,
+            self._chain.segments,
+            timestamp_ms,
+            self._span(end_offset),
+            decompressed_bytes_max=self._decompressed_bytes_max,
+        )
+        return None if record is None else (record.offset, record.timestamp)
+
+    def offset_of_max_timestamp(self, *, end_offset: Offset) -> tuple[Offset, int] | None:
+        """Offset and timestamp of the newest record; None if no record has a timestamp."""
+        record = lookup.newest(
+            self._cache,
+            self._chain.segments,
+            self._span(end_offset),
+            decompressed_bytes_max=self._decompressed_bytes_max,
+        )
+        return None if record is None else (record.offset, record.timestamp)
+
+    def tail(self, count: int, *, end_offset: Offset) -> Offset:
+        """Where to start reading for the last `count` records before `end_offset`."""
+        span = self._span(end_offset)
+        return lookup.tail_offset(self._cache, self._chain.segments, count, span)
+
+    def batches(self, start: Offset, end: Offset) -> Iterator[Header]:
+        """Headers of the batches that have offsets in `start` to `end`, unverified."""
+        span = lookup.Span(start, end)
+        found = lookup.headers_between(self._cache, self._chain.segments, span)
+        return (header for _, _, header in found)
+
+    def verify(self) -> int:
+        """Read everything and check every checksum; the number of batches, or `DamagedLog`."""
+        return sum(self.contents(segment).verify() for segment in self._chain.segments)
+
+    # -- segments ----------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that appends go to; None before the first append and after a roll."""
+        return self._chain.active
+
+    def sealed(self) -> list[Segment]:
+        """Oldest first, the segments that retention and compaction may work on.
+
+        They are sealed, synced and indexed; one sealed a moment ago joins after the next round.
+        """
+        return self._chain.sealed()
+
+    def contents(self, segment: Segment) -> FileRange:
+        """All batches of a segment, to be read from any thread: see `FileRange.batches`."""
+        assert segment in self._chain.segments
+        file = self._cache.file(segment)
+        return FileRange(file, 0, segment.size, segment.base_offset, segment.end_offset)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Put `new`, which `Replacement.finish` made, in the place of consecutive `sealed` ones.
+
+        False, and nothing changes, if the log no longer holds all of `old`: a truncation, retention
+        or another compaction was faster. Old files leave after the next round; readers may finish.
+        """
+        try:
+            is_done = self._chain.replace(old, new)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+        self._base_offset = None
+        return is_done
+
+    def health(self) -> LogHealth:
+        segments = self._chain.segments
+        tables = [(segment, segment.table) for segment in segments]
+        entries = [s.entry_count if table is None else len(table) for s, table in tables]
+        widest = [s.widest if table is None else table.widest for s, table in tables]
+        return LogHealth(
+            segment_count=len(segments),
+            size_bytes=sum(segment.size for segment in segments),
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            index_entries=sum(entries),
+            index_bytes_per_entry_max=max(widest, default=0),
+            index_gaps=len(self._chain.unproven),
+        )
+
+    # -- durability --------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a power cut could take something back."""
+        return self._chain.is_dirty
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """Work for the sync thread, after the journal's: makes durable all that is there now.
+
+        It raises `OSError` if that failed, and then nothing may count as durable. The loop may go
+        on with the log meanwhile, but begin no second round. None if there is nothing to do.
+        """
+        return self._chain.begin_sync()
+
+    def end_sync(self) -> None:
+        """Back on the loop, after the work succeeded. Never raises."""
+        self._chain.end_sync()
+
+    def close(self) -> None:
+        """Close so that opening again scans nothing. Blocks for a sync."""
+        try:
+            if self._chain.roll():
+                self._chain.snapshots.take(self.end_offset, self.producers)
+            self._chain.close()
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+
+    def abandon(self) -> None:
+        """Let go of all files, write nothing. A round that is under way may still finish."""
+        self._chain.abandon()
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _append_one_by_one(
+        self, chunks: Sequence[Buffer], headers: Sequence[Header], now_ms: int
+    ) -> None:
+        """What no segment can hold together, because compaction left billions of offsets out."""
+        data = memoryview(b"".join(chunks))
+        for header in headers:
+            self.append([data[: header.size]], [header], now_ms=now_ms)
+            data = data[header.size :]
+
+    def _span(self, end_offset: Offset) -> lookup.Span:
+        return lookup.Span(self.start_offset, min(end_offset, self.end_offset))
+
+    def _is_full(self, active: Segment, size: int, end_offset: Offset, now_ms: int) -> bool:
+        """Whether batches of `size` bytes up to `end_offset` need another segment."""
+        return active.size > 0 and (
+            active.size + size > self.settings.segment_bytes
+            or now_ms - active.opened_ms >= self.settings.segment_ms
+            or end_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def _restored_producers(self) -> Producers:
+        """What the producers had done by the end of the log: the last snapshot and a replay."""
+        offset, producers = self._chain.snapshots.load(producer_ids_max=self._producer_ids_max)
+        span = lookup.Span(offset, self.end_offset)
+        replay(producers, lookup.headers_between(self._cache, self._chain.segments, span))
+        producers.forget_before(self.start_offset)
+        return producers
+
+
+def _read_markers(chunks: Sequence[Buffer], headers: Sequence[Header]) -> dict[Offset, Marker]:
+    """The markers among the batches; an emptied one, which compaction leaves, says nothing."""
+    data = b"".join(chunks)
+    markers = {}
+    at = 0
+    for header in headers:
+        if header.is_control and header.count:
+            markers[header.base_offset] = read_marker(data, at)
+        at += header.size
+    return markers

@@ -1,0 +1,224 @@
+"""Finding places in segments: by offset, by size, by time, from the end.
+
+Functions over what the cache opens; nothing here changes anything. The one thing to know: the index
+leads to within one interval of the place, so every search by offset or size walks at most that far
+and one batch. Only time may need more, where timestamps run backwards around the log start.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from millstream.codec.batch import HEADER_BYTES, Header, verify
+from millstream.codec.records import Record, records
+from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, RequestError
+from millstream.model import Offset
+from millstream.storage.cache import LogCache, View
+from millstream.storage.index import NO_TIMESTAMP
+from millstream.storage.segment import FileRange, Segment, walk
+
+
+class Span(NamedTuple):
+    """The offsets that a search may see. Batches that reach beyond the end are not seen."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+def first_behind(view: View, offset: Offset) -> tuple[int, Offset] | None:
+    """Position and base offset of the first batch of the segment that ends behind `offset`."""
+    segment, file, table = view
+    if not table.positions:
+        return None
+    index = table.floor_offset(offset)
+    at, base_offset = table.positions[index], table.first_offset + table.offsets[index]
+    if base_offset >= offset:
+        return at, base_offset
+    for position, header in walk(file, at, segment.size):
+        if header.end_offset > offset:
+            return position, header.base_offset
+    return None
+
+
+def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -> FileRange | None:
+    """Whole batches from the first that ends behind `offset`, none that ends past `end_offset`."""
+    place = first_behind(view, offset)
+    if place is None:
+        return None
+    at, base_offset = place
+    segment, file, table = view
+    end_max = at + bytes_max
+    if segment.end_offset <= end_offset:
+        if segment.size <= end_max:
+            return FileRange(file, at, segment.size - at, base_offset, segment.end_offset)
+        index = table.floor_position(end_max)
+    else:
+        index = min(table.floor_position(end_max), table.floor_offset(end_offset))
+    # An entry tells a safe end: all batches before it end at or before its offset.
+    end, end_of_range = table.positions[index], table.first_offset + table.offsets[index]
+    if end <= at:
+        end, end_of_range = at, base_offset
+    if end == at or end_max - end >= HEADER_BYTES:
+        for position, header in walk(file, end, segment.size):
+            position += header.size
+            if header.end_offset > end_offset or (position > end_max and end > at):
+                break
+            end, end_of_range = position, header.end_offset
+    return FileRange(file, at, end - at, base_offset, end_of_range) if end > at else None
+
+
+def headers_between(
+    cache: LogCache, segments: Sequence[Segment], span: Span
+) -> Iterator[tuple[View, int, Header]]:
+    """The batches with offsets in `span`, also those that reach beyond it."""
+    for segment in segments:
+        if segment.end_offset <= span.start_offset or segment.size == 0:
+            continue
+        if segment.base_offset >= span.end_offset:
+            return
+        view = cache.view(segment)
+        place = first_behind(view, span.start_offset)
+        if place is None:
+            continue
+        for position, header in walk(view.file, place[0], segment.size):
+            if header.base_offset >= span.end_offset:
+                return
+            yield view, position, header
+
+
+def first_at_time(
+    cache: LogCache,
+    segments: Sequence[Segment],
+    timestamp: int,
+    span: Span,
+    *,
+    decompressed_bytes_max: int,
+) -> Record | None:
+    """The first record in `span` with a timestamp at or after `timestamp`."""
+    for segment in segments:
+        if segment.base_offset >= span.end_offset:
+            return None
+        if segment.max_timestamp < timestamp or segment.end_offset <= span.start_offset:
+            continue
+        view = cache.view(segment)
+        if not view.table:
+            continue
+        start = view.table.positions[view.table.floor_time(timestamp)]
+        for position, header in _from(view, start, span.start_offset):
+            if header.end_offset > span.end_offset:
+                return None
+            if header.max_timestamp < timestamp:
+                continue
+            for record in _records(view, position, header, decompressed_bytes_max):
+                if record.timestamp >= timestamp and record.offset >= span.start_offset:
+                    return record
+    return None
+
+
+def newest(
+    cache: LogCache, segments: Sequence[Segment], span: Span, *, decompressed_bytes_max: int
+) -> Record | None:
+    """The first of the records in `span` that have the greatest timestamp; None if none has one.
+
+    Trusts the batch headers to find the batch, as Kafka does.
+    """
+    max_timestamp = NO_TIMESTAMP
+    best: Segment | None = None
+    for segment in segments:
+        if segment.base_offset >= span.end_offset:
+            break
+        if segment.max_timestamp <= max_timestamp or segment.end_offset <= span.start_offset:
+            continue
+        inside = _max_timestamp(cache.view(segment), span)
+        if inside > max_timestamp:
+            max_timestamp, best = inside, segment
+    if best is None:
+        return None
+    view = cache.view(best)
+    start = view.table.positions[view.table.floor_time(max_timestamp)]
+    for position, header in _from(view, start, span.start_offset):
+        if header.max_timestamp >= max_timestamp and header.count:
+            found = _records(view, position, header, decompressed_bytes_max)
+            seen = [record for record in found if record.offset >= span.start_offset]
+            return max(seen, key=lambda record: record.timestamp, default=None)
+    return None
+
+
+def tail_offset(cache: LogCache, segments: Sequence[Segment], count: int, span: Span) -> Offset:
+    """Where the last `count` records of `span` begin; markers do not count.
+
+    Exact but in a compacted batch, where only its header is known: there all of it is included.
+    """
+    missing = count
+    for header in _backwards(cache, segments, span):
+        if missing <= 0 or header.end_offset <= span.start_offset:
+            break
+        if header.is_control:
+            continue
+        if missing <= header.count:
+            is_dense = header.count == header.last_offset_delta + 1
+            offset = header.end_offset - missing if is_dense else header.base_offset
+            return max(span.start_offset, offset)
+        missing -= header.count
+    return span.start_offset if missing > 0 else span.end_offset
+
+
+def _backwards(cache: LogCache, segments: Sequence[Segment], span: Span) -> Iterator[Header]:
+    """Headers from the end of `span` back, a stretch between two index entries at a time."""
+    for segment in reversed(segments):
+        if segment.base_offset >= span.end_offset or segment.size == 0:
+            continue
+        if segment.end_offset <= span.start_offset:
+            return
+        view = cache.view(segment)
+        positions = view.table.positions
+        last = view.table.floor_offset(span.end_offset)
+        end = positions[last + 1] if last + 1 < len(positions) else segment.size
+        for at in range(last, -1, -1):
+            stretch = [header for _, header in walk(view.file, positions[at], end)]
+            yield from (h for h in reversed(stretch) if h.end_offset <= span.end_offset)
+            end = positions[at]
+
+
+def _max_timestamp(view: View, span: Span) -> int:
+    """The greatest timestamp of a segment's batches in `span`, by their headers."""
+    segment, _, table = view
+    position, max_timestamp = 0, NO_TIMESTAMP
+    if span.start_offset <= segment.base_offset:
+        if segment.end_offset <= span.end_offset:
+            return segment.max_timestamp
+        index = table.floor_offset(span.end_offset)
+        position, max_timestamp = table.positions[index], table.times[index]
+    for _, header in _from(view, position, span.start_offset):
+        if header.end_offset > span.end_offset:
+            break
+        if header.count:
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+    return max_timestamp
+
+
+def _from(view: View, position: int, start_offset: Offset) -> Iterator[tuple[int, Header]]:
+    """Walk from `position`, or from where `start_offset` is if that lies behind it."""
+    if start_offset > view.segment.base_offset:
+        place = first_behind(view, start_offset)
+        position = max(position, view.segment.size if place is None else place[0])
+    return walk(view.file, position, view.segment.size)
+
+
+def _records(
+    view: View, position: int, header: Header, decompressed_bytes_max: int
+) -> list[Record]:
+    """The records of one batch; its header's word for them where its producer wrote nonsense.
+
+    A checksum that is wrong is the disk's fault and `DamagedLog`. Records that contradict a header
+    under a right checksum are their producer's: they must not cost everyone else the partition.
+    """
+    batch = FileRange(view.file, position, header.size, header.base_offset, header.end_offset)
+    data = batch.read()
+    try:
+        verify(data)
+    except (CorruptBatch, InvalidBatch) as problem:
+        raise DamagedLog(f"batch at offset {header.base_offset}: {problem}") from problem
+    try:
+        return records(data, decompressed_bytes_max=decompressed_bytes_max)
+    except RequestError:
+        return [Record(header.base_offset, header.max_timestamp, None, None)]

@@ -1,0 +1,464 @@
+"""The power goes at every operation of a log and inside every write.
+
+A story is told to a log over files that forget. Before each of its operations the disk is copied,
+together with what the log had promised by then; then every copy suffers every kind of cut. What is
+found must be the beginning of something the log once was, and hold all that was synced and not
+removed since.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from millstream.codec.batch import read_header
+from millstream.errors import StorageError
+from millstream.model import Boundary, Epoch, NodeId
+from millstream.storage.disk import DiskFiles
+from millstream.storage.replacement import Replacement
+from tests.support.crashing_files import CrashingFiles, Snapshot
+from tests.support.logs import DIRECTORY, append, batch, fill, open_small, read_all, sync
+
+VOTERS = frozenset({NodeId(1)})
+
+
+class Moment(NamedTuple):
+    """A disk, and all that the log was since the last round that has ended."""
+
+    disk: Snapshot
+    states: tuple[tuple[bytes, ...], ...]
+    start: int
+    boundaries: tuple[Boundary, ...]
+    dropped: frozenset[bytes]
+
+
+class Story:
+    """A log that is written to, and remembers what it was."""
+
+    def __init__(self) -> None:
+        self.files = CrashingFiles()
+        self.boundaries = (Boundary(Epoch(1), 0, VOTERS),)
+        self.start = 0
+        self.moments: list[Moment] = []
+        self.states: list[tuple[bytes, ...]] = [()]
+        self.dropped: frozenset[bytes] = frozenset()  # By compaction.
+        self.log = self.open()
+        self.files.on_operation = lambda *_: self.remember()
+
+    def open(self):
+        return open_small(self.files, start_offset=self.start, boundaries=self.boundaries)
+
+    def remember(self) -> None:
+        self.moments.append(
+            Moment(
+                self.files.snapshot(), tuple(self.states), self.start, self.boundaries, self.dropped
+            )
+        )
+
+    def append(self, *shapes: tuple[int, int]) -> None:
+        """Batches of so many records of so many bytes."""
+        made = []
+        offset = self.log.end_offset
+        for count, size in shapes:
+            filled = (len(self.moments) + len(made)) % 251
+            epoch = self.boundaries[-1].epoch
+            made.append(batch(offset, count, size=size, fill=filled, epoch=epoch))
+            offset += count
+        # While the write is under way any of them may be there already.
+        for count in range(1, len(made) + 1):
+            self.states.append((*self.states[-1], made[count - 1]))
+        append(self.log, *made)
+
+    def sync(self, during: Callable[[], None] = lambda: None) -> None:
+        begun = len(self.states) - 1
+        work = self.log.begin_sync()
+        if work is not None:
+            during()
+            work()
+            self.log.end_sync()
+        self.states = self.states[begun:]
+
+    def truncate(self, end: int) -> None:
+        kept = tuple(one for one in self.states[-1] if read_header(one).end_offset <= end)
+        self.states.append(kept)
+        self.log.truncate(end)
+        before = tuple(b for b in self.boundaries if b.start_offset <= end)
+        epoch = Epoch(self.boundaries[-1].epoch + 1)
+        self.boundaries = (*before, Boundary(epoch, end, VOTERS))
+
+    def advance_start(self, start: int) -> None:
+        # The journal may or may not know: both are tried, see `survives`.
+        self.log.advance_start(start)
+        self.start = start
+
+    def compact(self, count: int) -> None:
+        self.sync()
+        old = self.log.sealed()[:count]
+        new = Replacement(self.files, old, interval_bytes=128)
+        gone = set()
+        for segment in old:
+            for header, data in self.log.contents(segment).batches():
+                if header.base_offset % 3 == 0 or header.end_offset == old[-1].end_offset:
+                    new.append([data], [header])
+                else:
+                    gone.add(bytes(data))
+        segment = new.finish()
+        self.dropped |= gone
+        assert self.log.replace(old, segment)
+        self.sync()
+
+    def reopen(self) -> None:
+        self.log.close()
+        self.log = self.open()
+
+
+def survives(files: CrashingFiles, moment: Moment) -> None:
+    """Open what is left; check it, and that opening it made it durable."""
+    found = check(files, moment)
+    files.power_cut(worst=True)
+    again = check(files, moment)
+    # More may come back than there was: a cut that no round had made durable yet.
+    assert again[: len(found)] == found
+
+
+def check(files: CrashingFiles, moment: Moment) -> list[bytes]:
+    log = open_small(files, start_offset=moment.start, boundaries=moment.boundaries)
+    found = read_all(log)
+    log.verify()
+    there = set(found)
+    states = [
+        [one for one in state if read_header(one).end_offset > moment.start]
+        for state in moment.states
+    ]
+    # What compaction dropped is back if the old file is.
+    candidates = [
+        [one for one in state if one in there or one not in moment.dropped] for state in states
+    ]
+    assert any(found == candidate[: len(found)] for candidate in candidates), "garbage"
+    common = set(states[0]).intersection(*states[1:])
+    assert common - moment.dropped <= there, "lost"
+    return found
+
+
+def every_cut(story: Story, *, every: int = 1) -> None:
+    files = story.files
+    files.on_operation = None
+    story.remember()
+    for at, moment in enumerate(story.moments):
+        if at % every:
+            continue
+        random = Random(at)
+        cuts: list[dict] = [
+            {"worst": True},
+            {"kept_bytes": 2**30},
+            {"random": random},
+            {"random": random},
+            {"random": random, "reorder": True},
+            {"random": random, "reorder": True},
+        ]
+        for cut in cuts:
+            files.restore(moment.disk)
+            files.power_cut(**cut)
+            survives(files, moment)
+        files.restore(moment.disk)
+        files.kill()
+        survives(files, moment)
+
+
+# -- the stories -----------------------------------------------------------------------------------
+
+
+def test_appending_and_syncing() -> None:
+    story = Story()
+    for at in range(30):
+        story.append((1 + at % 3, at * 7 % 60))
+        if at % 4 == 3:
+            story.sync()
+    story.reopen()
+    story.append((1, 1))
+
+    every_cut(story)
+
+
+def test_several_batches_in_one_write() -> None:
+    story = Story()
+    for at in range(10):
+        story.append((1, 30), (2, at * 20), (1, 0))
+        if at % 3 == 2:
+            story.sync()
+
+    every_cut(story)
+
+
+def test_rounds_that_overlap_with_everything() -> None:
+    story = Story()
+    for at in range(8):
+        story.append((1, 100), (1, 200))
+        story.sync(lambda: (story.append((1, 150)), story.log.roll(), story.append((1, 50))))
+        if at % 3 == 2:
+            story.sync(lambda: story.truncate(story.log.end_offset - 2))
+
+    every_cut(story)
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_truncating_and_going_on(is_synced: bool) -> None:
+    story = Story()
+    for end in (25, 24, 12, 13, 1, 0):
+        while story.log.end_offset < 30:
+            story.append((1, 16))
+        if is_synced:
+            story.sync()
+        story.truncate(end)
+        story.append((1, 40), (1, 20))
+
+    every_cut(story, every=2)
+
+
+def test_moving_the_log_start() -> None:
+    story = Story()
+    for at in range(6):
+        for _ in range(9):
+            story.append((1, 16))
+        story.sync()
+        story.advance_start(at * 9)
+        story.sync()
+    story.advance_start(story.log.end_offset)
+    story.sync()
+    story.append((1, 16))
+    story.sync()
+
+    every_cut(story, every=2)
+
+
+def test_compacting() -> None:
+    story = Story()
+    for _ in range(3):
+        for _ in range(30):
+            story.append((1, 16))
+        story.compact(2)
+        story.compact(3)
+
+    every_cut(story, every=3)
+
+
+def test_opening_and_closing() -> None:
+    story = Story()
+    for at in range(5):
+        story.append((1, 100))
+        story.append((1, 300))
+        story.reopen()
+        if at % 2:
+            story.truncate(story.log.end_offset - 1)
+        story.reopen()
+
+    every_cut(story)
+
+
+def test_a_power_cut_during_recovery_changes_nothing() -> None:
+    story = Story()
+    for _ in range(30):
+        story.append((1, 50))
+    story.sync()
+    for _ in range(40):
+        story.append((1, 50))
+    story.truncate(45)
+    story.append((2, 50))
+    last = story.moments[-1]
+    files = story.files
+    for seed in range(40):
+        files.on_operation = None
+        files.restore(last.disk)
+        files.power_cut(Random(seed), reorder=seed % 2 == 1)
+        before = files.snapshot()
+        moments: list[Snapshot] = []
+        files.on_operation = lambda *_, to=moments: to.append(files.snapshot())
+        open_small(files, boundaries=last.boundaries)
+        files.on_operation = None
+
+        for at, moment in enumerate([before, *moments]):
+            files.restore(moment)
+            files.power_cut(Random(at))
+            survives(files, last)
+
+
+# -- every byte ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("synced", [0, 3, 12])
+def test_a_write_cut_at_every_byte_leaves_whole_batches(synced: int) -> None:
+    files = CrashingFiles()
+    log = open_small(files)
+    added = fill(log, synced)
+    sync(log)
+    more = [batch(synced, 2, fill=1), batch(synced + 2, fill=2), batch(synced + 3, 3, fill=3)]
+    append(log, *more)
+    ends = [sum(map(len, more[:count])) for count in range(4)]
+    disk = files.snapshot()
+
+    for size in range(ends[-1] + 1):
+        files.restore(disk)
+        files.power_cut(kept_bytes=size)
+
+        log = open_small(files)
+
+        whole = sum(end <= size for end in ends[1:])
+        assert read_all(log) == added + more[:whole]
+        log.abandon()
+
+
+# -- rot -------------------------------------------------------------------------------------------
+
+
+def test_no_flipped_bit_behind_an_offset_is_ever_served() -> None:
+    """Base offsets lie outside of every checksum, as Kafka made them; all other bytes are seen."""
+    files = CrashingFiles()
+    log = open_small(files, boundaries=(Boundary(Epoch(1), 0, VOTERS),))
+    added = fill(log, 20, epoch=1)
+    sync(log)
+    log.abandon()
+    path = f"{DIRECTORY}/{12:020d}.log"
+    disk = files.snapshot()
+    size = len(added[0])
+
+    for at in range(8 * size):
+        if at % size < 8:
+            continue
+        files.restore(disk)
+        files.flip_bit(path, at, bit=at % 8)
+
+        log = open_small(files, boundaries=(Boundary(Epoch(1), 0, VOTERS),))
+
+        assert read_all(log) == added[: 12 + at // size]
+        log.abandon()
+
+
+def test_a_flipped_bit_in_a_sealed_segment_is_found_by_verifying_and_nothing_is_deleted() -> None:
+    files = CrashingFiles()
+    log = open_small(files)
+    added = fill(log, 40)
+    sync(log)
+    log.abandon()
+    path = f"{DIRECTORY}/{12:020d}.log"
+    disk = files.snapshot()
+
+    for at in range(0, 11 * len(added[0]), 7):
+        if at % len(added[0]) < 16:
+            continue
+        files.restore(disk)
+        files.flip_bit(path, at, bit=3)
+        names = files.list(DIRECTORY)
+
+        log = open_small(files)
+        with pytest.raises(StorageError):
+            log.verify()
+
+        assert files.list(DIRECTORY) == names
+        log.abandon()
+
+
+# -- full and failing disks ------------------------------------------------------------------------
+
+
+def tell(story: Story, *, at_least: int = 40) -> None:
+    """Append, and try again what the disk refused, as producers do."""
+    while story.log.end_offset < at_least:
+        states = list(story.states)
+        try:
+            story.append((1, 16), (2, 30))
+            if story.log.end_offset % 5 == 0:
+                story.sync()
+        except StorageError:
+            story.states = states
+
+
+@pytest.mark.parametrize("kept", [0, 7, 80, 95])
+def test_a_disk_that_is_full_at_any_write_loses_nothing_and_takes_more_later(kept: int) -> None:
+    for nth in range(1, 25):
+        story = Story()
+        story.files.fail_write(nth, kept=kept)
+        tell(story)
+        added = list(story.states[-1])
+        assert read_all(story.log) == added
+        story.files.on_operation = None
+        story.files.kill()
+
+        assert read_all(story.open()) == added
+
+
+@pytest.mark.parametrize("kept", [80, 95])
+def test_what_a_failed_write_left_is_not_found_after_a_power_cut(kept: int) -> None:
+    for nth in (1, 2, 5, 6, 7, 12):
+        story = Story()
+        story.files.fail_write(nth, kept=kept)
+        tell(story, at_least=24)
+
+        every_cut(story, every=2)
+
+
+def append_for_ever(story: Story) -> None:
+    while True:
+        for _ in range(5):
+            story.append((1, 30))
+        story.sync()
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_after_a_failed_sync_only_what_is_on_the_disk_is_served(is_cut: bool) -> None:
+    for nth in range(1, 30):
+        story = Story()
+        story.files.fail_sync(nth)
+        with pytest.raises(OSError, match="sync failed"):
+            append_for_ever(story)
+        story.files.on_operation = None
+        story.remember()
+        moment = story.moments[-1]
+        if is_cut:
+            story.files.power_cut(Random(nth))
+        else:
+            story.files.kill()
+
+        survives(story.files, moment)
+
+
+# -- a real process --------------------------------------------------------------------------------
+
+CHILD = """
+import sys
+from pathlib import Path
+from millstream.storage.disk import DiskFiles
+from tests.support.logs import fill, open_small, sync
+log = open_small(DiskFiles(Path(sys.argv[1])))
+while True:
+    fill(log, 7)
+    sync(log)
+    print(log.end_offset, flush=True)
+"""
+
+
+def test_a_killed_process_has_lost_nothing_that_it_had_synced(tmp_path: Path) -> None:
+    end = 0
+    for life in range(3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert child.stdout is not None
+        for _ in range(10 + life):
+            end = int(child.stdout.readline())
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+
+        log = open_small(DiskFiles(tmp_path))
+        found = read_all(log)
+        assert log.end_offset >= end
+        assert found == fill(open_small(CrashingFiles()), log.end_offset)
+        assert log.verify() == len(found)
+        log.abandon()
