@@ -1,0 +1,174 @@
+"""The duties of the leader of one epoch: serve fetches, commit, keep a quorum, hand over.
+
+Made when an epoch is won and dropped when it ends, so nothing of it outlives the leadership. Does
+not decide roles: `core` asks it whether it still has a quorum. The one thing to know: a fetch that
+finds nothing new is parked and answered when there is news, so replication takes one round trip
+and a heartbeat is only an answer without news.
+"""
+
+from millstream.model import NodeId, Offset, Position
+from millstream.raft.member import Member, Timing
+from millstream.raft.messages import Diverged, Fetch, FetchReply, Lead, Reset, TakeOver
+from millstream.raft.tracker import Refusal, Tracker, Voters
+
+
+class Leader:
+    """Leads the epoch that the last boundary of the log has just opened."""
+
+    def __init__(self, member: Member, timing: Timing) -> None:
+        assert member.log.last.epoch == member.epoch, "leads an epoch that it did not open"
+        self._member = member
+        self._timing = timing
+        self._tracker = Tracker(member.me, member.log.voters)
+        self._successor: NodeId | None = None
+        self._transfer_ticks = 0
+        # Once the own boundary is on a majority, all that was ever acknowledged is visible.
+        self.is_established = False
+
+    @property
+    def is_alone(self) -> bool:
+        return not self._tracker.followers
+
+    @property
+    def is_removed(self) -> bool:
+        """Has it led the others into an epoch in which it has no vote?"""
+        return self.is_established and not self._member.is_voter
+
+    @property
+    def is_transferring(self) -> bool:
+        return self._successor is not None
+
+    def lags(self) -> dict[NodeId, Offset]:
+        return self._tracker.lags(self._member.log.last.end_offset)
+
+    # -- replication -------------------------------------------------------------------------------
+
+    def append(self, records: object) -> None:
+        self._member.log.append(records)
+        self._answer_parked()
+
+    def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
+        progress = self._tracker.heard(sender)
+        progress.parked = None
+        if self._member.log.contains(fetch.position):
+            progress.acknowledged = max(progress.acknowledged, fetch.position)
+            self.advance()
+            self._hand_over()
+            if self._has_no_news(fetch):
+                progress.park(fetch)
+                return
+        self._answer(sender, fetch)
+
+    def on_alive(self, sender: NodeId) -> None:
+        self._tracker.heard(sender)
+        self._member.send(sender, Lead(self._member.epoch))
+
+    def advance(self) -> None:
+        """Commit what a majority holds, if the majority's position lies in this very epoch.
+
+        An older record on a majority is not safe: a leader of an epoch between may still replace
+        it (Raft, figure 8). "Not before the own start offset" would not do: a follower can stand
+        there without the boundary.
+        """
+        majority = self._tracker.majority_position(self._member.durable_position)
+        if majority.epoch == self._member.epoch:
+            self.is_established = True
+            if self._member.commit(majority.end_offset):
+                self._answer_parked()
+
+    def tick(self) -> bool:
+        """Let a tick pass. False if no majority was heard for an election timeout: resign."""
+        timing = self._timing
+        self._tracker.age(observer_ticks_max=timing.election_ticks)
+        if not self._tracker.has_majority(self._tracker.voters, within_ticks=timing.election_ticks):
+            return False
+        for node, progress in self._tracker.followers.items():
+            if progress.parked is not None and progress.parked_ticks >= timing.heartbeat_ticks:
+                self._answer(node, progress.parked)
+                progress.parked = None
+            elif progress.silent_ticks % timing.retry_ticks == 0:
+                self._member.send(node, Lead(self._member.epoch))
+        self._transfer_ticks += 1
+        if self._transfer_ticks >= timing.election_ticks:
+            self._successor = None  # It did not take over: lead on.
+        return True
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def refusal_of_voters(self, voters: Voters) -> Refusal | None:
+        """Say why the next epoch cannot be opened with these voters; None if it can.
+
+        The own epoch must be committed first. Otherwise a predecessor's uncommitted change might
+        still win, with a majority that does not overlap with the new one (Ongaro, 2015).
+        """
+        if not self.is_established:
+            return Refusal.NOT_ESTABLISHED
+        if self.is_transferring:
+            return Refusal.TRANSFERRING
+        committed = Position(self._member.epoch, self._member.high_watermark)
+        return self._tracker.refusal_of(
+            voters, committed=committed, within_ticks=self._timing.election_ticks
+        )
+
+    def transfer(self, to: NodeId) -> Refusal | None:
+        """Stop taking proposals and let `to` take over as soon as it holds everything."""
+        if to not in self._tracker.voters:
+            return Refusal.NOT_VOTER
+        if to != self._member.me:
+            self._successor, self._transfer_ticks = to, 0
+            self._hand_over()
+        return None
+
+    def bow_out(self) -> None:
+        """Removed itself: let the follower that holds most take over, instead of a timeout."""
+        followers = self._tracker.followers
+        voters = sorted(self._tracker.voters)
+        best = max(voters, key=lambda node: followers[node].acknowledged)
+        self._member.send(best, TakeOver(self._member.epoch))
+
+    # -- small parts -------------------------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        if self._successor is None:
+            return
+        if self._tracker.followers[self._successor].acknowledged == self._member.log.last:
+            self._member.send(self._successor, TakeOver(self._member.epoch))
+
+    def _misplaced(self, position: Position) -> Diverged | Reset | None:
+        """Say where a follower must go that cannot read on from `position`."""
+        epoch, log = self._member.epoch, self._member.log
+        if log.contains(position):
+            return None
+        end = log.epoch_end(position.epoch)
+        # Divergence first: cutting may lower a position's epoch, a reset must never do so, or a
+        # replica would forget an epoch that it had acknowledged.
+        if end is not None and end < position:
+            return Diverged(epoch, position, end)
+        return Reset(epoch, position, *log.base())
+
+    def _has_no_news(self, fetch: Fetch) -> bool:
+        is_at_end = fetch.position == self._member.log.last
+        return is_at_end and fetch.high_watermark >= self._member.high_watermark
+
+    def _answer_parked(self) -> None:
+        for node, progress in self._tracker.followers.items():
+            if progress.parked is not None:
+                self._answer(node, progress.parked)
+                progress.parked = None
+
+    def _answer(self, to: NodeId, fetch: Fetch) -> None:
+        member = self._member
+        misplaced = self._misplaced(fetch.position)
+        if misplaced is not None:
+            member.send(to, misplaced)
+            return
+        boundaries, records = member.log.read(fetch.position)
+        reply = FetchReply(
+            epoch=member.epoch,
+            base=fetch.position,
+            boundaries=boundaries,
+            records=records,
+            high_watermark=member.high_watermark,
+            start_offset=member.log.start_offset,
+        )
+        member.send(to, reply)

@@ -1,0 +1,127 @@
+"""What the replicas of one group say to each other.
+
+Owns the words, not their meaning: `core`, `leader` and `follower` act on them. The one thing to
+know: `epoch` is always the epoch its sender is in. Whoever hears a higher one enters it, whoever
+hears a lower one answers `Hint`, whatever the message was. Any message may be lost, delayed,
+repeated or overtaken.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from millstream.model import Boundary, Epoch, NodeId, Offset, Position
+
+
+@dataclass(frozen=True, slots=True)
+class PreVote:
+    """Would you vote for me in the epoch after this one? Asked before anybody is disturbed."""
+
+    epoch: Epoch
+    last: Position
+
+
+@dataclass(frozen=True, slots=True)
+class PreVoteGranted:
+    """I would: I hear no leader either, and you hold all that I hold. A refusal is a `Hint`."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Vote for me in this epoch. `last` is where my log ends."""
+
+    epoch: Epoch
+    last: Position
+
+
+@dataclass(frozen=True, slots=True)
+class VoteGranted:
+    """You have my only vote of this epoch. A refusal is a `Hint`."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """I lead this epoch: fetch from me."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """I follow you, but my disk is busy with what I have. Answered with `Lead`, no records."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send what follows `position`. Everything before it survives a power cut here."""
+
+    epoch: Epoch
+    position: Position
+    high_watermark: Offset  # As known to the follower: news of it alone is worth an answer.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchReply:
+    """What follows `base`: boundaries only where they lead up to each other without a gap."""
+
+    epoch: Epoch
+    base: Position  # The position asked for; an answer to any other question is stale.
+    boundaries: tuple[Boundary, ...]
+    records: object  # As `LogView.read` gave it; falsy if there are none.
+    high_watermark: Offset
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """I do not hold `base`. My newest epoch that is not above it ends at `end`: cut to there."""
+
+    epoch: Epoch
+    base: Position
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """What follows `base` is deleted here. Forget your log, continue at `start_offset`."""
+
+    epoch: Epoch
+    base: Position
+    start_offset: Offset
+    boundaries: tuple[Boundary, ...]  # Those still known that start at or before it.
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """I cannot do that, but this is the epoch I am in, and whom I believe to lead it."""
+
+    epoch: Epoch
+    leader: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """You hold all that I hold: campaign now, without asking around first."""
+
+    epoch: Epoch
+
+
+Message: TypeAlias = (
+    PreVote
+    | PreVoteGranted
+    | Vote
+    | VoteGranted
+    | Lead
+    | Alive
+    | Fetch
+    | FetchReply
+    | Diverged
+    | Reset
+    | Hint
+    | TakeOver
+)

@@ -1,0 +1,123 @@
+"""Who voted, who follows how far, and which changes of voters are allowed.
+
+Owns the counting over sets of nodes; does not send or store anything. The one thing to know: only
+voters count. An observer's acknowledgements are tracked like a voter's, but move nothing.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from millstream.model import ORIGIN, NodeId, Offset, Position
+from millstream.raft.messages import Fetch
+
+Voters = frozenset[NodeId]
+
+
+class Refusal(Enum):
+    """Why a leader does not do what it was asked for. All but the last two may pass with time."""
+
+    NOT_LEADER = "this replica does not lead"
+    NOT_ESTABLISHED = "the leader's own epoch is not committed yet"
+    TRANSFERRING = "the leader is handing over to another replica"
+    NOT_CAUGHT_UP = "the new voter does not follow closely enough"
+    QUORUM_AT_RISK = "no majority of the new voters follows at the moment"
+    NOT_ONE_CHANGE = "exactly one voter can be added or removed at a time"
+    NOT_VOTER = "only a voter can lead"
+
+
+def is_majority(nodes: Voters | set[NodeId], voters: Voters) -> bool:
+    """Are more than half of `voters` among `nodes`?"""
+    return 2 * len(voters & nodes) > len(voters)
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """The votes, or promises of votes, that one campaign has won."""
+
+    voters: Voters
+    won: set[NodeId] = field(default_factory=set)
+
+    @property
+    def is_won(self) -> bool:
+        return is_majority(self.won, self.voters)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a leader knows of one follower."""
+
+    acknowledged: Position = ORIGIN  # Durable there and contained here.
+    silent_ticks: int = 0
+    parked: Fetch | None = None  # Waits for news; the latest one only.
+    parked_ticks: int = 0
+
+    def park(self, fetch: Fetch) -> None:
+        self.parked, self.parked_ticks = fetch, 0
+
+
+class Tracker:
+    """The followers of a leader: all other voters from the start, observers while they fetch."""
+
+    def __init__(self, me: NodeId, voters: Voters) -> None:
+        self.voters = voters
+        self.followers = {node: Progress() for node in sorted(voters - {me})}
+        self._me = me
+
+    def heard(self, node: NodeId) -> Progress:
+        progress = self.followers.setdefault(node, Progress())
+        progress.silent_ticks = 0
+        return progress
+
+    def age(self, *, observer_ticks_max: int) -> None:
+        """Let a tick pass, and forget observers that have gone."""
+        for node, progress in list(self.followers.items()):
+            progress.silent_ticks += 1
+            progress.parked_ticks += 1
+            if node not in self.voters and progress.silent_ticks >= observer_ticks_max:
+                del self.followers[node]
+
+    def follows(self, node: NodeId, *, within_ticks: int) -> bool:
+        progress = self.followers.get(node)
+        return progress is not None and progress.silent_ticks < within_ticks
+
+    def has_majority(self, voters: Voters, *, within_ticks: int) -> bool:
+        """Was a majority of `voters` heard lately? This replica hears itself."""
+        live = {node for node in voters if self.follows(node, within_ticks=within_ticks)}
+        return is_majority(live | {self._me}, voters)
+
+    def majority_position(self, own: Position) -> Position:
+        """Return the greatest position that more than half of the voters hold.
+
+        All of them lie in the leader's log, where positions are totally ordered.
+        """
+        held = sorted(
+            own if node == self._me else self.followers[node].acknowledged for node in self.voters
+        )
+        # With an even number of voters the lower middle is right: two of four are no majority.
+        return held[(len(held) - 1) // 2]
+
+    def lags(self, end_offset: Offset) -> dict[NodeId, Offset]:
+        """Return how many offsets each follower has yet to acknowledge."""
+        return {
+            node: end_offset - progress.acknowledged.end_offset
+            for node, progress in self.followers.items()
+        }
+
+    def refusal_of(
+        self, voters: Voters, *, committed: Position, within_ticks: int
+    ) -> Refusal | None:
+        """Say why `voters` cannot take the place of those in force; None if they can.
+
+        One at a time, so that majorities of both overlap. A newcomer must hold all that is
+        committed, or the group would wait for it to catch up before it could commit again.
+        """
+        if len(voters ^ self.voters) != 1 or not voters:
+            return Refusal.NOT_ONE_CHANGE
+        for newcomer in voters - self.voters - {self._me}:
+            if not self.follows(newcomer, within_ticks=within_ticks):
+                return Refusal.NOT_CAUGHT_UP
+            if self.followers[newcomer].acknowledged < committed:
+                return Refusal.NOT_CAUGHT_UP
+        if not self.has_majority(voters, within_ticks=within_ticks):
+            return Refusal.QUORUM_AT_RISK
+        return None

@@ -1,0 +1,1 @@
+"""Golden files: what people should read, and the runners that keep it true."""

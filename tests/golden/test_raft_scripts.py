@@ -1,0 +1,21 @@
+"""Known rare plots of consensus, told as scripts; a file's name is its claim."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.core_script import run_script
+
+SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_plot_goes_as_told(script: Path, is_update: bool) -> None:
+    told = script.read_text()
+
+    came_of_it = run_script(told)
+
+    if is_update:
+        script.write_text(came_of_it)
+    else:
+        assert came_of_it == told

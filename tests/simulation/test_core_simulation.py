@@ -1,0 +1,35 @@
+"""Random lives of whole groups: a few hundred always, thousands in `make soak`."""
+
+import os
+
+import pytest
+
+from tests.simulation.core_simulator import simulate
+
+CHUNKS = 20
+SEEDS_PER_CHUNK = 10
+SOAK_CHUNKS = 50
+SOAK_SEEDS = int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "0"))
+SOAK_FIRST_SEED = 10_000  # Not the seeds of every day.
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_a_group_keeps_its_promises_in_every_life(chunk: int) -> None:
+    for seed in range(chunk * SEEDS_PER_CHUNK, (chunk + 1) * SEEDS_PER_CHUNK):
+        simulate(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK_SEEDS, reason="needs MILLSTREAM_SOAK_SEEDS")
+@pytest.mark.parametrize("chunk", range(SOAK_CHUNKS))
+def test_a_group_keeps_its_promises_in_thousands_of_lives(chunk: int) -> None:
+    for seed in range(SOAK_FIRST_SEED + chunk, SOAK_FIRST_SEED + SOAK_SEEDS, SOAK_CHUNKS):
+        simulate(seed)
+
+
+def test_one_seed_is_one_history() -> None:
+    first, second = simulate(7), simulate(7)
+
+    assert first.seen == second.seen
+    assert first.witness.committed == second.witness.committed
+    assert first.now == second.now

@@ -1,0 +1,1 @@
+"""Claims about consensus, one replica at a time."""
