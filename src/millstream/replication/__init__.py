@@ -1,0 +1,1 @@
+"""Partitions: a log and its consensus, joined, and the hub that drives all of a node's."""

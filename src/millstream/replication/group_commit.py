@@ -1,0 +1,213 @@
+"""Group commit: one sync round makes durable whatever was written before it, for all who wait.
+
+Owns carrying out the effects of consensus cores, in the order they demand: votes durable before
+the messages that rest on them, records and boundaries durable before they are reported. A sync
+that failed is never trusted again, because nobody knows what the disk holds then: every replica of
+the directory stops until the node is started again and has read it back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from millstream.errors import DiskFailed, StorageError
+from millstream.metrics import (
+    DISK_USABLE,
+    STORAGE_FAILURES,
+    SYNC_ROUNDS,
+    SYNC_SECONDS,
+    Metrics,
+)
+from millstream.model import NodeId, Position
+from millstream.ports import Links, Threads
+from millstream.raft.member import Effects
+from millstream.raft.messages import Message
+from millstream.replication.replica import Replica
+from millstream.storage.journal import Journal
+from millstream.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+# Messages waiting for a vote to be durable; beyond this they are lost, as any link may lose them.
+HELD_MESSAGES_MAX = 10_000
+
+Work = Callable[[], None]
+
+
+class _Held(NamedTuple):
+    round: int
+    replica: Replica
+    to: NodeId
+    message: Message
+
+
+class _Mark(NamedTuple):
+    """Where a log stood when a round began."""
+
+    replica: Replica
+    position: Position
+    cuts: int
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        journal: Journal,
+        threads: Threads,
+        links: Links,
+        metrics: Metrics,
+        *,
+        durability: Literal["sync", "write"],
+        flush_interval_ms: int,
+        failed: Callable[[StorageError], None],
+    ) -> None:
+        self.failure: StorageError | None = None
+        self._journal = journal
+        self._threads = threads
+        self._links = links
+        self._metrics = metrics
+        self._failed = failed
+        self._syncs_at_once = durability == "sync"
+        self._flush_interval_s = flush_interval_ms / 1000
+        self._flush_due: asyncio.TimerHandle | None = None
+        self._begun = 0  # Rounds, counted from one.
+        self._done = 0
+        self._dirty: dict[Replica, None] = {}  # In the order of their writes.
+        self._held: list[_Held] = []
+        self._awaiting: list[tuple[int, asyncio.Future[None]]] = []  # A round, and who waits.
+        self._wake = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        metrics.set(DISK_USABLE, 1)
+
+    def carry_out(self, replica: Replica, effects: Effects) -> None:
+        """Do what a step of the replica's core asks for. Never awaits, never raises."""
+        if effects.hard_state is not None:
+            replica.vote_round = self._begun + 1
+            self._wake.set()
+        for to, message in effects.messages:
+            self._send(replica, to, message)
+        is_durable = replica.core.durable_position == replica.log.last
+        if not is_durable or replica.log.records.is_dirty:
+            self._note_write(replica, is_durable=is_durable)
+        if self._journal.is_dirty:
+            self._wake.set()
+        replica.observe()
+
+    async def run(self) -> None:
+        while True:
+            if not self._wake.is_set():
+                self._is_idle.set()
+            await self._wake.wait()
+            self._is_idle.clear()
+            self._wake.clear()
+            await self._round()
+
+    async def finish(self) -> None:
+        """Wait until everything written so far is durable and its writers know."""
+        self._wake.set()
+        self._is_idle.clear()
+        await self._is_idle.wait()
+
+    async def synced(self, replica: Replica) -> None:
+        """Wait for the end of a round that begins after this call; raise what failed it."""
+        if self.failure is not None:
+            raise self.failure
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaiting.append((self._begun + 1, done))
+        self._dirty[replica] = None
+        self._wake.set()
+        await done
+
+    def _note_write(self, replica: Replica, *, is_durable: bool) -> None:
+        self._dirty[replica] = None
+        if self._syncs_at_once or self._journal.is_dirty:
+            self._wake.set()
+            return
+        loop = asyncio.get_running_loop()
+        if self._flush_due is None:
+            self._flush_due = loop.call_later(self._flush_interval_s, self._wake.set)
+        if not is_durable:
+            # Not from within the append: whoever appended has yet to say what it waits for.
+            loop.call_soon(self._trust_the_system, replica)
+
+    def _trust_the_system(self, replica: Replica) -> None:
+        """With durability "write", what the operating system has counts as durable."""
+        is_serving = replica.failure is None and not replica.is_gone
+        if is_serving and not self._journal.is_dirty:
+            self.carry_out(replica, replica.core.durable(replica.log.last))
+
+    def _send(self, replica: Replica, to: NodeId, message: Message) -> None:
+        if replica.vote_round <= self._done:
+            self._links.send(to, replica.id, message)
+        elif len(self._held) < HELD_MESSAGES_MAX:
+            self._held.append(_Held(replica.vote_round, replica, to, message))
+
+    async def _round(self) -> None:
+        if self.failure is not None:
+            return
+        if self._flush_due is not None:
+            self._flush_due.cancel()
+            self._flush_due = None
+        self._begun += 1
+        number = self._begun
+        dirty, self._dirty = self._dirty, {}
+        marks = [_Mark(r, r.log.last, r.log.cuts) for r in dirty if not r.is_gone]
+        started = asyncio.get_running_loop().time()
+        try:
+            # The journal goes first: a sealed segment's index then never outlives its epochs.
+            journal_work = self._journal.begin_sync()
+            works = [
+                (mark.replica.log.records, mark.replica.log.records.begin_sync()) for mark in marks
+            ]
+            await self._threads.run(lambda: _sync(journal_work, [work for _, work in works]))
+        except (OSError, StorageError) as problem:
+            self._fail(problem)
+            return
+        self._metrics.add(SYNC_ROUNDS)
+        self._metrics.add(SYNC_SECONDS, asyncio.get_running_loop().time() - started)
+        self._done = number
+        if journal_work is not None:
+            self._journal.end_sync()
+        self._report(marks, [records for records, work in works if work is not None])
+
+    def _report(self, marks: Iterable[_Mark], synced: Iterable[Log]) -> None:
+        for records in synced:
+            records.end_sync()
+        for number, done in self._awaiting:
+            if number <= self._done and not done.done():
+                done.set_result(None)
+        self._awaiting = [one for one in self._awaiting if one[0] > self._done]
+        held, self._held = self._held, []
+        for waiting in held:
+            self._send(waiting.replica, waiting.to, waiting.message)
+        for replica, position, cuts in marks:
+            if replica.is_gone or replica.failure is not None:
+                continue
+            if replica.log.cuts == cuts:
+                self.carry_out(replica, replica.core.durable(position))
+            else:
+                # Cut while the sync ran: the same bytes may have been written anew since.
+                self.carry_out(replica, Effects())
+
+    def _fail(self, problem: OSError | StorageError) -> None:
+        failure = problem if isinstance(problem, StorageError) else DiskFailed(str(problem))
+        self.failure = failure
+        self._metrics.set(DISK_USABLE, 0)
+        self._metrics.add(STORAGE_FAILURES)
+        _log.error("stopped all partitions after a failed sync problem=%s", failure)
+        self._held.clear()
+        for _, done in self._awaiting:
+            if not done.done():
+                done.set_exception(failure)
+        self._awaiting.clear()
+        self._failed(failure)
+
+
+def _sync(journal_work: Work | None, works: Iterable[Work | None]) -> None:
+    """Runs on a thread."""
+    if journal_work is not None:
+        journal_work()
+    for work in works:
+        if work is not None:
+            work()

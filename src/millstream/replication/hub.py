@@ -1,0 +1,269 @@
+"""All replicas of a node: opened, ticked, fed with messages, dropped.
+
+Owns which replicas there are and who drives them. What their cores decide is carried out by
+`group_commit`; retention and compaction are `upkeep`'s. A log that cannot be opened is damaged: it
+is left as it is, says so to everyone who asks, and the node lives.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from millstream.config import Config
+from millstream.errors import (
+    CorruptBatch,
+    InvalidBatch,
+    StorageError,
+    StorageUnavailable,
+    UnknownTopic,
+)
+from millstream.metrics import ELECTIONS_WON, LEADERS, REPLICAS, STORAGE_FAILURES, Metrics
+from millstream.model import NO_EPOCH, LogId, NodeId
+from millstream.ports import PeerMessage, Ports
+from millstream.raft.core import Core
+from millstream.raft.member import Effects, Timing
+from millstream.raft.messages import Message
+from millstream.replication.group_commit import GroupCommit
+from millstream.replication.replica import Replica
+from millstream.replication.replica_log import ReplicaLog
+from millstream.replication.upkeep import Upkeep
+from millstream.settings import TopicSettings
+from millstream.storage.cache import LogCache
+from millstream.storage.journal import Journal
+from millstream.storage.log import Log
+from millstream.storage.recovery import open_log
+
+_log = logging.getLogger(__name__)
+
+LOGS = "logs"
+ELECTION_TICKS_MIN = 5
+
+
+class Hub:
+    def __init__(
+        self, me: NodeId, ports: Ports, journal: Journal, *, config: Config, metrics: Metrics
+    ) -> None:
+        self.replicas: dict[LogId, Replica] = {}
+        self.damaged: dict[LogId, StorageError] = {}
+        self._me = me
+        self._ports = ports
+        self._journal = journal
+        self._config = config
+        self._metrics = metrics
+        self._watchers = 0
+        self._cache = LogCache(
+            index_bytes_max=config.limits.index_cache_bytes_max,
+            open_files_max=config.limits.open_files_max,
+        )
+        ticks = config.timing.election_timeout_ms // config.timing.tick_ms
+        self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
+        self.commits = GroupCommit(
+            journal,
+            ports.threads,
+            ports.links,
+            metrics,
+            durability=config.durability,
+            flush_interval_ms=config.timing.flush_interval_ms,
+            failed=self._stop_all,
+        )
+        self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
+        ports.links.open(self._receive)
+
+    # -- which replicas there are --------------------------------------------------------------
+
+    def keep(self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings) -> None:
+        """Have a replica of this log here, with these settings. `founders` vote in a new log."""
+        replica = self.replicas.get(log_id)
+        if replica is not None:
+            replica.log.records.settings = settings
+            return
+        try:
+            replica = self._open(log_id, founders, settings)
+        except StorageError as problem:
+            self.damaged[log_id] = problem
+            self._metrics.add(STORAGE_FAILURES)
+            _log.error("left a log closed log=%s problem=%s", log_id, problem)
+            return
+        self.damaged.pop(log_id, None)
+        self.replicas[log_id] = replica
+        self._metrics.set(REPLICAS, len(self.replicas))
+        if replica.core.voters == {self._me}:
+            self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
+
+    def drop(self, log_id: LogId) -> None:
+        """Remove a replica with all its records. Only for what a command deleted."""
+        replica = self.replicas.pop(log_id, None)
+        self.damaged.pop(log_id, None)
+        if replica is not None:
+            replica.leave()
+            replica.log.records.abandon()
+            self._metrics.set(REPLICAS, len(self.replicas))
+        try:
+            self._ports.files.remove_directory(_directory(log_id))
+            self._journal.forget(log_id)
+        except (OSError, StorageError) as problem:
+            # The command stays in the control log: the next start tries again.
+            _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
+
+    def find(self, log_id: LogId) -> Replica:
+        replica = self.replicas.get(log_id)
+        if replica is not None:
+            return replica
+        problem = self.damaged.get(log_id)
+        if problem is not None:
+            raise StorageUnavailable(str(problem))
+        raise UnknownTopic(log_id)
+
+    def logs_on_disk(self) -> list[LogId]:
+        found = []
+        for name in self._ports.files.list(LOGS):
+            try:
+                found.append(LogId.parse(name))
+            except ValueError:
+                _log.warning("left alone what is not a log name=%s", name)
+        return found
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    async def led(self, log_id: LogId) -> None:
+        """Wait until the replica here leads and knows what is committed, or knows its leader."""
+        while (replica := self.replicas.get(log_id)) is not None and not replica.is_settled:
+            await self.moved([log_id], None)
+
+    async def settled(self) -> None:
+        """Wait until all replicas are led, but no longer than a few elections take."""
+        limit_ms = 5 * self._config.timing.election_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                for log_id in list(self.replicas):
+                    await self.led(log_id)
+        except TimeoutError:
+            _log.warning("not all partitions have a leader yet waited_ms=%d", limit_ms)
+
+    async def moved(self, logs: Iterable[LogId], seconds: float | None) -> None:
+        """Wait until one of these replicas changed, or time is up."""
+        replicas = [self.replicas[log_id] for log_id in logs if log_id in self.replicas]
+        if self._watchers + len(replicas) > self._config.limits.read_waiters_max:
+            return  # Answer what there is: waiting is a courtesy, memory is not.
+        self._watchers += len(replicas)
+        event = asyncio.Event()
+        for replica in replicas:
+            replica.watch(event.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._watchers -= len(replicas)
+            for replica in replicas:
+                replica.unwatch(event.set)
+
+    # -- driving -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.commits.run())
+            group.create_task(self._tick_forever())
+            group.create_task(self.upkeep.run())
+
+    def close(self) -> bool:
+        """Close in good order; say whether everything is as it should be for a quick start."""
+        self._ports.links.close()
+        if self.commits.failure is not None:
+            for replica in self.replicas.values():
+                replica.log.records.abandon()
+            self._journal.close()
+            return False
+        _sync_now(self._journal)
+        for replica in self.replicas.values():
+            replica.leave()
+            replica.log.records.close()
+        self._journal.close()
+        return not self.damaged
+
+    async def _tick_forever(self) -> None:
+        seconds = self._config.timing.tick_ms / 1000
+        while True:
+            await asyncio.sleep(seconds)
+            for replica in list(self.replicas.values()):
+                if replica.core.needs_ticks:
+                    self._drive(replica, replica.core.tick)
+
+    def _receive(self, sender: NodeId, log_id: LogId, message: PeerMessage) -> None:
+        replica = self.replicas.get(log_id)
+        if replica is None:
+            return  # Not here, or not yet: the sender asks again.
+        assert isinstance(message, Message)
+        self._drive(replica, lambda: replica.core.step(sender, message))
+
+    def _drive(self, replica: Replica, step: Callable[[], Effects]) -> None:
+        """Let the core take a step and carry out what it decided."""
+        if replica.failure is not None or replica.is_gone:
+            return
+        was_leader = replica.is_leader
+        try:
+            effects = step()
+        except StorageError as problem:
+            self._metrics.add(STORAGE_FAILURES)
+            replica.refused(problem)
+            return
+        except (CorruptBatch, InvalidBatch) as problem:
+            _log.warning("dropped broken bytes log=%s problem=%s", replica.id, problem)
+            return
+        if replica.is_leader != was_leader:
+            self._metrics.add(ELECTIONS_WON, int(replica.is_leader))
+            leaders = sum(other.is_leader for other in self.replicas.values())
+            self._metrics.set(LEADERS, leaders)
+        self.commits.carry_out(replica, effects)
+
+    def _stop_all(self, failure: StorageError) -> None:
+        for replica in self.replicas.values():
+            replica.fail(failure)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _open(self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings) -> Replica:
+        if self.commits.failure is not None:
+            raise self.commits.failure
+        state = self._journal.state(log_id)
+        records = open_log(
+            self._ports.files,
+            _directory(log_id),
+            settings=settings,
+            cache=self._cache,
+            start_offset=state.start_offset,
+            boundaries=state.boundaries,
+            producer_ids_max=self._config.limits.producer_ids_max,
+        )
+        kept = [b for b in state.boundaries if b.start_offset <= records.end_offset]
+        if len(kept) < len(state.boundaries):
+            self._journal.cut_epochs(log_id, kept[-1].epoch if kept else NO_EPOCH)
+        log = ReplicaLog(
+            log_id,
+            records,
+            self._journal,
+            self._ports.clock,
+            founders=founders,
+            fetch_bytes_max=self._config.limits.replica_fetch_bytes_max,
+        )
+        core = Core(self._me, log, state.hard_state, self._ports.entropy, timing=self._timing)
+        return Replica(
+            log_id,
+            log,
+            core,
+            self.commits.carry_out,
+            waiters_max=self._config.limits.append_waiters_max,
+        )
+
+
+def _directory(log_id: LogId) -> str:
+    return f"{LOGS}/{log_id}"
+
+
+def _sync_now(durable: Journal | Log) -> None:
+    """Sync on the event loop: only while nothing is served yet, or no longer."""
+    work = durable.begin_sync()
+    if work is not None:
+        work()
+        durable.end_sync()

@@ -1,0 +1,229 @@
+"""One partition on this node: its consensus core, its log, and those who wait for it.
+
+Owns the waiters and the border between consensus and the rest of the node: appends go in here,
+and what became committed comes out. Carrying out effects (journal, links, syncs) is the hub's.
+Belongs to the event loop; nothing here awaits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, TypeVar
+
+from millstream.codec.batch import PREFIX_BYTES, Header, stamp
+from millstream.errors import (
+    NoSpace,
+    NotLeader,
+    Overloaded,
+    RequestError,
+    StorageError,
+    StorageUnavailable,
+)
+from millstream.model import Appended, Buffer, LogId, NodeId, Offset
+from millstream.raft.core import Core
+from millstream.raft.member import Effects
+from millstream.raft.roles import Role
+from millstream.replication.replica_log import ReplicaLog, Stamped
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CarryOut = Callable[["Replica", Effects], None]
+Watcher = Callable[[], None]
+
+
+class _View(NamedTuple):
+    """What those who watch a replica are told about."""
+
+    high_watermark: Offset
+    role: Role
+    leader: NodeId | None
+    is_established: bool
+
+
+class Replica:
+    def __init__(
+        self,
+        log_id: LogId,
+        log: ReplicaLog,
+        core: Core,
+        carry_out: CarryOut,
+        *,
+        waiters_max: int,
+    ) -> None:
+        self.id = log_id
+        self.log = log
+        self.core = core
+        self.failure: StorageError | None = None  # Once set, this replica takes part no more.
+        self.is_gone = False
+        self.vote_round = 0  # The sync round that makes the latest vote durable.
+        self._carry_out = carry_out
+        self._waiters_max = waiters_max
+        # A heap by end offset; the count keeps futures from being compared. Each future is of its
+        # own result's type, so here it can only be of Any.
+        self._waiters: list[tuple[Offset, int, asyncio.Future[Any], object]] = []
+        self._waiters_made = 0
+        self._is_out_of_space = False
+        self._watchers: set[Watcher] = set()
+        self._seen = self._view()
+
+    # -- what the engine asks ----------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.role is Role.LEADER and self.failure is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the high watermark is all of what is committed, or another node would know.
+
+        After a restart it is unknown until the leader's own boundary is committed.
+        """
+        if self.core.role is not Role.LEADER:
+            return self.leader is not None
+        return self.core.is_established
+
+    @property
+    def leader(self) -> NodeId | None:
+        return None if self.failure is not None else self.core.leader
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.core.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        return self.log.records.producers.last_stable_offset(self.core.high_watermark)
+
+    @property
+    def in_step_count(self) -> int:
+        """How many voters hold everything that is committed, this leader included."""
+        end, voters = self.log.last.end_offset, self.core.voters
+        behind = {node: end - lag for node, lag in self.core.lags().items() if node in voters}
+        return 1 + sum(held >= self.core.high_watermark for held in behind.values())
+
+    def append(self, data: Buffer, header: Header) -> Appended:
+        """Write an admitted batch as the leader; a batch that is there already is not written.
+
+        Raises `NotLeader`, what `Producers.check` raises, or `StorageUnavailable`; nothing is
+        written then.
+        """
+        if self.failure is not None:
+            raise StorageUnavailable(str(self.failure))
+        if not self.core.takes_proposals:
+            raise NotLeader(self.id, self.leader)
+        records = self.log.records
+        start = records.start_offset
+        duplicate = records.producers.check(header)
+        if duplicate is not None:
+            return Appended(duplicate.base_offset, duplicate.end_offset, duplicate.timestamp, start)
+        stamped, prefix = stamp(header, base_offset=records.end_offset, epoch=self.core.epoch)
+        chunks = (prefix, memoryview(data)[PREFIX_BYTES:])
+        try:
+            effects = self.core.propose(Stamped((stamped,), chunks))
+        except StorageError as problem:
+            self.refused(problem)
+            raise StorageUnavailable(str(problem)) from problem
+        self._is_out_of_space = False
+        self._carry_out(self, effects)
+        time_ms = stamped.max_timestamp if stamped.has_log_append_time else -1
+        return Appended(stamped.base_offset, stamped.end_offset, time_ms, start)
+
+    def committed(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
+        """Yield `result` once all before `end_offset` is committed, or raise a `RequestError`."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if end_offset <= self.core.high_watermark:
+            done.set_result(result)
+        elif not self.is_leader:
+            done.set_exception(NotLeader(self.id, self.leader))
+        elif len(self._waiters) >= self._waiters_max:
+            done.set_exception(Overloaded(f"{self.id} has {self._waiters_max} appends waiting"))
+        else:
+            self._waiters_made += 1
+            heappush(self._waiters, (end_offset, self._waiters_made, done, result))
+        return done
+
+    def advance_start(self, start_offset: Offset) -> None:
+        """Let the log start at `start_offset`, as far as its records are surely committed."""
+        try:
+            self.log.advance_start(min(start_offset, self.core.start_offset_max))
+        except StorageError as problem:
+            self.refused(problem)
+            raise StorageUnavailable(str(problem)) from problem
+        self._carry_out(self, Effects())
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever the high watermark, the role or the leader has changed."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    # -- what the hub tells --------------------------------------------------------------------
+
+    def observe(self) -> None:
+        """Tell those who wait what the last step of the core changed."""
+        view = self._view()
+        if view == self._seen:
+            return
+        old, self._seen = self._seen, view
+        if view.high_watermark > old.high_watermark:
+            self._answer_committed()
+        if view.role is not old.role:
+            _log.debug(
+                "%s log=%s epoch=%d end=%d",
+                view.role.value,
+                self.id,
+                self.core.epoch,
+                self.log.last.end_offset,
+            )
+            if old.role is Role.LEADER:
+                self._answer_all(NotLeader(self.id, self.leader))
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    def refused(self, problem: StorageError) -> None:
+        """The disk refused something. A full disk may have room later; any other fault stays."""
+        if not isinstance(problem, NoSpace):
+            self.fail(problem)
+        elif not self._is_out_of_space:
+            self._is_out_of_space = True  # Said once, not with every attempt.
+            _log.warning("disk full log=%s problem=%s", self.id, problem)
+
+    def fail(self, problem: StorageError) -> None:
+        """Take part no more: this log cannot be trusted to hold what it promised."""
+        if self.failure is not None:
+            return
+        self.failure = problem
+        _log.error("stopped log=%s problem=%s", self.id, problem)
+        self._answer_all(StorageUnavailable(str(problem)))
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    def leave(self) -> None:
+        """The partition is gone from this node."""
+        self.is_gone = True
+        self._answer_all(NotLeader(self.id, None))
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def _view(self) -> "_View":
+        core = self.core
+        return _View(core.high_watermark, core.role, core.leader, core.is_established)
+
+    def _answer_committed(self) -> None:
+        high_watermark = self.core.high_watermark
+        while self._waiters and self._waiters[0][0] <= high_watermark:
+            _, _, done, result = heappop(self._waiters)
+            if not done.done():  # A cancelled caller is gone; its records are not.
+                done.set_result(result)
+
+    def _answer_all(self, problem: RequestError) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, done, _ in waiters:
+            if not done.done():
+                done.set_exception(problem)

@@ -1,0 +1,182 @@
+"""A partition's log as consensus sees it: records in segments, boundaries and votes in the journal.
+
+Owns the join of the two, so that they always tell one story. Implements `raft.log_view.LogView`:
+a call that the disk refuses raises `StorageError` and leaves everything as it was. The one thing to
+know: records go first and their boundary second, because recovery cuts records that no boundary
+speaks for, and forgets boundaries beyond the last record.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millstream.codec.batch import Header, walk
+from millstream.errors import StorageError
+from millstream.model import (
+    Boundary,
+    Buffer,
+    Epoch,
+    HardState,
+    LogId,
+    NodeId,
+    Offset,
+    Position,
+)
+from millstream.ports import Clock
+from millstream.raft import boundaries as arithmetic
+from millstream.raft.log_view import Base
+from millstream.storage.journal import Journal
+from millstream.storage.log import Log
+
+
+class Stamped(NamedTuple):
+    """Batches as a leader writes them: their headers, and the chunks that are their bytes."""
+
+    headers: Sequence[Header]
+    chunks: Sequence[Buffer]
+
+
+class ReplicaLog:
+    def __init__(
+        self,
+        log_id: LogId,
+        records: Log,
+        journal: Journal,
+        clock: Clock,
+        *,
+        founders: frozenset[NodeId],
+        fetch_bytes_max: int,
+    ) -> None:
+        self.records = records
+        self.cuts = 0  # How often something was cut off: a sync begun before proves nothing.
+        self._id = log_id
+        self._journal = journal
+        self._clock = clock
+        self._founders = founders
+        self._fetch_bytes_max = fetch_bytes_max
+        self._boundaries = journal.state(log_id).boundaries
+
+    # -- what consensus asks ---------------------------------------------------------------
+
+    @property
+    def last(self) -> Position:
+        return arithmetic.last_position(self._boundaries, self.records.end_offset)
+
+    @property
+    def start_offset(self) -> Offset:
+        return self.records.start_offset
+
+    @property
+    def boundaries(self) -> Sequence[Boundary]:
+        return self._boundaries
+
+    @property
+    def voters(self) -> frozenset[NodeId]:
+        return arithmetic.voters_in_force(self._boundaries, self._founders)
+
+    def contains(self, position: Position) -> bool:
+        return arithmetic.contains(
+            self._boundaries,
+            position,
+            base_offset=self.records.base_offset,
+            end_offset=self.records.end_offset,
+        )
+
+    def epoch_end(self, epoch: Epoch) -> Position | None:
+        return arithmetic.epoch_end(
+            self._boundaries,
+            epoch,
+            base_offset=self.records.base_offset,
+            end_offset=self.records.end_offset,
+        )
+
+    def epoch_at(self, offset: Offset) -> Epoch | None:
+        """The epoch that the record at `offset` was written in, or would be."""
+        earlier = arithmetic.up_to(self._boundaries, offset)
+        return earlier[-1].epoch if earlier else None
+
+    def base(self) -> Base:
+        start = self.records.base_offset
+        return Base(start, arithmetic.up_to(self._boundaries, start))
+
+    def read(self, after: Position) -> tuple[tuple[Boundary, ...], bytes]:
+        found = self.records.read(
+            after.end_offset, bytes_max=self._fetch_bytes_max, end_offset=self.records.end_offset
+        )
+        end = after.end_offset if found is None else found.end_offset
+        boundaries = arithmetic.between(self._boundaries, after, end)
+        return boundaries, b"" if found is None else found.read()
+
+    # -- what consensus tells --------------------------------------------------------------
+
+    def vote(self, hard_state: HardState) -> None:
+        self._journal.vote(self._id, hard_state)
+
+    def open_epoch(self, boundary: Boundary) -> None:
+        assert boundary.start_offset == self.records.end_offset, "a boundary out of place"
+        self._open(boundary)
+
+    def append(self, records: object) -> None:
+        assert isinstance(records, Stamped)
+        epoch = self._boundaries[-1].epoch
+        assert all(header.epoch == epoch for header in records.headers)
+        self.records.append(records.chunks, records.headers, now_ms=self._clock.now_ms())
+
+    def extend(self, boundaries: tuple[Boundary, ...], records: object) -> None:
+        """Write what a leader sent; bytes that the link broke raise `CorruptBatch`."""
+        assert isinstance(records, bytes)
+        headers = walk(records) if records else []
+        before = self.last
+        self._check_story(boundaries, headers)
+        if headers:
+            self.records.append([records], headers, now_ms=self._clock.now_ms())
+        try:
+            for boundary in boundaries:
+                self._open(boundary)
+        except StorageError:
+            self.truncate(before)
+            raise
+
+    def truncate(self, to: Position) -> None:
+        self.cuts += 1
+        if to.end_offset < self.records.end_offset:
+            self.records.truncate(to.end_offset)
+        self._journal.cut_epochs(self._id, to.epoch)
+        self._recall()
+
+    def reset(self, start_offset: Offset, boundaries: tuple[Boundary, ...]) -> None:
+        self.cuts += 1
+        self._journal.reset(self._id, start_offset, boundaries)
+        self._recall()
+        self.records.reset(start_offset)
+
+    def advance_start(self, start_offset: Offset) -> None:
+        if start_offset <= self.records.start_offset:
+            return
+        self._journal.move_start(self._id, start_offset)
+        self._recall()
+        self.records.advance_start(start_offset)
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def _open(self, boundary: Boundary) -> None:
+        self._journal.open_epoch(self._id, boundary)
+        self._recall()
+
+    def _recall(self) -> None:
+        self._boundaries = self._journal.state(self._id).boundaries
+
+    def _check_story(self, boundaries: Sequence[Boundary], headers: Sequence[Header]) -> None:
+        """Assert that every record stands behind the boundary of its epoch, and every boundary
+        behind the record before it: the leader's log says so, or one of us is wrong.
+        """
+        epoch = self.last.epoch
+        end = self.records.end_offset
+        coming = list(boundaries)
+        for header in headers:
+            while coming and coming[0].start_offset <= header.base_offset:
+                assert coming[0].start_offset == end, "a boundary out of place"
+                epoch = coming.pop(0).epoch
+            assert header.epoch == epoch, "a record without its epoch"
+            assert header.base_offset >= end, "a record twice"
+            end = header.end_offset
+        assert all(boundary.start_offset == end for boundary in coming), "a boundary out of place"

@@ -1,0 +1,115 @@
+"""The quiet work on every log: retention, sealing by age, compaction, forgetting old producers.
+
+Owns when it is done and on which replicas; what may go is decided by `storage.cleaner`. The start
+of a log is moved by its leader, and followers follow; compaction keeps offsets, so every replica
+compacts for itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from millstream.config import Config
+from millstream.errors import RequestError, StorageError
+from millstream.metrics import CLEANED_BYTES, Metrics
+from millstream.model import LogId
+from millstream.ports import Ports
+from millstream.raft.member import Effects
+from millstream.replication.group_commit import GroupCommit
+from millstream.replication.replica import Replica
+from millstream.storage.cleaner import retention_start, should_seal
+from millstream.storage.compactor import Compactor, facts
+
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    def __init__(
+        self,
+        replicas: Mapping[LogId, Replica],
+        commits: GroupCommit,
+        ports: Ports,
+        *,
+        config: Config,
+        metrics: Metrics,
+    ) -> None:
+        self._replicas = replicas
+        self._commits = commits
+        self._ports = ports
+        self._config = config
+        self._metrics = metrics
+        self._compactors: dict[Replica, Compactor] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._retain_forever())
+            group.create_task(self._compact_forever())
+
+    def retain(self, replica: Replica) -> None:
+        """Seal what is old, and let the log start where its retention says."""
+        records, now_ms = replica.log.records, self._ports.clock.now_ms()
+        settings, active = records.settings, records.active
+        records.producers.expire(now_ms, self._config.timing.producer_expiration_ms)
+        if active is not None and should_seal(facts(active), now_ms=now_ms, settings=settings):
+            records.roll()
+            self._commits.carry_out(replica, Effects())
+        if not (replica.is_leader and replica.is_settled):
+            return
+        start = retention_start(
+            [facts(segment) for segment in records.sealed()],
+            active_bytes=0 if records.active is None else records.active.size,
+            limit_offset=replica.high_watermark,
+            now_ms=now_ms,
+            settings=settings,
+        )
+        if start is not None and start > records.start_offset:
+            before = records.health().size_bytes
+            replica.advance_start(start)
+            freed = before - records.health().size_bytes
+            self._metrics.add(CLEANED_BYTES, max(0, freed), "retention")
+            _log.info("retention log=%s start=%d freed_bytes=%d", replica.id, start, freed)
+
+    async def compact(self, replica: Replica) -> None:
+        """Rewrite what is worth it; the log stays in use."""
+        records = replica.log.records
+        if not records.settings.cleanup_policy.compacts:
+            return
+        compactor = self._compactors.get(replica)
+        if compactor is None:
+            compactor = Compactor(records, self._ports.files, self._config.limits)
+            self._compactors[replica] = compactor
+        before = records.health().size_bytes
+        is_done = await compactor.run(
+            self._ports.threads,
+            durable=lambda: self._commits.synced(replica),
+            now_ms=self._ports.clock.now_ms(),
+            limit_offset=replica.last_stable_offset,
+        )
+        if is_done:
+            freed = max(0, before - records.health().size_bytes)
+            self._metrics.add(CLEANED_BYTES, freed, "compaction")
+
+    async def _retain_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.timing.retention_check_ms / 1000)
+            for replica in self._working():
+                try:
+                    self.retain(replica)
+                except StorageError as problem:
+                    replica.refused(problem)
+                except RequestError as problem:
+                    _log.warning("retention waits log=%s problem=%s", replica.id, problem)
+
+    async def _compact_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.timing.compaction_check_ms / 1000)
+            for replica in self._working():
+                try:
+                    await self.compact(replica)
+                except StorageError as problem:
+                    if not replica.is_gone:
+                        replica.refused(problem)
+            self._compactors = {r: c for r, c in self._compactors.items() if not r.is_gone}
+
+    def _working(self) -> list[Replica]:
+        return [replica for replica in self._replicas.values() if replica.failure is None]
