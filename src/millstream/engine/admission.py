@@ -1,0 +1,80 @@
+"""What a topic does to a batch before it is stored: check it, stamp its time, recompress it.
+
+Owns the rules of Kafka's produce path that depend on the topic's settings. The common case reads
+61 bytes and computes one checksum; records are decoded only where a setting asks about them.
+Pure: a function of bytes, settings and the time passed in.
+"""
+
+from typing import NamedTuple
+
+from millstream.codec.batch import Header, admit, stamp_time
+from millstream.codec.compression import Codec
+from millstream.codec.records import recompress, validate_records
+from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
+from millstream.model import Buffer
+from millstream.settings import CompressionType, TimestampType, TopicSettings
+
+NO_TIMESTAMP = -1
+
+CODECS: dict[CompressionType, Codec] = {
+    CompressionType.UNCOMPRESSED: Codec.NONE,
+    CompressionType.GZIP: Codec.GZIP,
+    CompressionType.SNAPPY: Codec.SNAPPY,
+    CompressionType.LZ4: Codec.LZ4,
+    CompressionType.ZSTD: Codec.ZSTD,
+}
+
+
+class Admitted(NamedTuple):
+    header: Header
+    data: Buffer
+
+
+def admit_batch(
+    data: Buffer, settings: TopicSettings, *, now_ms: int, decompressed_bytes_max: int
+) -> Admitted:
+    """Return the batch as it will be stored, short of its offset and epoch, or refuse it."""
+    header = admit(data, size_max=settings.max_message_bytes)
+    if header.size > settings.segment_bytes:
+        raise BatchTooLarge(header.size, settings.segment_bytes)
+    if settings.cleanup_policy.compacts:
+        _check_keys(data, decompressed_bytes_max)
+    codec = CODECS.get(settings.compression_type, header.codec)
+    if codec is not header.codec:
+        header, data = _recompress(data, codec, settings, decompressed_bytes_max)
+    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        header, data = stamp_time(data, header, now_ms)
+    else:
+        _check_times(header, settings, now_ms)
+    return Admitted(header, data)
+
+
+def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
+    """A compacted topic keeps the newest record per key, so each record needs one."""
+    at = validate_records(data, decompressed_bytes_max=decompressed_bytes_max).null_key_index
+    if at is not None:
+        raise InvalidBatch(f"record {at} of the batch has no key, but its topic is compacted")
+
+
+def _recompress(
+    data: Buffer, codec: Codec, settings: TopicSettings, decompressed_bytes_max: int
+) -> Admitted:
+    validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
+    rebuilt = recompress(data, codec, decompressed_bytes_max=decompressed_bytes_max)
+    return Admitted(admit(rebuilt, size_max=settings.max_message_bytes), rebuilt)
+
+
+def _check_times(header: Header, settings: TopicSettings, now_ms: int) -> None:
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp == NO_TIMESTAMP:
+            continue
+        if timestamp - now_ms > settings.message_timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {timestamp} is more than {settings.message_timestamp_after_max_ms} ms "
+                f"after the broker's time {now_ms}"
+            )
+        if now_ms - timestamp > settings.message_timestamp_before_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {timestamp} is more than {settings.message_timestamp_before_max_ms} ms "
+                f"before the broker's time {now_ms}"
+            )

@@ -1,0 +1,43 @@
+"""The control log from this node's side: propose a command, await its outcome, apply all in order.
+
+Owns the fold of committed commands into `State`. What follows from a command on this node (opening
+and dropping replicas) is `hosting`'s.
+"""
+
+from collections.abc import Callable
+
+from millstream.codec.records import Record
+from millstream.control.catalog import Topic
+from millstream.control.commands import AnyCommand, decode, encode
+from millstream.control.state import State
+from millstream.engine.ledger import Entry, Ledger
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
+
+Applied = Callable[[AnyCommand, Topic], None]
+
+
+class Controller:
+    def __init__(self, replica: Replica, state: State, clock: Clock, applied: Applied) -> None:
+        self.state = state
+        self._applied = applied
+        self._ledger = Ledger(replica, clock, self._apply)
+        replica.watch(self._fold)
+        self._fold()
+
+    async def propose(self, command: AnyCommand) -> Topic:
+        """Have `command` agreed on and applied here; raise its refusal, or `NotLeader`.
+
+        After `NotLeader` the command may still be applied, as with every lost answer.
+        """
+        return await self._ledger.propose([Entry(None, encode(command))])
+
+    def _fold(self) -> None:
+        self._ledger.fold()
+
+    def _apply(self, record: Record) -> Topic:
+        assert record.value is not None
+        command = decode(record.value)
+        topic = self.state.apply(record.offset, command)
+        self._applied(command, topic)
+        return topic

@@ -1,0 +1,60 @@
+"""The single entrance to the engine: authorize, quota, audit, count.
+
+Owns the decision whether a session may do something. Every public engine method calls `admit`
+before it looks at anything else, so no front-end can forget it; a test walks all of them. Everyone
+is admitted until users and ACLs exist; what the methods ask for is already final.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from millstream.errors import Denied
+from millstream.metrics import REQUESTS, Metrics
+from millstream.model import Session
+
+
+class Operation(Enum):
+    """What is done to a resource, in the words of an audit record."""
+
+    APPEND = "append to"
+    READ = "read"
+    DESCRIBE = "describe"
+    CREATE = "create"
+    ALTER = "alter"
+    DELETE = "delete"
+    DELETE_RECORDS = "delete records of"
+
+
+class Policy(Protocol):
+    """Who may do what. The resource is a name such as `topic:orders`."""
+
+    def allows(self, session: Session, operation: Operation, resource: str) -> bool: ...
+
+
+class Everyone:
+    """The policy of a node without users: everybody may do everything."""
+
+    def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+        return True
+
+
+class Gate:
+    def __init__(self, policy: Policy, metrics: Metrics) -> None:
+        self._policy = policy
+        self._metrics = metrics
+
+    def admit(self, session: Session, operation: Operation, resource: str) -> None:
+        """Let the call go on, or raise `Denied`; either way it is counted."""
+        if self._policy.allows(session, operation, resource):
+            self._metrics.add(REQUESTS, 1, operation.value, "admitted")
+            return
+        self._metrics.add(REQUESTS, 1, operation.value, "denied")
+        raise Denied(session.principal, operation.value, resource)
+
+    def sees(self, session: Session, resource: str) -> bool:
+        """Whether a listing may show the resource; not counted, because nothing was asked of it."""
+        return self._policy.allows(session, Operation.DESCRIBE, resource)
+
+
+def topic_resource(name: str) -> str:
+    return f"topic:{name}"

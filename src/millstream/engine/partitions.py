@@ -1,0 +1,339 @@
+"""Records in and out of partitions: append with acks, read with long poll, look up offsets.
+
+Owns what a broker promises about one partition; the log, its leadership and its waiters are below.
+`append` does its ordered part before it returns, so that two appends of one connection keep their
+order whoever awaits them first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from millstream.config import Config
+from millstream.engine.admission import admit_batch
+from millstream.engine.controller import Controller
+from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    NotSettled,
+    OffsetOutOfRange,
+    RequestError,
+    StaleLeaderEpoch,
+    StorageError,
+    StorageUnavailable,
+    UnknownLeaderEpoch,
+)
+from millstream.metrics import (
+    APPENDED_BATCHES,
+    APPENDED_BYTES,
+    APPENDED_RECORDS,
+    READ_BYTES,
+    Metrics,
+)
+from millstream.model import (
+    Acks,
+    Appended,
+    Buffer,
+    Epoch,
+    Isolation,
+    LogId,
+    Offset,
+    Position,
+    Session,
+    TopicPartition,
+)
+from millstream.ports import Clock
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+from millstream.storage.log import LogHealth
+from millstream.storage.producers import Aborted
+from millstream.storage.segment import FileRange
+
+ANY_EPOCH = -1
+
+
+class Want(NamedTuple):
+    """What a reader asks of one partition."""
+
+    target: TopicPartition
+    offset: Offset
+    bytes_max: int
+    leader_epoch: int = ANY_EPOCH  # The epoch the reader believes in; a mismatch is refused.
+
+
+class Slice(NamedTuple):
+    """What a reader gets of one partition: whole batches, or the reason why not."""
+
+    target: TopicPartition
+    records: FileRange | None = None
+    high_watermark: Offset = -1
+    last_stable_offset: Offset = -1
+    log_start_offset: Offset = -1
+    aborted: Sequence[Aborted] = ()
+    error: RequestError | None = None
+
+    @property
+    def size(self) -> int:
+        return 0 if self.records is None else self.records.size
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Latest: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMaxTimestamp: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    count: int
+
+
+Place = Earliest | Latest | AtTime | AtMaxTimestamp | LastRecords
+
+
+class Found(NamedTuple):
+    """An offset, and the timestamp of its record where the question was about time, else -1."""
+
+    offset: Offset
+    timestamp_ms: int = -1
+    leader_epoch: int = ANY_EPOCH
+
+
+class PartitionHealth(NamedTuple):
+    log: LogHealth
+    high_watermark: Offset
+    last_stable_offset: Offset
+    leader: int | None
+    leader_epoch: Epoch
+
+
+class Partitions:
+    def __init__(
+        self,
+        gate: Gate,
+        controller: Controller,
+        hub: Hub,
+        *,
+        config: Config,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._gate = gate
+        self._controller = controller
+        self._hub = hub
+        self._limits = config.limits
+        self._clock = clock
+        self._metrics = metrics
+
+    def append(
+        self, session: Session, target: TopicPartition, data: Buffer, acks: Acks
+    ) -> Awaitable[Appended]:
+        """Write one batch now; the awaitable is done when `acks` says so.
+
+        Raises at once, with nothing written, or from the awaitable, with the outcome unknown: then
+        an idempotent producer sends the same batch again and is told the first offset.
+        """
+        self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
+        replica = self._leading(target)
+        settings = replica.log.records.settings
+        if acks is Acks.ALL and settings.min_insync_replicas > 1:
+            _check_replicas(target, replica, settings.min_insync_replicas)
+        header, data = admit_batch(
+            data,
+            settings,
+            now_ms=self._clock.now_ms(),
+            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
+        )
+        appended = replica.append(data, header)
+        self._metrics.add(APPENDED_BATCHES)
+        self._metrics.add(APPENDED_BYTES, header.size)
+        self._metrics.add(APPENDED_RECORDS, header.count)
+        # Before offset 0 everything is committed: what needs no waiting is done at once.
+        return replica.committed(appended.end_offset if acks is Acks.ALL else 0, appended)
+
+    async def read(
+        self,
+        session: Session,
+        wants: Sequence[Want],
+        *,
+        min_bytes: int = 0,
+        bytes_max: int | None = None,
+        deadline: float | None = None,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> list[Slice]:
+        """Return a slice for each want, waiting until `deadline` (of the loop's clock) for
+        `min_bytes`. An error in any of them answers at once; it stands in its slice.
+        """
+        for topic in {want.target.topic for want in wants}:
+            self._gate.admit(session, Operation.READ, topic_resource(topic))
+        bound = self._limits.read_bytes_max
+        bytes_max = bound if bytes_max is None else min(bytes_max, bound)
+        loop = asyncio.get_running_loop()
+        while True:
+            slices = self._slices(wants, bytes_max, isolation)
+            size = sum(part.size for part in slices)
+            left = -1.0 if deadline is None else deadline - loop.time()
+            if size >= min(min_bytes, bytes_max) or left <= 0 or any(p.error for p in slices):
+                self._metrics.add(READ_BYTES, size)
+                return slices
+            await self._hub.moved([self._log(want.target) for want in wants], left)
+
+    def find(
+        self,
+        session: Session,
+        target: TopicPartition,
+        place: Place,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> Found | None:
+        """Look an offset up; None where no record answers the question."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        replica = self._settled(target)
+        records, end = replica.log.records, _visible_end(replica, isolation)
+        found: tuple[Offset, int] | None
+        match place:
+            case Earliest():
+                found = records.start_offset, -1
+            case Latest():
+                found = end, -1
+            case AtTime(timestamp_ms):
+                found = records.offset_for_time(timestamp_ms, end_offset=end)
+            case AtMaxTimestamp():
+                found = records.offset_of_max_timestamp(end_offset=end)
+            case LastRecords(count):
+                found = records.tail(count, end_offset=end), -1
+            case _:
+                assert_never(place)
+        if found is None:
+            return None
+        epoch = replica.log.epoch_at(found[0])
+        return Found(found[0], found[1], ANY_EPOCH if epoch is None else epoch)
+
+    def epoch_end(self, session: Session, target: TopicPartition, epoch: Epoch) -> Position | None:
+        """Where an epoch, or the newest one before it, ended; None if it is not known here."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        replica = self._leading(target)
+        if epoch > replica.core.epoch:
+            return None
+        return replica.log.epoch_end(epoch)
+
+    def delete_records(
+        self, session: Session, target: TopicPartition, before: Offset | None = None
+    ) -> Offset:
+        """Let the log start at `before` (None: the high watermark); return its start."""
+        self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(target.topic))
+        replica = self._settled(target)
+        offset = replica.high_watermark if before is None else before
+        if not 0 <= offset <= replica.high_watermark:
+            start = replica.log.start_offset
+            raise OffsetOutOfRange(target, offset, start, replica.high_watermark)
+        replica.advance_start(offset)
+        return replica.log.start_offset
+
+    def health(self, session: Session, target: TopicPartition) -> PartitionHealth:
+        """Figures of the replica here, leader or not."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        replica = self._hub.find(self._log(target))
+        return PartitionHealth(
+            replica.log.records.health(),
+            replica.high_watermark,
+            replica.last_stable_offset,
+            replica.leader,
+            replica.core.epoch,
+        )
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def _log(self, target: TopicPartition) -> LogId:
+        return self._controller.state.catalog.find(target.topic).log(target.partition)
+
+    def _leading(self, target: TopicPartition) -> Replica:
+        replica = self._hub.find(self._log(target))
+        if not replica.is_leader and replica.failure is None:
+            raise NotLeader(target, replica.leader)
+        return replica
+
+    def _settled(self, target: TopicPartition) -> Replica:
+        """The leader, once it knows all that is committed. A failed one still serves readers."""
+        replica = self._leading(target)
+        if not replica.is_settled:
+            raise NotSettled(target)
+        return replica
+
+    def _slices(self, wants: Sequence[Want], bytes_max: int, isolation: Isolation) -> list[Slice]:
+        slices = []
+        has_data = False
+        for want in wants:
+            try:
+                part = self._slice(want, bytes_max, isolation, may_exceed=not has_data)
+            except RequestError as problem:
+                part = Slice(want.target, error=problem)
+            bytes_max = max(0, bytes_max - part.size)
+            has_data = has_data or part.size > 0
+            slices.append(part)
+        return slices
+
+    def _slice(
+        self, want: Want, bytes_max: int, isolation: Isolation, *, may_exceed: bool
+    ) -> Slice:
+        """At least one batch for the first reader served, or a large batch could never be read."""
+        replica = self._settled(want.target)
+        _check_epoch(want, replica)
+        records, start = replica.log.records, replica.log.start_offset
+        if not start <= want.offset <= records.end_offset:
+            raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
+        end = _visible_end(replica, isolation)
+        limit = min(want.bytes_max, bytes_max)
+        try:
+            found = records.read(want.offset, bytes_max=limit, end_offset=end)
+        except StorageError as problem:
+            raise StorageUnavailable(str(problem)) from problem
+        if found is not None and found.size > limit and not may_exceed:
+            found = None
+        aborted: Sequence[Aborted] = ()
+        if found is not None and isolation is Isolation.READ_COMMITTED:
+            aborted = records.producers.aborted(want.offset, found.end_offset)
+        return Slice(
+            want.target,
+            found,
+            replica.high_watermark,
+            replica.last_stable_offset,
+            start,
+            aborted,
+        )
+
+
+def _check_replicas(target: TopicPartition, replica: Replica, count_min: int) -> None:
+    if replica.in_step_count < count_min:
+        raise NotEnoughReplicas(
+            f"{target} has {replica.in_step_count} replicas in step, "
+            f"its min_insync_replicas is {count_min}"
+        )
+
+
+def _visible_end(replica: Replica, isolation: Isolation) -> Offset:
+    if isolation is Isolation.READ_COMMITTED:
+        return replica.last_stable_offset
+    return replica.high_watermark
+
+
+def _check_epoch(want: Want, replica: Replica) -> None:
+    current = replica.core.epoch
+    if want.leader_epoch == ANY_EPOCH or want.leader_epoch == current:
+        return
+    if want.leader_epoch < current:
+        raise StaleLeaderEpoch(f"{want.target} is in epoch {current}, not {want.leader_epoch}")
+    raise UnknownLeaderEpoch(f"{want.target} is in epoch {current}, not yet {want.leader_epoch}")

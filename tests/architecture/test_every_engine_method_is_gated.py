@@ -1,0 +1,92 @@
+"""Nothing gets past the gate: whoever is denied everything gets nothing done anywhere."""
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+from millstream.engine.gate import Operation
+from millstream.engine.partitions import Earliest, Partitions, Want
+from millstream.engine.topics import Topics
+from millstream.errors import Denied
+from millstream.metrics import REQUESTS
+from millstream.model import Acks, Epoch, Session, TopicPartition
+from tests.support.nodes import ORDERS, SESSION, batch, running_node
+from tests.support.virtual_loop import run
+
+SERVICES = (Topics, Partitions)
+STRANGER = Session(principal="stranger")
+
+ARGUMENTS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
+    "Topics.create": (("fresh",), {}),
+    "Topics.delete": (("orders",), {}),
+    "Topics.alter": (("orders", {"retention_ms": "1"}), {}),
+    "Topics.add_partitions": (("orders",), {"total": 5}),
+    "Topics.describe": (("orders",), {}),
+    "Topics.list": ((), {}),
+    "Partitions.append": ((ORDERS, batch(b"a"), Acks.ALL), {}),
+    "Partitions.read": (([Want(ORDERS, 0, 100)],), {}),
+    "Partitions.find": ((ORDERS, Earliest()), {}),
+    "Partitions.epoch_end": ((ORDERS, Epoch(1)), {}),
+    "Partitions.delete_records": ((ORDERS,), {}),
+    "Partitions.health": ((ORDERS,), {}),
+}
+
+
+def public_methods() -> list[str]:
+    return [
+        f"{service.__name__}.{name}"
+        for service in SERVICES
+        for name, _ in inspect.getmembers(service, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+
+
+class OnlyFriends:
+    def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+        return session == SESSION
+
+
+async def ask(method: Callable[..., object], *arguments: object, **keywords: object) -> None:
+    result = method(STRANGER, *arguments, **keywords)
+    if inspect.isawaitable(result):
+        await result
+
+
+def test_every_public_method_takes_the_session_first() -> None:
+    for name in public_methods():
+        service, _, method = name.partition(".")
+        owner = next(s for s in SERVICES if s.__name__ == service)
+        assert list(inspect.signature(getattr(owner, method)).parameters)[1] == "session", name
+
+
+@pytest.mark.parametrize("name", public_methods())
+def test_a_stranger_is_denied_and_changes_nothing(name: str) -> None:
+    arguments, keywords = ARGUMENTS[name]
+    service, _, method = name.partition(".")
+
+    async def story() -> None:
+        async with running_node(policy=OnlyFriends()) as node:
+            topic = await node.topics.create(SESSION, "orders")
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            owner = node.topics if service == "Topics" else node.partitions
+
+            with pytest.raises(Denied, match="stranger may not"):
+                await ask(getattr(owner, method), *arguments, **keywords)
+
+            assert node.topics.list(SESSION) == [topic]
+            health = node.partitions.health(SESSION, ORDERS)
+            assert (health.log.start_offset, health.log.end_offset) == (0, 1)
+            denied = [s for s in node.metrics.samples() if s.metric is REQUESTS]
+            assert any("denied" in sample.labels for sample in denied)
+
+    run(story())
+
+
+def test_a_topic_that_does_not_exist_is_denied_before_it_is_unknown() -> None:
+    async def story() -> None:
+        async with running_node(policy=OnlyFriends()) as node:
+            with pytest.raises(Denied):
+                node.partitions.health(STRANGER, TopicPartition("secret", 0))
+
+    run(story())
