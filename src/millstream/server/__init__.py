@@ -1,0 +1,1 @@
+"""A node: the parts put together, started and stopped."""

@@ -1,0 +1,190 @@
+"""The composition root: what a node is made of, and its life from start to stop.
+
+Owns the order in which things begin and end. A node alone is a cluster of one: it elects itself
+like any other. Its doors open once its partitions have settled, so that no client sees a high
+watermark that is merely not known yet.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+
+from millstream.config import Config
+from millstream.control.state import State
+from millstream.engine.controller import Controller
+from millstream.engine.gate import Everyone, Gate, Policy
+from millstream.engine.hosting import Hosting
+from millstream.engine.partitions import Partitions
+from millstream.engine.topics import Topics
+from millstream.metrics import Metrics
+from millstream.model import CONTROL_LOG, NodeId
+from millstream.ports import Ports
+from millstream.replication.hub import Hub
+from millstream.settings import UNLIMITED, TopicSettings
+from millstream.storage.directory import DataDirectory, open_directory
+from millstream.storage.journal import open_journal
+from millstream.storage.reserve import Reserve
+
+log = logging.getLogger(__name__)
+
+# The control log is kept whole: every node folds it from its first record.
+CONTROL_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
+
+
+class Phase(Enum):
+    """Where a node is in its life."""
+
+    BUILT = "built"
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"  # In good order.
+    FAILED = "failed"
+
+
+class Event(Enum):
+    RUN = "run"
+    SETTLED = "settled"
+    STOP_ASKED = "stop asked"
+    CLOSED = "closed"
+    BROKE = "broke"
+
+
+TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
+    (Phase.BUILT, Event.RUN): Phase.STARTING,
+    (Phase.STARTING, Event.SETTLED): Phase.READY,
+    (Phase.STARTING, Event.STOP_ASKED): Phase.STOPPING,
+    (Phase.READY, Event.STOP_ASKED): Phase.STOPPING,
+    (Phase.STOPPING, Event.CLOSED): Phase.STOPPED,
+    (Phase.STARTING, Event.BROKE): Phase.FAILED,
+    (Phase.READY, Event.BROKE): Phase.FAILED,
+    (Phase.STOPPING, Event.BROKE): Phase.FAILED,
+}
+
+
+class Node:
+    """`run` it; use `topics` and `partitions` once it is `ready`; then `stop` it."""
+
+    def __init__(
+        self, config: Config, ports: Ports, directory: DataDirectory, policy: Policy
+    ) -> None:
+        me = NodeId(config.node_id)
+        self.config = config
+        self.metrics = Metrics()
+        self.phase = Phase.BUILT
+        self.ready = asyncio.Event()
+        self._directory = directory
+        self._stop_asked = asyncio.Event()
+        self._threads = ports.threads
+        self._reserve = Reserve(ports.files)
+        journal = open_journal(
+            ports.files, bytes_max=config.limits.journal_bytes_max, reserve=self._reserve
+        )
+        self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics)
+        self.hub.keep(CONTROL_LOG, config.voters, CONTROL_SETTINGS)
+        if CONTROL_LOG in self.hub.damaged:
+            raise self.hub.damaged[CONTROL_LOG]
+        control = self.hub.replicas[CONTROL_LOG]
+        state = State()
+        self._hosting = Hosting(me, self.hub, config.topic_defaults)
+        self._controller = Controller(control, state, ports.clock, self._hosting.applied)
+        gate = Gate(policy, self.metrics)
+        self.topics = Topics(
+            gate,
+            self._controller,
+            self.hub,
+            config=config,
+            clock=ports.clock,
+            entropy=ports.entropy,
+        )
+        self.partitions = Partitions(
+            gate,
+            self._controller,
+            self.hub,
+            config=config,
+            clock=ports.clock,
+            metrics=self.metrics,
+        )
+
+    async def run(self) -> None:
+        """Live until `stop`. Cancelling is pulling the plug: nothing is tidied up."""
+        self._move(Event.RUN)
+        try:
+            async with asyncio.TaskGroup() as group:
+                hub = group.create_task(self.hub.run())
+                settling = group.create_task(self._settle())
+                await self._stop_asked.wait()
+                self._move(Event.STOP_ASKED)
+                settling.cancel()
+                await self._finish_writing()
+                hub.cancel()
+            self._close()
+            self._move(Event.CLOSED)
+        except BaseException:
+            self._move(Event.BROKE)
+            raise
+        finally:
+            self.ready.clear()
+
+    def stop(self) -> None:
+        """Ask the node to stop in good order; `run` returns when it has."""
+        self._stop_asked.set()
+
+    async def _settle(self) -> None:
+        await self.hub.led(CONTROL_LOG)
+        self._hosting.finish_folding(self._controller.state.catalog)
+        await self.hub.settled()
+        await self._threads.run(self._reserve.keep)
+        self._move(Event.SETTLED)
+        self.ready.set()
+        log.info(
+            "ready node=%d partitions=%d data_dir=%s",
+            self.config.node_id,
+            len(self.hub.replicas),
+            self.config.data_dir if self.config.storage == "disk" else "(memory)",
+        )
+
+    async def _finish_writing(self) -> None:
+        """Let those who wait for a sync have their answer, but not for ever."""
+        try:
+            async with asyncio.timeout(self.config.timing.stop_ms_max / 1000):
+                await self.hub.commits.finish()
+        except TimeoutError:
+            log.warning("stopping with writes still unsynced")
+
+    def _close(self) -> None:
+        if self.hub.close():
+            self._directory.mark_clean()
+        self._directory.close()
+        log.info("stopped node=%d", self.config.node_id)
+
+    def _move(self, event: Event) -> None:
+        self.phase = TRANSITIONS[self.phase, event]
+
+
+def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) -> Node:
+    """Open the data directory and put a node together; raises `StartupError` with one sentence."""
+    directory = open_directory(
+        ports.files, config.data_dir, node_id=NodeId(config.node_id), entropy=ports.entropy
+    )
+    try:
+        return Node(config, ports, directory, policy or Everyone())
+    except BaseException:
+        directory.close()
+        raise
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[Node]:
+    """Run `node` for the length of a block, from ready to stopped in good order."""
+    async with asyncio.TaskGroup() as group:
+        life = group.create_task(node.run())
+        ready = group.create_task(node.ready.wait())
+        await asyncio.wait({life, ready}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            yield node
+        finally:
+            ready.cancel()
+            node.stop()
