@@ -1,0 +1,109 @@
+"""Bugs planted into whole nodes: the simulation must see each of them, or it sees nothing.
+
+The bugs of consensus itself are planted in `canaries`; these are the driver's: what is done too
+early, forgotten or left out between the core and the disk.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from millstream.model import NEVER_VOTED, Position
+from millstream.raft.member import Effects
+from millstream.replication.group_commit import GroupCommit
+from millstream.replication.replica import Replica
+from millstream.replication.replica_log import ReplicaLog
+from millstream.storage.journal import Journal
+from millstream.storage.log import Log
+
+
+@contextmanager
+def acknowledge_before_the_sync() -> Iterator[None]:
+    """Reports records as durable as soon as they are written."""
+
+    def carry_out(self: GroupCommit, replica: Replica, effects: Effects) -> None:
+        original(self, replica, effects)
+        if replica.core.durable_position != replica.log.last and not replica.is_gone:
+            original(self, replica, replica.core.durable(replica.log.last))
+
+    original = GroupCommit.carry_out
+    with patch.object(GroupCommit, "carry_out", carry_out):
+        yield
+
+
+@contextmanager
+def sync_nothing_but_the_journal() -> Iterator[None]:
+    with patch.object(Log, "begin_sync", lambda self: None):
+        yield
+
+
+@contextmanager
+def sync_nothing_but_the_records() -> Iterator[None]:
+    """Votes and boundaries count as durable though nobody synced them."""
+
+    def begin_sync(self: Journal) -> Callable[[], None] | None:
+        return None if original(self) is None else lambda: None
+
+    original = Journal.begin_sync
+    with patch.object(Journal, "begin_sync", begin_sync):
+        yield
+
+
+@contextmanager
+def forget_votes() -> Iterator[None]:
+    """A restarted node remembers its epoch, but not whom it voted for."""
+
+    def state(self: Journal, log: Any) -> Any:
+        known = original(self, log)
+        hard_state = known.hard_state._replace(voted_for=NEVER_VOTED.voted_for)
+        return known._replace(hard_state=hard_state)
+
+    original = Journal.state
+    with patch.object(Journal, "state", state):
+        yield
+
+
+@contextmanager
+def keep_boundaries_when_cutting() -> Iterator[None]:
+    """Truncates records and leaves the boundaries of what is gone."""
+
+    def truncate(self: ReplicaLog, to: Position) -> None:
+        self.cuts += 1
+        if to.end_offset < self.records.end_offset:
+            self.records.truncate(to.end_offset)
+
+    with patch.object(ReplicaLog, "truncate", truncate):
+        yield
+
+
+@contextmanager
+def answer_before_commit() -> Iterator[None]:
+    """acks=all is answered like acks=1."""
+
+    def committed(self: Replica, end_offset: int, result: object) -> Any:
+        return original(self, 0, result)
+
+    original = Replica.committed
+    with patch.object(Replica, "committed", committed):
+        yield
+
+
+@contextmanager
+def forget_producers() -> Iterator[None]:
+    """Retries of an idempotent producer are written again."""
+    from millstream.storage.producers import Producers
+
+    with patch.object(Producers, "check", lambda self, header: None):
+        yield
+
+
+BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "acknowledge-before-the-sync": acknowledge_before_the_sync,
+    "sync-nothing-but-the-journal": sync_nothing_but_the_journal,
+    "sync-nothing-but-the-records": sync_nothing_but_the_records,
+    "forget-votes": forget_votes,
+    "keep-boundaries-when-cutting": keep_boundaries_when_cutting,
+    "answer-before-commit": answer_before_commit,
+    "forget-producers": forget_producers,
+}

@@ -1,0 +1,86 @@
+"""What must always be true of a cluster of whole nodes, each with a name.
+
+`observe` looks at every live replica and raises with the name of the first claim that is broken.
+The history of a log is what was ever seen as committed, by anybody.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from millstream.codec.batch import walk
+from millstream.codec.records import records
+from millstream.model import Epoch, LogId, NodeId, Offset
+from millstream.replication.replica import Replica
+
+Entry = tuple[Epoch, bytes | None]
+
+
+def read_committed(replica: Replica, start: Offset) -> dict[Offset, Entry]:
+    """Epoch and value of every record from `start` to the high watermark."""
+    found: dict[Offset, Entry] = {}
+    end, start = replica.high_watermark, max(start, replica.log.start_offset)
+    while start < end:
+        part = replica.log.records.read(start, bytes_max=2**20, end_offset=end)
+        assert part is not None, f"WholeBatches: nothing to read at {start} below {end}"
+        data, at = part.read(), 0
+        for header in walk(data):
+            for record in records(data, at, decompressed_bytes_max=2**20):
+                if record.offset >= start:
+                    found[record.offset] = Epoch(header.epoch), record.value
+            at += header.size
+        start = part.end_offset
+    return found
+
+
+@dataclass
+class Histories:
+    committed: dict[LogId, dict[Offset, Entry]] = field(default_factory=dict)
+    leaders: dict[tuple[LogId, Epoch], NodeId] = field(default_factory=dict)
+    seen: dict[tuple[NodeId, int, LogId], Offset] = field(default_factory=dict)
+    checks: int = 0
+
+    def observe(self, node: NodeId, life: int, replicas: Iterable[Replica]) -> None:
+        self.checks += 1
+        for replica in replicas:
+            self._single_leader_per_epoch(node, replica)
+            self._monotonic_high_watermark(node, life, replica)
+            self._settled_leader_holds_all(replica)
+
+    def acknowledge(self, log: LogId, offset: Offset, value: bytes) -> None:
+        entry = self.committed.get(log, {}).get(offset)
+        assert entry is not None, f"AcknowledgedIsCommitted: {log} offset {offset} is not"
+        assert entry[1] == value, f"AcknowledgedIsCommitted: {log} offset {offset} is another"
+
+    def offsets_never_skip(self) -> None:
+        for log, history in self.committed.items():
+            assert sorted(history) == list(range(len(history))), f"OffsetsNeverSkip: {log}"
+
+    def nothing_twice(self) -> None:
+        for log, history in self.committed.items():
+            values = [value for _, value in history.values()]
+            assert len(values) == len(set(values)), f"NothingTwice: {log}"
+
+    def _single_leader_per_epoch(self, node: NodeId, replica: Replica) -> None:
+        if replica.is_leader:
+            owner = self.leaders.setdefault((replica.id, replica.core.epoch), node)
+            assert owner == node, f"SingleLeaderPerEpoch: {replica.id} {replica.core.epoch}"
+
+    def _monotonic_high_watermark(self, node: NodeId, life: int, replica: Replica) -> None:
+        key = node, life, replica.id
+        seen = self.seen.get(key, 0)
+        assert replica.high_watermark >= seen, f"MonotonicHighWatermark: {replica.id}"
+        if replica.high_watermark > seen:
+            history = self.committed.setdefault(replica.id, {})
+            for offset, entry in read_committed(replica, seen).items():
+                known = history.setdefault(offset, entry)
+                assert known == entry, (
+                    f"CommittedNeverChanges: {replica.id} offset {offset} was {known}, "
+                    f"node {node} has {entry}"
+                )
+            self.seen[key] = replica.high_watermark
+
+    def _settled_leader_holds_all(self, replica: Replica) -> None:
+        newest = max((e for log, e in self.leaders if log == replica.id), default=0)
+        if replica.is_leader and replica.is_settled and replica.core.epoch == newest:
+            history = self.committed.get(replica.id, {})
+            assert len(history) <= replica.high_watermark, f"LeaderCompleteness: {replica.id}"

@@ -1,0 +1,116 @@
+"""The world of simulated nodes: clocks that disagree, disks that forget, links that lose.
+
+Owns the fake ports and what can go wrong with them. Everything random comes from one `Random`, and
+time is the virtual loop's, so a seed is a whole history.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from millstream.model import LogId, NodeId
+from millstream.ports import PeerMessage, Ports
+from tests.support.crashing_files import CrashingFiles
+
+T = TypeVar("T")
+
+START_MS = 1_700_000_000_000
+
+
+class SkewedClock:
+    """Wall time of one node: off by a constant, and it may step."""
+
+    def __init__(self, skew_ms: int) -> None:
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return START_MS + int(asyncio.get_running_loop().time() * 1000) + self.skew_ms
+
+
+class SlowThreads:
+    """Work takes time, and happens at the beginning of it or at the end."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.delay_s_max = 0.01
+
+    async def run(self, work: Callable[[], T]) -> T:
+        delay_s = self._random.uniform(0, self.delay_s_max)
+        if self._random.random() < 0.5:
+            result = work()
+            await asyncio.sleep(delay_s)
+            return result
+        await asyncio.sleep(delay_s)
+        return work()
+
+
+class Network:
+    """Carries messages between nodes, with loss, delay, doubles and one-way cuts."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._receivers: dict[NodeId, Callable[[NodeId, LogId, PeerMessage], None]] = {}
+        self.loss = 0.0
+        self.doubles = 0.0
+        self.delay_s_max = 0.01
+        self.cut: set[tuple[NodeId, NodeId]] = set()  # (from, to): each way is cut on its own.
+
+    def attach(self, node: NodeId, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+        self._receivers[node] = receive
+
+    def detach(self, node: NodeId) -> None:
+        self._receivers.pop(node, None)
+
+    def carry(self, sender: NodeId, to: NodeId, log: LogId, message: PeerMessage) -> None:
+        if (sender, to) in self.cut or self._random.random() < self.loss:
+            return
+        copies = 2 if self._random.random() < self.doubles else 1
+        for _ in range(copies):
+            delay_s = self._random.uniform(0.0005, self.delay_s_max)
+            asyncio.get_running_loop().call_later(delay_s, self._deliver, sender, to, log, message)
+
+    def _deliver(self, sender: NodeId, to: NodeId, log: LogId, message: PeerMessage) -> None:
+        receive = self._receivers.get(to)
+        if receive is not None and (sender, to) not in self.cut:
+            receive(sender, log, message)
+
+
+class SimulatedLinks:
+    def __init__(self, me: NodeId, network: Network) -> None:
+        self._me = me
+        self._network = network
+
+    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+        self._network.attach(self._me, receive)
+
+    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
+        self._network.carry(self._me, to, log, message)
+
+    def close(self) -> None:
+        self._network.detach(self._me)
+
+
+class Machine:
+    """One node's hardware: it outlives the node's many lives."""
+
+    def __init__(self, node_id: NodeId, network: Network, random: Random) -> None:
+        self.id = node_id
+        self.files = CrashingFiles()
+        self.clock = SkewedClock(random.randint(-3_600_000, 3_600_000))
+        self.threads = SlowThreads(random)
+        self._network = network
+        self._random = random
+
+    def ports(self) -> Ports:
+        return Ports(
+            clock=self.clock,
+            entropy=self._random,
+            files=self.files,
+            threads=self.threads,
+            links=SimulatedLinks(self.id, self._network),
+        )
+
+    def lose_power(self) -> None:
+        self._network.detach(self.id)
+        self.files.power_cut(self._random, reorder=self._random.random() < 0.3)
