@@ -1,0 +1,41 @@
+"""Every Python example in the documents runs, as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.source_tree import ROOT
+
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+EXAMPLES = [
+    pytest.param(code, id=f"{document.name}-{at}")
+    for document in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    for at, code in enumerate(FENCE.findall(document.read_text(encoding="utf-8")))
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_example_runs(code: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+def test_the_first_log_shows_its_result(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, ROOT / "examples" / "first_log.py", "--once"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "found 20,000 of 20,000 orders" in result.stdout
