@@ -71,7 +71,11 @@ class InvalidPartitions(RequestError):
 
 
 class InvalidReplication(RequestError):
-    """A replica count or placement that the nodes at hand cannot give."""
+    """A replica count that the nodes at hand cannot give."""
+
+
+class InvalidPlacement(RequestError):
+    """Replicas on nodes that do not exist, twice on the same one, or not as many as needed."""
 
 
 class InvalidSetting(RequestError):

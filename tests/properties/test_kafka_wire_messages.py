@@ -1,0 +1,97 @@
+"""Any message comes back as it went; any bytes become a message or a `ProtocolError`."""
+
+import contextlib
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.errors import ProtocolError
+from millstream.protocols.kafka.apis.table import APIS
+from millstream.protocols.kafka.headers import (
+    RequestHeader,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from millstream.protocols.kafka.schema import Message
+from tests.unit.protocols.kafka.arbitrary import CASES, Case, arbitrary, case_id, message_type
+
+MUTATIONS_PER_CASE = 40
+CUTS_PER_CASE = 60
+
+
+def encode(case: Case, message: Message) -> bytes:
+    api, direction, version = case
+    header = RequestHeader(api.key, version, 5, "c")
+    write = encode_request if direction == "request" else encode_response
+    return b"".join(write(header, message))[4:]
+
+
+def decode(case: Case, frame: bytes) -> Message:
+    api, direction, version = case
+    if direction == "request":
+        return decode_request(frame, served=APIS)[1]
+    return decode_response(api, version, frame)[1]
+
+
+def small(case: Case, random: Random) -> bytes:
+    """A frame that takes no long to cut in many ways."""
+    frames = (encode(case, arbitrary(message_type(case), case[2], random)) for _ in range(6))
+    return min((frame for frame in frames if len(frame) > 40), key=len, default=b"")
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_every_message_comes_back_as_it_went(case: Case) -> None:
+    random = Random(f"round trip {case_id(case)}")
+
+    for _ in range(5):
+        message = arbitrary(message_type(case), case[2], random)
+
+        frame = encode(case, message)
+
+        assert decode(case, frame) == message
+        assert decode(case, memoryview(bytearray(frame))) == message
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_a_frame_that_was_cut_is_refused(case: Case) -> None:
+    random = Random(f"cut {case_id(case)}")
+    frame = small(case, random) or encode(case, arbitrary(message_type(case), case[2], random))
+    cuts = random.sample(range(len(frame)), min(CUTS_PER_CASE, len(frame)))
+
+    for cut in cuts:
+        with pytest.raises(ProtocolError):
+            decode(case, frame[:cut])
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_a_frame_that_was_changed_is_read_or_refused(case: Case) -> None:
+    random = Random(f"mutation {case_id(case)}")
+    frame = small(case, random) or encode(case, arbitrary(message_type(case), case[2], random))
+
+    for _ in range(MUTATIONS_PER_CASE):
+        changed = bytearray(frame)
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(len(changed))
+            match random.randrange(3):
+                case 0:
+                    changed[at] = random.choice([0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)])
+                case 1:
+                    del changed[at]
+                case _:
+                    changed[at:at] = random.randbytes(random.randint(1, 3))
+        with contextlib.suppress(ProtocolError):
+            decode(case, bytes(changed))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(CASES), st.binary(max_size=200))
+def test_arbitrary_bytes_are_read_or_refused(case: Case, body: bytes) -> None:
+    api, direction, version = case
+    head = api.key.to_bytes(2) + version.to_bytes(2) if direction == "request" else b""
+
+    with contextlib.suppress(ProtocolError):
+        decode(case, head + b"\0\0\0\1" + body)

@@ -1,0 +1,89 @@
+"""The tables are complete, and the wire layer is a function of bytes."""
+
+import ast
+
+import msgspec
+import pytest
+
+from millstream.protocols.kafka.apis.table import APIS, Api
+from millstream.protocols.kafka.schema import Kind, Message, fields_of
+from tests.support.source_tree import modules
+
+WIRE = ("schema", "apis/", "headers.py", "frames.py", "error_codes.py")
+ALLOWED = (
+    "millstream.codec",
+    "millstream.errors",
+    "millstream.model",
+    "millstream.protocols.kafka",
+)
+
+# Every API that specs/kafka-apis.md calls "must" or "should".
+NEEDED = {
+    *(0, 1, 2, 3),
+    *range(8, 34),
+    *(35, 36, 37),
+    *range(42, 52),
+    *(60, 61, 65, 66, 68, 69, 75),
+}
+
+
+def parts_of(message: type[Message]) -> set[type[Message]]:
+    children = {field.message for field in fields_of(message) if field.message is not None}
+    return {message}.union(*(parts_of(child) for child in children))
+
+
+def test_every_api_that_clients_need_has_a_table() -> None:
+    assert set(APIS) == NEEDED
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_request_and_response_belong_together(api: Api) -> None:
+    assert api.request.__name__ == f"{api.name}Request"
+    assert api.response.__name__ == f"{api.name}Response"
+    assert 0 <= api.advertised_first <= api.first <= api.last
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_field_that_some_version_lacks_has_a_default(api: Api) -> None:
+    for part in parts_of(api.request) | parts_of(api.response):
+        for field in fields_of(part):
+            is_everywhere = field.versions.first <= api.first and field.versions.until >= api.last
+            is_required = field.default is msgspec.NODEFAULT
+            assert is_everywhere or not is_required, f"{part.__qualname__}.{field.name}"
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_tags_live_in_flexible_versions_and_hold_no_records(api: Api) -> None:
+    for part in parts_of(api.request) | parts_of(api.response):
+        tagged = [field for field in fields_of(part) if field.versions.tag is not None]
+        for field in tagged:
+            assert field.versions.first >= api.flexible_since
+            assert field.kind not in {Kind.RECORDS, Kind.SPLICE}
+        assert len({field.versions.tag for field in tagged}) == len(tagged)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in sorted(modules())
+        if path.startswith("protocols/kafka/")
+        and path.removeprefix("protocols/kafka/").startswith(WIRE)
+    ],
+)
+def test_the_wire_layer_knows_no_engine_and_no_event_loop(path: str) -> None:
+    imported = {
+        name
+        for node in ast.walk(modules()[path])
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in getattr(node, "names", ())]
+            if isinstance(node, ast.Import)
+            else []
+        )
+    }
+
+    ours = {name for name in imported if name.startswith("millstream.")}
+    assert all(name.startswith(ALLOWED) for name in ours)
+    assert not imported & {"asyncio", "socket", "os", "time", "random", "threading", "selectors"}
