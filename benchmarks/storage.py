@@ -18,8 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from millstream.storage.recovery import open_log
-
 from benchmarks.node_process import SESSION, batch_of
 from benchmarks.report import Figure, publish
 from millstream.codec.batch import PREFIX_BYTES, read_header, stamp
@@ -32,10 +30,11 @@ from millstream.settings import TopicSettings
 from millstream.storage.cache import LogCache
 from millstream.storage.disk import DiskFiles
 from millstream.storage.log import Log
+from millstream.storage.recovery import open_log
 
 BATCH_BYTES = 64 * 1024
-TURN_BYTES = 256 * 2**20
-TURNS = 5
+TURN_BYTES = 64 * 2**20  # Small enough that the kernel does not start to throttle writers.
+TURNS = 15
 WAITERS = 64
 APPENDS = 20_000
 LOOKUPS = 50_000
@@ -65,16 +64,17 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def write_plain(path: Path, data: bytes, count: int) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     for _ in range(count):
         os.write(descriptor, data)
     os.close(descriptor)
 
 
-def read_plain(path: Path, data: bytes, count: int) -> None:
+def read_plain(path: Path, read_bytes: int) -> None:
     descriptor = os.open(path, os.O_RDONLY)
-    for at in range(count):
-        os.pread(descriptor, len(data), at * len(data))
+    at = 0
+    while data := os.pread(descriptor, read_bytes, at):
+        at += len(data)
     os.close(descriptor)
 
 
@@ -86,11 +86,13 @@ def append(log: Log, data: bytes, count: int) -> None:
         log.append((prefix, body), (stamped,), now_ms=1_700_000_000_000)
 
 
-def read(log: Log, data: bytes) -> None:
+def read(log: Log, read_bytes: int) -> None:
     at, end = 0, log.end_offset
-    while (part := log.read(at, bytes_max=len(data), end_offset=end)) is not None:
-        part.read()
+    data = b""  # Kept for a turn, as by `read_plain`: the allocator must not make the difference.
+    while (part := log.read(at, bytes_max=read_bytes, end_offset=end)) is not None:
+        data = part.read()
         at = part.end_offset
+    assert data
 
 
 class Comparison:
@@ -125,17 +127,26 @@ def append_and_read(root: Path) -> list[Figure]:
     """Append and read sequentially, against os.write and os.pread of the same bytes."""
     data = batch_of(BATCH_BYTES)
     count = TURN_BYTES // len(data)
-    appends, reads = Comparison("append", "os.write"), Comparison("read", "os.pread")
+    appends = Comparison("append", "os.write")
+    reads = {
+        len(data): Comparison("read, a batch at a time", "os.pread"),
+        16 * len(data): Comparison("read, 16 batches at a time", "os.pread"),
+    }
     for turn in range(TURNS):
-        plain, directory = root / "plain", root / f"log{turn}"
+        plain, directory = root / f"plain{turn}", root / f"log{turn}"
         log = open_bench_log(directory)
         appends.turn(partial(append, log, data, count), partial(write_plain, plain, data, count))
-        reads.turn(partial(read, log, data), partial(read_plain, plain, data, count))
+        for read_bytes, comparison in reads.items():
+            comparison.turn(partial(read, log, read_bytes), partial(read_plain, plain, read_bytes))
         log.abandon()
         shutil.rmtree(directory)
+        plain.unlink()
     settings = f"{len(data):,} B batches, page cache, no fsync, {TURNS} turns"
     size = count * len(data)
-    return appends.figures(size, settings) + reads.figures(size, settings)
+    figures = appends.figures(size, settings)
+    for comparison in reads.values():
+        figures += comparison.figures(size, settings)
+    return figures
 
 
 async def group_commit(root: Path) -> list[Figure]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from millstream.codec.records import Record, build, records
 from millstream.config import Config
-from millstream.engine.partitions import Want
+from millstream.engine.reading import Want
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports

@@ -29,7 +29,9 @@ class Limits:
 
     connections_max: int = 10_000
     pipeline_requests_max: int = 64
+    connection_idle_ms_max: int = 10 * 60 * 1000
     frame_bytes_max: int = 100 * 2**20
+    request_bytes_max: int = 512 * 2**20  # In memory, unfinished or unanswered, of all clients.
     write_buffer_bytes_max: int = 4 * 2**20
     batch_decompressed_bytes_max: int = 64 * 2**20
     topic_partitions_max: int = 10_000
@@ -46,6 +48,7 @@ class Limits:
     producer_ids_max: int = 100_000
     groups_max: int = 20_000
     group_members_max: int = 2_000
+    member_metadata_bytes_max: int = 2**20
     group_waiters_max: int = 50_000  # Members waiting for a rebalance, over all groups.
     commit_offsets_max: int = 20_000  # Partitions in one commit.
     offset_metadata_length_max: int = 4_096
@@ -84,6 +87,11 @@ class Config:
     flux_port: int = 4222
     classic_port: int = 9999
     http_port: int = 9094
+    advertised_host: str = ""  # Empty: the address that the client dialled.
+    advertised_port: int = 0  # 0: the port that the client dialled.
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    default_replicas: int = 1
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
     offsets_partitions: int = 16  # Of the topic that remembers groups; fixed once it exists.

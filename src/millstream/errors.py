@@ -33,6 +33,10 @@ class StartupError(MillstreamError):
     """The node cannot start; the message is the sentence the operator reads."""
 
 
+class InvalidRequest(RequestError):
+    """The request contradicts itself, names a thing twice, or names what cannot be asked for."""
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from millstream.control.catalog import Topic
 from millstream.engine.gate import Operation
-from millstream.engine.partitions import Earliest, Partitions, Want
+from millstream.engine.partitions import Partitions
+from millstream.engine.reading import Earliest, Want
 from millstream.engine.topics import Topics
 from millstream.errors import Denied
 from millstream.metrics import REQUESTS
@@ -17,20 +19,28 @@ from tests.support.virtual_loop import run
 SERVICES = (Topics, Partitions)
 STRANGER = Session(principal="stranger")
 
-ARGUMENTS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
-    "Topics.create": (("fresh",), {}),
-    "Topics.delete": (("orders",), {}),
-    "Topics.alter": (("orders", {"retention_ms": "1"}), {}),
-    "Topics.add_partitions": (("orders",), {"total": 5}),
-    "Topics.describe": (("orders",), {}),
-    "Topics.list": ((), {}),
-    "Partitions.append": ((ORDERS, batch(b"a"), Acks.ALL), {}),
-    "Partitions.read": (([Want(ORDERS, 0, 100)],), {}),
-    "Partitions.find": ((ORDERS, Earliest()), {}),
-    "Partitions.epoch_end": ((ORDERS, Epoch(1)), {}),
-    "Partitions.delete_records": ((ORDERS,), {}),
-    "Partitions.health": ((ORDERS,), {}),
-}
+
+def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
+    return {
+        "Topics.create": (("fresh",), {}),
+        "Topics.check_create": (("fresh",), {}),
+        "Topics.delete": (("orders",), {}),
+        "Topics.alter": (("orders", {"retention_ms": "1"}), {}),
+        "Topics.check_alter": (("orders", {"retention_ms": "1"}), {}),
+        "Topics.add_partitions": (("orders",), {"total": 5}),
+        "Topics.check_add_partitions": (("orders",), {"total": 5}),
+        "Topics.node_config": ((), {}),
+        "Topics.describe": (("orders",), {}),
+        "Topics.describe_id": ((topic.topic_id,), {}),
+        "Topics.list": ((), {}),
+        "Partitions.append": ((ORDERS, batch(b"a"), Acks.ALL), {}),
+        "Partitions.read": (([Want(ORDERS, 0, 100)],), {}),
+        "Partitions.find": ((ORDERS, Earliest()), {}),
+        "Partitions.epoch_end": ((ORDERS, Epoch(1)), {}),
+        "Partitions.delete_records": ((ORDERS,), {}),
+        "Partitions.leadership": ((topic,), {}),
+        "Partitions.health": ((ORDERS,), {}),
+    }
 
 
 def public_methods() -> list[str]:
@@ -50,7 +60,9 @@ class OnlyFriends:
 async def ask(method: Callable[..., object], *arguments: object, **keywords: object) -> None:
     result = method(STRANGER, *arguments, **keywords)
     if inspect.isawaitable(result):
-        await result
+        result = await result
+    if isinstance(result, list):  # A reader is told for each partition.
+        raise result[0].error
 
 
 def test_every_public_method_takes_the_session_first() -> None:
@@ -62,13 +74,13 @@ def test_every_public_method_takes_the_session_first() -> None:
 
 @pytest.mark.parametrize("name", public_methods())
 def test_a_stranger_is_denied_and_changes_nothing(name: str) -> None:
-    arguments, keywords = ARGUMENTS[name]
     service, _, method = name.partition(".")
 
     async def story() -> None:
         async with running_node(policy=OnlyFriends()) as node:
             topic = await node.topics.create(SESSION, "orders")
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            arguments, keywords = arguments_of(topic)[name]
             owner = node.topics if service == "Topics" else node.partitions
 
             with pytest.raises(Denied, match="stranger may not"):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config
-from millstream.engine.partitions import Want
+from millstream.engine.reading import Want
 from millstream.errors import StorageUnavailable
 from millstream.metrics import DISK_USABLE
 from millstream.model import Acks, LogId

@@ -204,7 +204,7 @@ def test_rounds_that_overlap_with_everything() -> None:
         if at % 3 == 2:
             story.sync(lambda: story.truncate(story.log.end_offset - 2))
 
-    every_cut(story)
+    every_cut(story, every=2)
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
@@ -245,7 +245,7 @@ def test_compacting() -> None:
         story.compact(2)
         story.compact(3)
 
-    every_cut(story, every=3)
+    every_cut(story, every=5)
 
 
 def test_opening_and_closing() -> None:
@@ -272,7 +272,7 @@ def test_a_power_cut_during_recovery_changes_nothing() -> None:
     story.append((2, 50))
     last = story.moments[-1]
     files = story.files
-    for seed in range(40):
+    for seed in range(20):
         files.on_operation = None
         files.restore(last.disk)
         files.power_cut(Random(seed), reorder=seed % 2 == 1)

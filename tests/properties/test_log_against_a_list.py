@@ -206,6 +206,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
         sync(self.log)
+        self.states, self.words = [self.state], [self.word]
         sealed = self.log.sealed()
         if not sealed:
             return
@@ -221,7 +222,6 @@ class LogMachine(RuleBasedStateMachine):
                     self.dropped.add(bytes(content))
         assert self.log.replace(old, new.finish())
         sync(self.log)
-        self.states, self.words = [self.state], [self.word]
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ class LogMachine(RuleBasedStateMachine):
             self.round = (work, len(self.states) - 1, len(self.words) - 1)
 
     @precondition(lambda self: self.round is not None)
-    @rule(passes=st.integers(0, 1))
-    def end_sync(self, passes: int) -> None:
+    @rule()
+    def end_sync(self) -> None:
         assert self.round is not None
         work, states, words = self.round
         work()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from millstream.codec.records import Record, build, records
 from millstream.config import Config
 from millstream.engine.gate import Policy
-from millstream.engine.partitions import Slice
+from millstream.engine.reading import Slice
 from millstream.model import Session, TopicPartition
 from millstream.ports import Files, Ports
 from millstream.server.node import Node, build_node, running

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from millstream.config import Config, load
 from millstream.errors import StartupError, StorageError
+from millstream.server.doors import Doors
 from millstream.server.node import Node, build_node
 from millstream.server.outside import real_ports
 
@@ -20,31 +21,52 @@ def run(*, path: str | None, flags: Mapping[str, object], verbose: bool) -> int:
         format="%(asctime)s %(levelname)-7s %(name)s %(message)s",
         stream=sys.stderr,
     )
+    problem: BaseException | None = None
     try:
         config = load(path=path, flags=flags)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config))
-    except (StartupError, StorageError) as problem:
-        print(f"millstream: {problem}", file=sys.stderr)
-        return FAILED
-    return DONE
+    except* (StartupError, StorageError) as problems:
+        problem = problems
+    if problem is None:
+        return DONE
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    print(f"millstream: {problem}", file=sys.stderr)
+    return FAILED
 
 
 async def _serve(config: Config) -> None:
     node = build_node(config, real_ports(config))
+    doors = Doors(node)
+    stop_asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, node.stop)
+        loop.add_signal_handler(name, stop_asked.set)
     async with asyncio.TaskGroup() as group:
-        group.create_task(node.run())
-        announcer = group.create_task(_announce(node))
-        announcer.add_done_callback(lambda _: None)
+        life = group.create_task(node.run())
+        life.add_done_callback(lambda _: stop_asked.set())
+        serving = group.create_task(_open_doors(node, doors))
+        await stop_asked.wait()
+        await doors.stop()
+        serving.cancel()
+        node.stop()
 
 
-async def _announce(node: Node) -> None:
-    """Say on standard output, once, that the node is up: scripts wait for this line."""
+async def _open_doors(node: Node, doors: Doors) -> None:
+    """Open the doors, and say so on standard output, once: scripts wait for this line."""
     await node.ready.wait()
-    print(f"millstream ready node={node.config.node_id} data={node.config.data_dir}", flush=True)
+    opened = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(doors.run(opened))
+        await opened.wait()
+        kafka = doors.kafka.address
+        config = node.config
+        data = config.data_dir if config.storage == "disk" else "(memory)"
+        print(
+            f"millstream ready node={config.node_id} kafka={kafka.host}:{kafka.port} data={data}",
+            flush=True,
+        )
 
 
 def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":

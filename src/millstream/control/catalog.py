@@ -12,10 +12,10 @@ import msgspec
 from millstream.control.commands import (
     AddPartitions,
     AlterTopic,
-    AnyCommand,
     CreateTopic,
     DeleteTopic,
     Replicas,
+    TopicCommand,
 )
 from millstream.errors import InvalidPartitions, TopicExists, TopicNameCollides, UnknownTopic
 from millstream.model import LogId, topic_name
@@ -65,7 +65,7 @@ class Catalog:
             raise UnknownTopic(topic_id)
         return topic
 
-    def apply(self, command: AnyCommand) -> Topic:
+    def apply(self, command: TopicCommand) -> Topic:
         match command:
             case CreateTopic():
                 return self._create(command)

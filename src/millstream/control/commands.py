@@ -41,7 +41,12 @@ class AlterTopic(Command, frozen=True, kw_only=True):
     changes: dict[str, str | None]  # None: back to the default.
 
 
-AnyCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
+class ReserveProducerIds(Command, frozen=True, kw_only=True):
+    count: int
+
+
+TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
+AnyCommand = TopicCommand | ReserveProducerIds
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyCommand)

@@ -6,7 +6,10 @@ folds it from its first record.
 """
 
 from millstream.control.catalog import Catalog, Topic
-from millstream.control.commands import AnyCommand
+from millstream.control.commands import AnyCommand, ReserveProducerIds
+
+# What a command is answered with: the topic it was about, or the numbers it reserved.
+Outcome = Topic | range
 
 
 class State:
@@ -15,9 +18,13 @@ class State:
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.applied_offset = 0
+        self._producer_ids = 0  # How many were reserved, ever.
 
-    def apply(self, offset: int, command: AnyCommand) -> Topic:
+    def apply(self, offset: int, command: AnyCommand) -> Outcome:
         """Apply the command at `offset`; a `RequestError` is its reply and changes nothing else."""
         assert offset >= self.applied_offset, "a command was applied twice"
         self.applied_offset = offset + 1
+        if isinstance(command, ReserveProducerIds):
+            first, self._producer_ids = self._producer_ids, self._producer_ids + command.count
+            return range(first, self._producer_ids)
         return self.catalog.apply(command)

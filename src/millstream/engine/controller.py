@@ -8,8 +8,14 @@ from collections.abc import Callable
 
 from millstream.codec.records import Record
 from millstream.control.catalog import Topic
-from millstream.control.commands import AnyCommand, decode, encode
-from millstream.control.state import State
+from millstream.control.commands import (
+    AnyCommand,
+    ReserveProducerIds,
+    TopicCommand,
+    decode,
+    encode,
+)
+from millstream.control.state import Outcome, State
 from millstream.engine.ledger import Entry, Ledger
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
@@ -25,19 +31,29 @@ class Controller:
         replica.watch(self._fold)
         self._fold()
 
-    async def propose(self, command: AnyCommand) -> Topic:
+    async def propose(self, command: TopicCommand) -> Topic:
         """Have `command` agreed on and applied here; raise its refusal, or `NotLeader`.
 
         After `NotLeader` the command may still be applied, as with every lost answer.
         """
-        return await self._ledger.propose([Entry(None, encode(command))])
+        topic = await self._ledger.propose([Entry(None, encode(command))])
+        assert isinstance(topic, Topic)
+        return topic
+
+    async def reserve_producer_ids(self, count: int) -> range:
+        """Reserve numbers that no other node will ever give out."""
+        command = ReserveProducerIds(count=count)
+        reserved = await self._ledger.propose([Entry(None, encode(command))])
+        assert isinstance(reserved, range)
+        return reserved
 
     def _fold(self) -> None:
         self._ledger.fold()
 
-    def _apply(self, record: Record) -> Topic:
+    def _apply(self, record: Record) -> Outcome:
         assert record.value is not None
         command = decode(record.value)
-        topic = self.state.apply(record.offset, command)
-        self._applied(command, topic)
-        return topic
+        outcome = self.state.apply(record.offset, command)
+        if isinstance(outcome, Topic):
+            self._applied(command, outcome)
+        return outcome

@@ -23,6 +23,8 @@ class Operation(Enum):
     ALTER = "alter"
     DELETE = "delete"
     DELETE_RECORDS = "delete records of"
+    JOIN = "join"
+    COMMIT = "commit offsets of"
 
 
 class Policy(Protocol):
@@ -58,3 +60,7 @@ class Gate:
 
 def topic_resource(name: str) -> str:
     return f"topic:{name}"
+
+
+def group_resource(group_id: str) -> str:
+    return f"group:{group_id}"

@@ -70,7 +70,10 @@ class Ledger(Generic[R]):
         Raises that record's refusal, or what `write` raises. After `NotLeader` the batch may still
         be applied, as with every lost answer.
         """
-        end_offset = self.write(entries)
+        return await self.outcome(self.write(entries))
+
+    async def outcome(self, end_offset: Offset) -> R:
+        """The reply to the last record before `end_offset`, which was written just now."""
         reply: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._replies[end_offset - 1] = reply
         try:

@@ -6,15 +6,28 @@ order whoever awaits them first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple, assert_never
 
 from millstream.config import Config
+from millstream.control.catalog import Topic
 from millstream.engine.admission import admit_batch
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.reading import (
+    ANY_EPOCH,
+    AtMaxTimestamp,
+    AtTime,
+    Earliest,
+    Found,
+    LastRecords,
+    Latest,
+    Place,
+    Slice,
+    Want,
+)
 from millstream.errors import (
+    Denied,
     NotEnoughReplicas,
     NotLeader,
     NotSettled,
@@ -33,12 +46,14 @@ from millstream.metrics import (
     Metrics,
 )
 from millstream.model import (
+    NO_EPOCH,
     Acks,
     Appended,
     Buffer,
     Epoch,
     Isolation,
     LogId,
+    NodeId,
     Offset,
     Position,
     Session,
@@ -49,67 +64,12 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.storage.log import LogHealth
 from millstream.storage.producers import Aborted
-from millstream.storage.segment import FileRange
-
-ANY_EPOCH = -1
 
 
-class Want(NamedTuple):
-    """What a reader asks of one partition."""
-
-    target: TopicPartition
-    offset: Offset
-    bytes_max: int
-    leader_epoch: int = ANY_EPOCH  # The epoch the reader believes in; a mismatch is refused.
-
-
-class Slice(NamedTuple):
-    """What a reader gets of one partition: whole batches, or the reason why not."""
-
-    target: TopicPartition
-    records: FileRange | None = None
-    high_watermark: Offset = -1
-    last_stable_offset: Offset = -1
-    log_start_offset: Offset = -1
-    aborted: Sequence[Aborted] = ()
-    error: RequestError | None = None
-
-    @property
-    def size(self) -> int:
-        return 0 if self.records is None else self.records.size
-
-
-@dataclass(frozen=True, slots=True)
-class Earliest: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Latest: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtMaxTimestamp: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LastRecords:
-    count: int
-
-
-Place = Earliest | Latest | AtTime | AtMaxTimestamp | LastRecords
-
-
-class Found(NamedTuple):
-    """An offset, and the timestamp of its record where the question was about time, else -1."""
-
-    offset: Offset
-    timestamp_ms: int = -1
-    leader_epoch: int = ANY_EPOCH
+class Leadership(NamedTuple):
+    leader: NodeId | None  # None during elections, and for a log that is damaged here.
+    epoch: Epoch
+    replicas: Sequence[NodeId]
 
 
 class PartitionHealth(NamedTuple):
@@ -177,13 +137,12 @@ class Partitions:
         """Return a slice for each want, waiting until `deadline` (of the loop's clock) for
         `min_bytes`. An error in any of them answers at once; it stands in its slice.
         """
-        for topic in {want.target.topic for want in wants}:
-            self._gate.admit(session, Operation.READ, topic_resource(topic))
+        denied = self._denied(session, wants)
         bound = self._limits.read_bytes_max
         bytes_max = bound if bytes_max is None else min(bytes_max, bound)
         loop = asyncio.get_running_loop()
         while True:
-            slices = self._slices(wants, bytes_max, isolation)
+            slices = self._slices(wants, denied, bytes_max, isolation)
             size = sum(part.size for part in slices)
             left = -1.0 if deadline is None else deadline - loop.time()
             if size >= min(min_bytes, bytes_max) or left <= 0 or any(p.error for p in slices):
@@ -198,10 +157,12 @@ class Partitions:
         place: Place,
         *,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Found | None:
         """Look an offset up; None where no record answers the question."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._settled(target)
+        _check_epoch(target, leader_epoch, replica)
         records, end = replica.log.records, _visible_end(replica, isolation)
         found: tuple[Offset, int] | None
         match place:
@@ -222,10 +183,18 @@ class Partitions:
         epoch = replica.log.epoch_at(found[0])
         return Found(found[0], found[1], ANY_EPOCH if epoch is None else epoch)
 
-    def epoch_end(self, session: Session, target: TopicPartition, epoch: Epoch) -> Position | None:
+    def epoch_end(
+        self,
+        session: Session,
+        target: TopicPartition,
+        epoch: Epoch,
+        *,
+        leader_epoch: int = ANY_EPOCH,
+    ) -> Position | None:
         """Where an epoch, or the newest one before it, ended; None if it is not known here."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._leading(target)
+        _check_epoch(target, leader_epoch, replica)
         if epoch > replica.core.epoch:
             return None
         return replica.log.epoch_end(epoch)
@@ -243,6 +212,14 @@ class Partitions:
         replica.advance_start(offset)
         return replica.log.start_offset
 
+    def leadership(self, session: Session, topic: Topic) -> list[Leadership]:
+        """Who leads each partition of a topic, as far as this node knows."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        return [
+            self._leadership(topic.log(partition), replicas)
+            for partition, replicas in enumerate(topic.placement)
+        ]
+
     def health(self, session: Session, target: TopicPartition) -> PartitionHealth:
         """Figures of the replica here, leader or not."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
@@ -256,6 +233,13 @@ class Partitions:
         )
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
+        try:
+            replica = self._hub.find(log_id)
+        except RequestError:
+            return Leadership(None, NO_EPOCH, replicas)
+        return Leadership(replica.leader, replica.core.epoch, replicas)
 
     def _log(self, target: TopicPartition) -> LogId:
         return self._controller.state.catalog.find(target.topic).log(target.partition)
@@ -273,10 +257,29 @@ class Partitions:
             raise NotSettled(target)
         return replica
 
-    def _slices(self, wants: Sequence[Want], bytes_max: int, isolation: Isolation) -> list[Slice]:
+    def _denied(self, session: Session, wants: Sequence[Want]) -> dict[str, Denied]:
+        """The topics that the session may not read, with the refusal."""
+        denied = {}
+        for topic in {want.target.topic for want in wants}:
+            try:
+                self._gate.admit(session, Operation.READ, topic_resource(topic))
+            except Denied as refusal:
+                denied[topic] = refusal
+        return denied
+
+    def _slices(
+        self,
+        wants: Sequence[Want],
+        denied: Mapping[str, Denied],
+        bytes_max: int,
+        isolation: Isolation,
+    ) -> list[Slice]:
         slices = []
         has_data = False
         for want in wants:
+            if want.target.topic in denied:
+                slices.append(Slice(want.target, error=denied[want.target.topic]))
+                continue
             try:
                 part = self._slice(want, bytes_max, isolation, may_exceed=not has_data)
             except RequestError as problem:
@@ -291,7 +294,7 @@ class Partitions:
     ) -> Slice:
         """At least one batch for the first reader served, or a large batch could never be read."""
         replica = self._settled(want.target)
-        _check_epoch(want, replica)
+        _check_epoch(want.target, want.leader_epoch, replica)
         records, start = replica.log.records, replica.log.start_offset
         if not start <= want.offset <= records.end_offset:
             raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
@@ -330,10 +333,10 @@ def _visible_end(replica: Replica, isolation: Isolation) -> Offset:
     return replica.high_watermark
 
 
-def _check_epoch(want: Want, replica: Replica) -> None:
+def _check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None:
     current = replica.core.epoch
-    if want.leader_epoch == ANY_EPOCH or want.leader_epoch == current:
+    if believed in (ANY_EPOCH, current):
         return
-    if want.leader_epoch < current:
-        raise StaleLeaderEpoch(f"{want.target} is in epoch {current}, not {want.leader_epoch}")
-    raise UnknownLeaderEpoch(f"{want.target} is in epoch {current}, not yet {want.leader_epoch}")
+    if believed < current:
+        raise StaleLeaderEpoch(f"{target} is in epoch {current}, not {believed}")
+    raise UnknownLeaderEpoch(f"{target} is in epoch {current}, not yet {believed}")

@@ -1,11 +1,12 @@
 """Topics as users ask for them: create, describe, list, alter, grow, delete.
 
 Owns the checks a proposal needs before it goes to the control log, and the placement of new
-partitions. The rules that must hold on every node are the catalog's.
+partitions. The rules that must hold on every node are the catalog's. For each change there is a
+`check_...` that raises what the change would raise, for those who only want to know.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from uuid import UUID
 
@@ -20,7 +21,12 @@ from millstream.control.commands import (
 )
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Gate, Operation, topic_resource
-from millstream.errors import InvalidPartitions, InvalidReplication, InvalidSetting
+from millstream.errors import (
+    InvalidPartitions,
+    InvalidPlacement,
+    InvalidReplication,
+    InvalidSetting,
+)
 from millstream.model import NodeId, Session
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
@@ -55,23 +61,50 @@ class Topics:
         *,
         partitions: int = 1,
         replicas: int = 1,
+        placement: Sequence[Replicas] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
-        """Create a topic; it takes records when this returns."""
-        self._gate.admit(session, Operation.CREATE, topic_resource(name))
-        self._controller.state.catalog.check_name(name)
-        overrides = self._check_settings(settings or {})
+        """Create a topic; it takes records when this returns.
+
+        A `placement` says itself how many partitions and replicas there are.
+        """
+        self.check_create(
+            session,
+            name,
+            partitions=partitions,
+            replicas=replicas,
+            placement=placement,
+            settings=settings,
+        )
         topic = await self._controller.propose(
             CreateTopic(
                 name=name,
                 topic_id=UUID(int=self._entropy.getrandbits(128), version=4),
-                placement=self._place(partitions, replicas),
-                overrides=overrides,
+                placement=tuple(placement or self._spread(partitions, replicas)),
+                overrides=dict(settings or {}),
                 created_ms=self._clock.now_ms(),
             )
         )
         await self._led(topic)
         return topic
+
+    def check_create(
+        self,
+        session: Session,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 1,
+        placement: Sequence[Replicas] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._gate.admit(session, Operation.CREATE, topic_resource(name))
+        self._controller.state.catalog.check_name(name)
+        self._check_settings(settings or {})
+        if placement is not None:
+            replicas = self._check_placement(placement)
+            partitions = len(placement)
+        self._check_counts(partitions, replicas, of_total=partitions)
 
     async def delete(self, session: Session, name: str) -> None:
         """Delete a topic with all its records."""
@@ -81,31 +114,66 @@ class Topics:
 
     async def alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> Topic:
         """Change settings; None takes one back to its default."""
+        self.check_alter(session, name, changes)
+        return await self._controller.propose(AlterTopic(name=name, changes=dict(changes)))
+
+    def check_alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> None:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
         self._controller.state.catalog.find(name)
         self._check_settings({key: text for key, text in changes.items() if text is not None})
-        return await self._controller.propose(AlterTopic(name=name, changes=dict(changes)))
 
-    async def add_partitions(self, session: Session, name: str, *, total: int) -> Topic:
-        """Grow a topic to `total` partitions."""
-        self._gate.admit(session, Operation.ALTER, topic_resource(name))
+    async def add_partitions(
+        self,
+        session: Session,
+        name: str,
+        *,
+        total: int,
+        placement: Sequence[Replicas] | None = None,
+    ) -> Topic:
+        """Grow a topic to `total` partitions; a `placement` is one of the added ones."""
+        self.check_add_partitions(session, name, total=total, placement=placement)
         topic = self._controller.state.catalog.find(name)
         count = total - topic.partition_count
-        if count < 1:
-            raise InvalidPartitions(f"{name} has {topic.partition_count} partitions already")
         grown = await self._controller.propose(
             AddPartitions(
                 name=name,
                 count_before=topic.partition_count,
-                placement=self._place(count, len(topic.placement[0]), of_total=total),
+                placement=tuple(placement or self._spread(count, len(topic.placement[0]))),
             )
         )
         await self._led(grown)
         return grown
 
+    def check_add_partitions(
+        self,
+        session: Session,
+        name: str,
+        *,
+        total: int,
+        placement: Sequence[Replicas] | None = None,
+    ) -> None:
+        self._gate.admit(session, Operation.ALTER, topic_resource(name))
+        topic = self._controller.state.catalog.find(name)
+        count, replicas = total - topic.partition_count, len(topic.placement[0])
+        if count < 1:
+            raise InvalidPartitions(f"{name} has {topic.partition_count} partitions already")
+        self._check_counts(count, replicas, of_total=total)
+        if placement is None:
+            return
+        if len(placement) != count:
+            raise InvalidPlacement(f"{count} partitions are added, {len(placement)} are placed")
+        if self._check_placement(placement) != replicas:
+            raise InvalidPlacement(f"the partitions of {name} have {replicas} replicas each")
+
     def describe(self, session: Session, name: str) -> Topic:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
         return self._controller.state.catalog.find(name)
+
+    def describe_id(self, session: Session, topic_id: UUID) -> Topic:
+        """Describe by id; an id of a topic that the session may not see is as good as unknown."""
+        topic = self._controller.state.catalog.find_id(topic_id)
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        return topic
 
     def list(self, session: Session) -> list[Topic]:
         """Every topic that the session may know of, by name."""
@@ -114,33 +182,50 @@ class Topics:
         visible = [t for t in topics if self._gate.sees(session, topic_resource(t.name))]
         return sorted(visible, key=lambda topic: topic.name)
 
+    def node_config(self, session: Session) -> Config:
+        """How this node is configured, for those who may know."""
+        self._gate.admit(session, Operation.DESCRIBE, "cluster")
+        return self._config
+
     # -- parts -----------------------------------------------------------------------------
 
-    def _check_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
+    def _check_settings(self, settings: Mapping[str, str]) -> None:
         limit = self._config.limits.topic_settings_max
         if len(settings) > limit:
             raise InvalidSetting(f"{len(settings)} settings, at most {limit}")
         with_overrides(TopicSettings(), dict(settings))
-        return dict(settings)
 
-    def _place(
-        self, partitions: int, replicas: int, *, of_total: int | None = None
-    ) -> tuple[Replicas, ...]:
-        """Spread partitions over the nodes, and their replicas over the nodes that follow."""
+    def _check_counts(self, partitions: int, replicas: int, *, of_total: int) -> None:
         limits = self._config.limits
-        total = partitions if of_total is None else of_total
-        if not 1 <= total <= limits.topic_partitions_max:
+        if not 1 <= of_total <= limits.topic_partitions_max:
             raise InvalidPartitions(
-                f"{total} partitions, a topic has 1 to {limits.topic_partitions_max}"
+                f"{of_total} partitions, a topic has 1 to {limits.topic_partitions_max}"
             )
         held = sum(t.partition_count for t in self._controller.state.catalog.topics())
         if held + partitions > limits.node_partitions_max:
             raise InvalidPartitions(
                 f"{held} partitions exist, at most {limits.node_partitions_max} are allowed"
             )
+        nodes = len(self._config.voters)
+        if not 1 <= replicas <= nodes:
+            raise InvalidReplication(f"{replicas} replicas asked for, there are {nodes} nodes")
+
+    def _check_placement(self, placement: Sequence[Replicas]) -> int:
+        """Return how many replicas each partition has."""
+        counts = {len(replicas) for replicas in placement}
+        if len(counts) != 1 or 0 in counts:
+            raise InvalidPlacement("every partition needs replicas, and as many as the others")
+        for replicas in placement:
+            strangers = set(replicas) - self._config.voters
+            if strangers:
+                raise InvalidPlacement(f"there are no nodes {sorted(strangers)}")
+            if len(set(replicas)) != len(replicas):
+                raise InvalidPlacement(f"a node holds a partition once, not {list(replicas)}")
+        return counts.pop()
+
+    def _spread(self, partitions: int, replicas: int) -> tuple[Replicas, ...]:
+        """Spread partitions over the nodes, and their replicas over the nodes that follow."""
         nodes = sorted(self._config.voters)
-        if not 1 <= replicas <= len(nodes):
-            raise InvalidReplication(f"{replicas} replicas asked for, there are {len(nodes)} nodes")
         first = self._entropy.randrange(len(nodes))
         return tuple(
             tuple(NodeId(nodes[(first + at + step) % len(nodes)]) for step in range(replicas))

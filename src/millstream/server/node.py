@@ -14,9 +14,12 @@ from enum import Enum
 from millstream.config import Config
 from millstream.control.state import State
 from millstream.engine.controller import Controller
+from millstream.engine.coordinators import Coordinators
 from millstream.engine.gate import Everyone, Gate, Policy
+from millstream.engine.groups import Groups
 from millstream.engine.hosting import Hosting
 from millstream.engine.partitions import Partitions
+from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.topics import Topics
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, NodeId
@@ -107,6 +110,22 @@ class Node:
             clock=ports.clock,
             metrics=self.metrics,
         )
+        self.producer_ids = ProducerIds(gate, self._controller)
+        self._coordinators = Coordinators(
+            state.catalog, self.hub, self._internal_topics(ports), config=config, clock=ports.clock
+        )
+        self.groups = Groups(
+            gate,
+            state.catalog,
+            self._coordinators,
+            limits=config.limits,
+            clock=ports.clock,
+            entropy=ports.entropy,
+        )
+
+    @property
+    def cluster_id(self) -> str:
+        return self._directory.cluster_id
 
     async def run(self) -> None:
         """Live until `stop`. Cancelling is pulling the plug: nothing is tidied up."""
@@ -115,9 +134,11 @@ class Node:
             async with asyncio.TaskGroup() as group:
                 hub = group.create_task(self.hub.run())
                 settling = group.create_task(self._settle())
+                coordinating = group.create_task(self._coordinators.run())
                 await self._stop_asked.wait()
                 self._move(Event.STOP_ASKED)
                 settling.cancel()
+                coordinating.cancel()
                 await self._finish_writing()
                 hub.cancel()
             self._close()
@@ -131,6 +152,17 @@ class Node:
     def stop(self) -> None:
         """Ask the node to stop in good order; `run` returns when it has."""
         self._stop_asked.set()
+
+    def _internal_topics(self, ports: Ports) -> Topics:
+        """For topics that the broker itself needs: nobody's rights are asked."""
+        return Topics(
+            Gate(Everyone(), self.metrics),
+            self._controller,
+            self.hub,
+            config=self.config,
+            clock=ports.clock,
+            entropy=ports.entropy,
+        )
 
     async def _settle(self) -> None:
         await self.hub.led(CONTROL_LOG)

@@ -7,7 +7,7 @@ import pytest
 from millstream.codec.compression import Codec
 from millstream.codec.records import ControlKind, Record, build, control_batch
 from millstream.config import Config, Limits
-from millstream.engine.partitions import (
+from millstream.engine.reading import (
     AtMaxTimestamp,
     AtTime,
     Earliest,

@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.partitions import Want
+from millstream.engine.reading import Want
 from millstream.errors import (
     InvalidPartitions,
     InvalidReplication,

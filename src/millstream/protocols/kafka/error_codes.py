@@ -187,6 +187,7 @@ RETRIABLE = frozenset(
 )
 
 CODES: dict[type[RequestError], ErrorCode] = {
+    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -249,3 +250,8 @@ def code_for(problem: RequestError) -> ErrorCode:
         return _DENIED_CODES.get(kind, CODES[errors.Denied])
     # An error without a code of its own is a bug that a test finds; the client still gets a reply.
     return CODES.get(type(problem), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def control_code_for(problem: RequestError) -> ErrorCode:
+    """The same for what goes through the control log, whose leader Kafka calls the controller."""
+    return ErrorCode.NOT_CONTROLLER if isinstance(problem, errors.NotLeader) else code_for(problem)

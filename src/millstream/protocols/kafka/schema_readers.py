@@ -40,9 +40,13 @@ _TABLED_COUNT = 16  # Arrays of numbers below this length have a `Struct` at han
 
 
 def decode(reader: Reader, buffer: Buffer, at: int, what: str) -> Message:
-    """Read one message that fills `buffer` from `at`; `what` names it in the error."""
+    """Read one message of `buffer` from `at`; `what` names it in the error.
+
+    Bytes behind the last field are ignored, as Kafka's brokers do: librdkafka leaves three of them
+    behind when it asks for the metadata of all topics in a flexible version.
+    """
     try:
-        message, end = reader(buffer, at)
+        message, _ = reader(buffer, at)
     except (error, IndexError):
         raise ProtocolError(
             f"{what} ends before its last field, after {len(buffer)} bytes"
@@ -51,8 +55,6 @@ def decode(reader: Reader, buffer: Buffer, at: int, what: str) -> Message:
         raise ProtocolError(f"{what} has a string that is not UTF-8: {problem}") from None
     except ProtocolError as problem:
         raise ProtocolError(f"{what}: {problem}") from None
-    if end != len(buffer):
-        raise ProtocolError(f"{what} has {len(buffer) - end} bytes behind its last field")
     return message
 
 

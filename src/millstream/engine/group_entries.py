@@ -1,0 +1,44 @@
+"""What is written to the offsets topic about a group, entry by entry."""
+
+from uuid import UUID
+
+from millstream.control.groups import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    encode_key,
+    encode_value,
+)
+from millstream.engine.group_views import Commit
+from millstream.engine.ledger import Entry
+from millstream.model import TopicPartition
+
+
+def group_entry(group_id: str, value: GroupValue) -> Entry:
+    return Entry(encode_key(GroupKey(group_id)), encode_value(value))
+
+
+def group_tombstone(group_id: str) -> Entry:
+    return Entry(encode_key(GroupKey(group_id)), None)
+
+
+def offset_entry(
+    group_id: str, target: TopicPartition, commit: Commit, *, topic_id: UUID, now_ms: int
+) -> Entry:
+    value = OffsetValue(
+        offset=commit.offset,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        committed_ms=now_ms,
+        topic_id=topic_id,
+    )
+    return Entry(_offset_key(group_id, target), encode_value(value))
+
+
+def offset_tombstone(group_id: str, target: TopicPartition) -> Entry:
+    return Entry(_offset_key(group_id, target), None)
+
+
+def _offset_key(group_id: str, target: TopicPartition) -> bytes:
+    return encode_key(OffsetKey(group_id, target.topic, target.partition))

@@ -1,0 +1,351 @@
+"""The configs that Kafka's tools know, and what each of them is here.
+
+Owns the names, types and meanings, and the reading of topic configs out of requests. A topic config
+is one of three: a setting of ours, something that cannot be changed here, or unknown. The one thing
+to know: nothing is accepted and ignored. What cannot be changed is taken only with a value that
+says what Millstream does anyway; everything else is refused by name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.errors import InvalidSetting
+from millstream.settings import TopicSettings, with_overrides
+
+_INT64_MAX = str(2**63 - 1)
+
+
+class Kind(IntEnum):
+    """Kafka's types of configs, by their numbers in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Source(IntEnum):
+    """Who said that a config has its value."""
+
+    TOPIC = 1
+    NODE = 4
+    DEFAULT = 5
+
+
+class TopicConfig(NamedTuple):
+    """A setting of ours; a node's default for it goes by another name."""
+
+    kind: Kind
+    node_name: str
+    meaning: str
+
+    @staticmethod
+    def setting(name: str) -> str:
+        return name.replace(".", "_")
+
+
+class FixedConfig(NamedTuple):
+    """A config that cannot be changed here, and the values that say what is done anyway."""
+
+    kind: Kind
+    values: tuple[str, ...]
+    meaning: str
+
+
+class NodeConfig(NamedTuple):
+    kind: Kind
+    read: Callable[[Config], object]
+    meaning: str
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str
+    source: Source
+
+
+class Entry(NamedTuple):
+    """A config as it is described. The synonyms are where its value comes from, winner first."""
+
+    name: str
+    kind: Kind
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool
+    meaning: str
+
+    @property
+    def value(self) -> str:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.synonyms[0].source
+
+
+# -- the tables --------------------------------------------------------------------------------
+
+TOPIC_CONFIGS: dict[str, TopicConfig] = {
+    "cleanup.policy": TopicConfig(
+        Kind.LIST,
+        "log.cleanup.policy",
+        "Whether old records are deleted, compacted by key, or both.",
+    ),
+    "retention.ms": TopicConfig(
+        Kind.LONG, "log.retention.ms", "How old records may grow before they are deleted; -1: ever."
+    ),
+    "retention.bytes": TopicConfig(
+        Kind.LONG, "log.retention.bytes", "How large a partition may grow; -1: without end."
+    ),
+    "segment.bytes": TopicConfig(
+        Kind.INT, "log.segment.bytes", "How large a file of records may grow."
+    ),
+    "segment.ms": TopicConfig(
+        Kind.LONG, "log.roll.ms", "How long a file of records takes new ones."
+    ),
+    "index.interval.bytes": TopicConfig(
+        Kind.INT, "log.index.interval.bytes", "How many bytes lie between two index entries."
+    ),
+    "max.message.bytes": TopicConfig(
+        Kind.INT, "message.max.bytes", "How large a batch of records may be."
+    ),
+    "compression.type": TopicConfig(
+        Kind.STRING, "compression.type", "The codec that records are kept in; producer: as sent."
+    ),
+    "message.timestamp.type": TopicConfig(
+        Kind.STRING, "log.message.timestamp.type", "Whose clock stamps records."
+    ),
+    "message.timestamp.before.max.ms": TopicConfig(
+        Kind.LONG,
+        "log.message.timestamp.before.max.ms",
+        "How far behind the broker's clock a timestamp may be.",
+    ),
+    "message.timestamp.after.max.ms": TopicConfig(
+        Kind.LONG,
+        "log.message.timestamp.after.max.ms",
+        "How far ahead of the broker's clock a timestamp may be.",
+    ),
+    "delete.retention.ms": TopicConfig(
+        Kind.LONG, "log.cleaner.delete.retention.ms", "How long compaction keeps a tombstone."
+    ),
+    "min.compaction.lag.ms": TopicConfig(
+        Kind.LONG,
+        "log.cleaner.min.compaction.lag.ms",
+        "How long a record is safe from compaction.",
+    ),
+    "min.cleanable.dirty.ratio": TopicConfig(
+        Kind.DOUBLE,
+        "log.cleaner.min.cleanable.ratio",
+        "How much of a log is new when it is compacted again.",
+    ),
+    "min.insync.replicas": TopicConfig(
+        Kind.INT, "min.insync.replicas", "How many replicas must be in step for acks=all."
+    ),
+}
+
+# Every line is a promise that the values do describe what happens here: before one is added, see
+# to it that they do. The first is what DescribeConfigs shows. Kafka's default is not a reason: with
+# message.downconversion.enable=true, for one, clients would be promised formats we do not serve.
+FIXED_CONFIGS: dict[str, FixedConfig] = {
+    "unclean.leader.election.enable": FixedConfig(
+        Kind.BOOLEAN, ("false",), "Only a replica that has all committed records ever leads."
+    ),
+    "preallocate": FixedConfig(Kind.BOOLEAN, ("false",), "Files grow with what is written."),
+    "flush.messages": FixedConfig(
+        Kind.LONG, (_INT64_MAX,), "When records are synced is said by the node's durability."
+    ),
+    "flush.ms": FixedConfig(
+        Kind.LONG, (_INT64_MAX,), "When records are synced is said by the node's durability."
+    ),
+    # Files go at once, and whoever still reads one reads on: which is what the delay is for.
+    "file.delete.delay.ms": FixedConfig(
+        Kind.LONG, ("60000", "0"), "A deleted file stays readable to those who read it."
+    ),
+    "segment.jitter.ms": FixedConfig(Kind.LONG, ("0",), "Segments end without a random delay."),
+    # A bound that the index of a segment of 1 GiB does not come near.
+    "segment.index.bytes": FixedConfig(
+        Kind.INT, ("10485760",), "Indexes take the space that their entries need."
+    ),
+    "max.compaction.lag.ms": FixedConfig(
+        Kind.LONG, (_INT64_MAX,), "Compaction is due by min.cleanable.dirty.ratio, not by age."
+    ),
+    "message.format.version": FixedConfig(
+        Kind.STRING, ("3.0-IV1", "3.0"), "Records are kept in format v2."
+    ),
+    "message.downconversion.enable": FixedConfig(
+        Kind.BOOLEAN, ("false",), "Records are sent in the format they are kept in."
+    ),
+    "remote.storage.enable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
+    "remote.log.copy.disable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
+    "remote.log.delete.on.disable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
+    "local.retention.ms": FixedConfig(
+        Kind.LONG, ("-2",), "All records are local: retention.ms is for them."
+    ),
+    "local.retention.bytes": FixedConfig(
+        Kind.LONG, ("-2",), "All records are local: retention.bytes is for them."
+    ),
+    "leader.replication.throttled.replicas": FixedConfig(
+        Kind.LIST, ("",), "Replication is not throttled."
+    ),
+    "follower.replication.throttled.replicas": FixedConfig(
+        Kind.LIST, ("",), "Replication is not throttled."
+    ),
+}
+
+NODE_CONFIGS: dict[str, NodeConfig] = {
+    "node.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
+    "broker.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
+    "log.dirs": NodeConfig(Kind.STRING, lambda c: c.data_dir, "Where this node keeps its data."),
+    "num.partitions": NodeConfig(
+        Kind.INT, lambda c: c.default_partitions, "Partitions of a topic that does not say."
+    ),
+    "default.replication.factor": NodeConfig(
+        Kind.INT, lambda c: c.default_replicas, "Replicas of a topic that does not say."
+    ),
+    "auto.create.topics.enable": NodeConfig(
+        Kind.BOOLEAN, lambda c: c.auto_create_topics, "Whether asking for a topic creates it."
+    ),
+    "offsets.topic.num.partitions": NodeConfig(
+        Kind.INT, lambda c: c.offsets_partitions, "Partitions of the topic of groups."
+    ),
+    "offsets.retention.minutes": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.offsets_retention_ms // 60_000,
+        "How long the offsets of an empty group are kept.",
+    ),
+    "offset.metadata.max.bytes": NodeConfig(
+        Kind.INT,
+        lambda c: c.limits.offset_metadata_length_max,
+        "How much text goes with a committed offset.",
+    ),
+    "group.initial.rebalance.delay.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.group_initial_rebalance_delay_ms,
+        "How long the first rebalance of a group waits for more members.",
+    ),
+    "group.min.session.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.group_session_timeout_ms_min, "The shortest session."
+    ),
+    "group.max.session.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.group_session_timeout_ms_max, "The longest session."
+    ),
+    "group.max.size": NodeConfig(
+        Kind.INT, lambda c: c.limits.group_members_max, "How many members a group may have."
+    ),
+    "socket.request.max.bytes": NodeConfig(
+        Kind.INT, lambda c: c.limits.frame_bytes_max, "How large a request may be."
+    ),
+    "max.connections": NodeConfig(
+        Kind.INT, lambda c: c.limits.connections_max, "How many connections are taken."
+    ),
+    "fetch.max.bytes": NodeConfig(
+        Kind.INT, lambda c: c.limits.read_bytes_max, "How much one fetch returns at most."
+    ),
+    "producer.id.expiration.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.producer_expiration_ms,
+        "How long an idle producer is remembered.",
+    ),
+    "log.retention.check.interval.ms": NodeConfig(
+        Kind.LONG, lambda c: c.timing.retention_check_ms, "How often old records are looked for."
+    ),
+    "log.cleaner.backoff.ms": NodeConfig(
+        Kind.LONG, lambda c: c.timing.compaction_check_ms, "How often compaction is looked for."
+    ),
+}
+
+_BUILT_IN = TopicSettings()
+_BUILT_IN_NODE = Config()
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def read_overrides(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Turn the configs of a request into settings; raise `InvalidSetting` for any that has none."""
+    overrides: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, value in configs:
+        if name in seen:
+            raise InvalidSetting(f"{name} is given twice")
+        seen.add(name)
+        if is_setting(name, value) and value is not None:
+            overrides[TopicConfig.setting(name)] = value
+    return overrides
+
+
+def is_setting(name: str, value: str | None) -> bool:
+    """Tell a setting from a config that says what is done anyway; refuse everything else."""
+    check_name(name)
+    if value is None:
+        raise InvalidSetting(f"{name} has no value")
+    if name in TOPIC_CONFIGS:
+        return True
+    fixed = FIXED_CONFIGS[name]
+    if value.strip().lower() not in {known.lower() for known in fixed.values}:
+        raise InvalidSetting(
+            f"{name} = {value!r} is not supported, only {' or '.join(map(repr, fixed.values))}: "
+            f"{fixed.meaning}"
+        )
+    return False
+
+
+def check_name(name: str) -> None:
+    if name not in TOPIC_CONFIGS and name not in FIXED_CONFIGS:
+        known = ", ".join(TOPIC_CONFIGS)
+        raise InvalidSetting(f"there is no topic config {name[:100]!r}; there are {known}")
+
+
+# -- describing --------------------------------------------------------------------------------
+
+
+def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list[Entry]:
+    """Every config of a topic, with where its value comes from."""
+    settings = with_overrides(defaults, dict(overrides))
+    entries = []
+    for name, config in TOPIC_CONFIGS.items():
+        setting = TopicConfig.setting(name)
+        inherited = _inherited(config.node_name, setting, defaults)
+        if setting in overrides:
+            own = Synonym(name, _text(getattr(settings, setting)), Source.TOPIC)
+            inherited = (own, *inherited)
+        entries.append(Entry(name, config.kind, inherited, False, config.meaning))
+    for name, fixed in FIXED_CONFIGS.items():
+        only = Synonym(name, fixed.values[0], Source.DEFAULT)
+        entries.append(Entry(name, fixed.kind, (only,), True, fixed.meaning))
+    return entries
+
+
+def node_entries(config: Config) -> list[Entry]:
+    """What Kafka's tools may want to know of a node. All of it is said at its start."""
+    entries = []
+    for name, row in NODE_CONFIGS.items():
+        found = _layers(name, row.read(config), row.read(_BUILT_IN_NODE))
+        entries.append(Entry(name, row.kind, found, True, row.meaning))
+    for name, topic_config in TOPIC_CONFIGS.items():
+        node_name = topic_config.node_name
+        found = _inherited(node_name, TopicConfig.setting(name), config.topic_defaults)
+        entries.append(Entry(node_name, topic_config.kind, found, True, topic_config.meaning))
+    return entries
+
+
+def _inherited(node_name: str, setting: str, defaults: TopicSettings) -> tuple[Synonym, ...]:
+    return _layers(node_name, getattr(defaults, setting), getattr(_BUILT_IN, setting))
+
+
+def _layers(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:
+    last = Synonym(name, _text(built_in), Source.DEFAULT)
+    return (last,) if value == built_in else (Synonym(name, _text(value), Source.NODE), last)
+
+
+def _text(value: object) -> str:
+    match value:
+        case Enum():
+            return str(value.value)
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

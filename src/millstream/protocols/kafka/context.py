@@ -1,0 +1,49 @@
+"""What a handler is given besides its request: who asks, in which version, and of which broker.
+
+Owns the bundle, not its parts.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.engine.groups import Groups
+from millstream.engine.partitions import Partitions
+from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.topics import Topics
+from millstream.model import Session
+from millstream.protocols.kafka.headers import RequestHeader
+
+
+class Endpoint(NamedTuple):
+    """Where a client reaches a node."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """The engine, as far as Kafka clients may ask of it."""
+
+    config: Config
+    cluster_id: str
+    topics: Topics
+    partitions: Partitions
+    groups: Groups
+    producer_ids: ProducerIds
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+
+class Context(NamedTuple):
+    broker: Broker
+    session: Session
+    header: RequestHeader
+    dialled: Endpoint
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version

@@ -1,0 +1,210 @@
+"""Handlers of finding one's way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+
+Owns what a client is told of the cluster. The one thing to know: a node calls itself by the address
+that the client dialled, unless it was configured with another, so a client that came through a
+port forward, a container or a tunnel comes the same way again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from millstream.control.catalog import Topic
+from millstream.errors import RequestError, TopicExists, UnknownTopic
+from millstream.protocols.kafka.apis.discovery import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    TopicCursor,
+)
+from millstream.protocols.kafka.apis.table import api_versions
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.error_codes import ErrorCode, code_for
+from millstream.protocols.kafka.gateway import Handler
+
+NO_LEADER = -1
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+# Kafka's bound on one page of DescribeTopicPartitions.
+PAGE_PARTITIONS_MAX = 2000
+
+_MetadataTopic = MetadataResponse.Topic
+_PagedTopic = DescribeTopicPartitionsResponse.Topic
+
+
+def api_versions_handler(
+    context: Context, request: ApiVersionsRequest, served: Sequence[int]
+) -> ApiVersionsResponse:
+    return api_versions(context.version, served)
+
+
+# -- metadata ----------------------------------------------------------------------------------
+
+
+async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
+    wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    topics = (
+        [_described(context, topic) for topic in context.broker.topics.list(context.session)]
+        if wants_all
+        else [await _wanted(context, one, request) for one in request.topics or []]
+    )
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.Broker(
+                node_id=context.broker.node_id, host=context.dialled.host, port=context.dialled.port
+            )
+        ],
+        cluster_id=context.broker.cluster_id,
+        controller_id=context.broker.node_id,
+        topics=topics,
+    )
+
+
+async def _wanted(
+    context: Context, want: MetadataRequest.Topic, request: MetadataRequest
+) -> _MetadataTopic:
+    topics, session = context.broker.topics, context.session
+    try:
+        if want.name is None:
+            return _described(context, topics.describe_id(session, want.topic_id))
+        return _described(context, topics.describe(session, want.name))
+    except UnknownTopic as unknown:
+        if want.name is None:
+            return _refused(want, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics):
+            return _refused(want, code_for(unknown))
+    except RequestError as problem:
+        return _refused(want, code_for(problem))
+    return await _created(context, want, want.name)
+
+
+async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> _MetadataTopic:
+    """Create a topic that somebody asked for by name, as Kafka's brokers do by default."""
+    config = context.broker.config
+    try:
+        topic = await context.broker.topics.create(
+            context.session,
+            name,
+            partitions=config.default_partitions,
+            replicas=config.default_replicas,
+        )
+    except TopicExists:
+        topic = context.broker.topics.describe(context.session, name)
+    except RequestError as problem:
+        return _refused(want, code_for(problem))
+    return _described(context, topic)
+
+
+def _refused(want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
+    return _MetadataTopic(error_code=code, name=want.name, topic_id=want.topic_id, partitions=[])
+
+
+def _described(context: Context, topic: Topic) -> _MetadataTopic:
+    leaderships = context.broker.partitions.leadership(context.session, topic)
+    return _MetadataTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _MetadataTopic.Partition(
+                error_code=_leader_error(one.leader),
+                partition_index=index,
+                leader_id=NO_LEADER if one.leader is None else one.leader,
+                leader_epoch=one.epoch,
+                replica_nodes=list(one.replicas),
+                isr_nodes=list(one.replicas),
+            )
+            for index, one in enumerate(leaderships)
+        ],
+    )
+
+
+def _leader_error(leader: int | None) -> ErrorCode:
+    return ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+
+def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=context.broker.cluster_id,
+        controller_id=context.broker.node_id,
+        brokers=[
+            DescribeClusterResponse.Broker(
+                broker_id=context.broker.node_id,
+                host=context.dialled.host,
+                port=context.dialled.port,
+            )
+        ],
+    )
+
+
+def describe_topic_partitions(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page: topics in the order of their names, from the cursor on."""
+    known: Mapping[str, Topic] = {
+        topic.name: topic for topic in context.broker.topics.list(context.session)
+    }
+    names = sorted({topic.name for topic in request.topics} or known)
+    cursor, left = request.cursor, min(request.response_partition_limit, PAGE_PARTITIONS_MAX)
+    topics: list[_PagedTopic] = []
+    for name in names:
+        start = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            start = cursor.partition_index if name == cursor.topic_name else 0
+        topic = known.get(name)
+        if topic is None:
+            topics.append(
+                _PagedTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
+                )
+            )
+            continue
+        if left <= 0:
+            return _page(topics, TopicCursor(topic_name=name, partition_index=start))
+        page = _paged(context, topic, start, left)
+        topics.append(page)
+        left -= len(page.partitions)
+        end = start + len(page.partitions)
+        if end < topic.partition_count:
+            return _page(topics, TopicCursor(topic_name=name, partition_index=end))
+    return _page(topics, None)
+
+
+def _page(topics: list[_PagedTopic], cursor: TopicCursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _PagedTopic:
+    leaderships = context.broker.partitions.leadership(context.session, topic)
+    return _PagedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _PagedTopic.Partition(
+                error_code=_leader_error(one.leader),
+                partition_index=index,
+                leader_id=NO_LEADER if one.leader is None else one.leader,
+                leader_epoch=one.epoch,
+                replica_nodes=list(one.replicas),
+                isr_nodes=list(one.replicas),
+                offline_replicas=[],
+            )
+            for index, one in list(enumerate(leaderships))[start : start + count_max]
+        ],
+    )
+
+
+HANDLERS: dict[int, Handler] = {
+    3: metadata,
+    60: describe_cluster,
+    75: describe_topic_partitions,
+}

@@ -1,0 +1,132 @@
+"""One Kafka client's conversation: frames in, handlers, frames out.
+
+Owns the connection's state and the way of a request through it: cut, decode, hand to its handler,
+encode what comes back. Which handler answers which API is a table; what a broker can do is the
+engine's. The one thing to know: a handler that is a plain function does its ordered part at once,
+one that is `async` does nothing before its turn to reply has come. Its request is not even decoded
+before, because a request of many small parts takes a hundred times the memory of its bytes.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sized
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from millstream.config import Limits
+from millstream.errors import ProtocolError
+from millstream.model import Buffer, Session
+from millstream.protocols.kafka.context import Broker, Context, Endpoint
+from millstream.protocols.kafka.frames import LENGTH, Frames
+from millstream.protocols.kafka.headers import (
+    RequestHeader,
+    UnsupportedRequest,
+    decode_request,
+    encode_response,
+    refusal,
+)
+from millstream.protocols.kafka.schema import Chunk, Message
+
+# A handler takes its own request type; the table below pairs each with the key that decodes to it.
+Handler = Callable[[Context, Any], Message | Awaitable[Message | None]]
+
+CLIENT_ID_LENGTH_MAX = 256
+
+
+class Phase(Enum):
+    """What a connection may ask for. Without users everybody is authenticated from the start."""
+
+    AUTHENTICATING = "authenticating"
+    OPEN = "open"
+
+
+class KafkaGateway:
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler],
+        limits: Limits,
+        *,
+        dialled: Endpoint,
+        peer: str,
+    ) -> None:
+        self.phase = Phase.OPEN
+        self.unfinished_bytes = 0
+        self._broker = broker
+        self._handlers = handlers
+        self._frames = Frames(frame_bytes_max=limits.frame_bytes_max)
+        self._dialled = dialled
+        self._peer = peer
+        self._session: Session | None = None
+
+    def receive(self, data: bytes) -> Iterator[memoryview]:
+        self.unfinished_bytes += len(data)
+        for frame in self._frames.feed(data):
+            self.unfinished_bytes -= LENGTH.size + len(frame)
+            yield frame
+
+    def begin(self, frame: Sized) -> "Coroutine[Any, Any, list[Chunk] | None] | _Coming":
+        assert isinstance(frame, memoryview)
+        handler = self._handlers.get(int.from_bytes(frame[:2], signed=True))
+        if handler is not None and _waits_for_its_turn(handler):
+            return self._answer(bytes(frame))  # A view would keep all that came with it.
+        try:
+            header, outcome = self._handle(frame)
+        except UnsupportedRequest as problem:
+            answer = refusal(problem)
+            if answer is None:
+                raise
+            return _ready(answer)
+        if isinstance(outcome, Message):
+            return _ready(encode_response(header, outcome))
+        return _Coming(header, outcome)
+
+    def close(self) -> None:
+        return
+
+    async def _answer(self, frame: bytes) -> list[Chunk] | None:
+        header, outcome = self._handle(frame)
+        assert not isinstance(outcome, Message)
+        return _encode(header, await outcome)
+
+    def _handle(self, frame: Buffer) -> tuple[RequestHeader, Message | Awaitable[Message | None]]:
+        header, request = decode_request(frame, self._handlers.keys())
+        context = Context(self._broker, self._session_of(header), header, self._dialled)
+        return header, self._handlers[header.api_key](context, request)
+
+    def _session_of(self, header: RequestHeader) -> Session:
+        client_id = header.client_id or ""
+        if len(client_id) > CLIENT_ID_LENGTH_MAX:
+            raise ProtocolError(f"client id of {len(client_id)} characters")
+        if self._session is None or self._session.client_id != client_id:
+            self._session = Session(client_id=client_id, address=self._peer, door="kafka")
+        return self._session
+
+
+class _Coming:
+    """The reply to a request whose ordered part is done. Closing it closes what it waits for."""
+
+    def __init__(self, header: RequestHeader, outcome: Awaitable[Message | None]) -> None:
+        self._header = header
+        self._outcome = outcome
+
+    # What an awaitable yields to its loop is between the two of them.
+    def __await__(self) -> Generator[Any, Any, list[Chunk] | None]:
+        return _encode(self._header, (yield from self._outcome.__await__()))
+
+    def close(self) -> None:
+        if inspect.iscoroutine(self._outcome):
+            self._outcome.close()
+
+
+@cache
+def _waits_for_its_turn(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler)
+
+
+def _encode(header: RequestHeader, response: Message | None) -> list[Chunk] | None:
+    return None if response is None else encode_response(header, response)
+
+
+async def _ready(answer: list[Chunk]) -> list[Chunk]:
+    return answer

@@ -1,0 +1,34 @@
+"""Which handler answers which API: the table of what the Kafka door serves.
+
+Owns the table. What is not in it is neither advertised nor decoded.
+"""
+
+from functools import partial
+
+from millstream.protocols.kafka import (
+    admin,
+    commits,
+    configs,
+    coordination,
+    data,
+    discovery,
+    placement,
+)
+from millstream.protocols.kafka.gateway import Handler
+
+_WITHOUT_API_VERSIONS: dict[int, Handler] = {
+    **coordination.HANDLERS,
+    **commits.HANDLERS,
+    **admin.HANDLERS,
+    **configs.HANDLERS,
+    **placement.HANDLERS,
+    **data.HANDLERS,
+    **discovery.HANDLERS,
+}
+
+SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))
+
+HANDLERS: dict[int, Handler] = {
+    **_WITHOUT_API_VERSIONS,
+    18: partial(discovery.api_versions_handler, served=SERVED),
+}

@@ -1,0 +1,56 @@
+"""The doors of a node: which protocol is spoken on which port.
+
+Owns opening them once the node is ready and closing them before it stops. A door that is not built
+yet is not opened.
+"""
+
+import asyncio
+import logging
+
+from millstream.protocols.kafka.context import Broker, Endpoint
+from millstream.protocols.kafka.gateway import KafkaGateway
+from millstream.protocols.kafka.router import HANDLERS
+from millstream.server.connection import Address, Gateway
+from millstream.server.listener import Listener
+from millstream.server.node import Node
+
+_log = logging.getLogger(__name__)
+
+
+class Doors:
+    def __init__(self, node: Node) -> None:
+        self._config = node.config
+        self._broker = Broker(
+            config=node.config,
+            cluster_id=node.cluster_id,
+            topics=node.topics,
+            partitions=node.partitions,
+            groups=node.groups,
+            producer_ids=node.producer_ids,
+        )
+        self.kafka = Listener(
+            "Kafka",
+            Address(node.config.host, node.config.port),
+            self._greet_kafka,
+            node.config.limits,
+        )
+
+    async def run(self, opened: asyncio.Event) -> None:
+        """Serve until cancelled; `opened` is set once clients can connect."""
+        await self.kafka.run(opened)
+
+    async def stop(self) -> None:
+        """Accept nobody more, and let those who are here have what they wait for."""
+        limit_s = self._config.timing.stop_ms_max / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.kafka.stop()
+        except TimeoutError:
+            _log.warning("closed connections that were still waiting after %.0f s", limit_s)
+
+    def _greet_kafka(self, *, dialled: Address, peer: str) -> Gateway:
+        here = Endpoint(
+            self._config.advertised_host or dialled.host,
+            self._config.advertised_port or dialled.port,
+        )
+        return KafkaGateway(self._broker, HANDLERS, self._config.limits, dialled=here, peer=peer)

@@ -1,0 +1,131 @@
+"""Groups and offsets through power cuts: what was acknowledged is never lost.
+
+Several groups commit at once, members join and leave, and at some moment the power goes, in the
+middle of a write or of a sync. The next life must know every offset and every generation that any
+client was told of, and must not know any that nobody sent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.config import Config
+from millstream.engine.group_views import Commit, Committed
+from millstream.errors import GroupNotFound, MillstreamError, RequestError, TopicExists
+from millstream.model import TopicPartition
+from millstream.server.node import Node, build_node
+from tests.support.crashing_files import CrashingFiles
+from tests.support.groups import Consumer
+from tests.support.nodes import SESSION, fake_ports
+from tests.support.virtual_loop import run
+
+GROUPS = ["a", "b", "c", "d"]
+TARGETS = [TopicPartition("orders", partition) for partition in range(3)]
+CONFIG = Config(offsets_partitions=2)
+
+
+class Told:
+    """What clients know: the offsets they sent, and those they were told are safe."""
+
+    def __init__(self) -> None:
+        self.sent = {(group, target): -1 for group in GROUPS for target in TARGETS}
+        self.safe = dict(self.sent)
+        self.generations: dict[str, int] = {}
+
+
+@asynccontextmanager
+async def life(files: CrashingFiles) -> AsyncIterator[Node]:
+    """A node until its power goes."""
+    node = build_node(CONFIG, fake_ports(files))
+    task = asyncio.ensure_future(node.run())
+    await node.ready.wait()
+    try:
+        yield node
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def commit_often(node: Node, group_id: str, told: Told, random: Random) -> None:
+    while True:
+        targets = random.sample(TARGETS, random.randint(1, len(TARGETS)))
+        commits = {}
+        for target in targets:
+            told.sent[group_id, target] += 1
+            commits[target] = Commit(told.sent[group_id, target])
+        try:
+            await node.groups.commit_offsets(SESSION, group_id, commits)
+        except RequestError:
+            await asyncio.sleep(0.01)
+            continue
+        for target, commit in commits.items():
+            told.safe[group_id, target] = commit.offset
+        await asyncio.sleep(random.choice([0, 0.001, 0.01]))
+
+
+async def rebalance_often(node: Node, group_id: str, told: Told, random: Random) -> None:
+    while True:
+        member = Consumer(node.groups, group_id=group_id)
+        try:
+            await member.enter()
+            told.generations[group_id] = member.generation
+            await asyncio.sleep(random.choice([0, 0.5]))
+            await member.leave()
+        except RequestError:
+            await asyncio.sleep(0.1)
+
+
+async def check(node: Node, told: Told) -> None:
+    for group_id in GROUPS:
+        found = await node.groups.fetch_offsets(SESSION, group_id, TARGETS)
+        for target, committed in found.items():
+            assert isinstance(committed, Committed)
+            safe, sent = told.safe[group_id, target], told.sent[group_id, target]
+            assert safe <= committed.offset <= sent, (group_id, target)
+    for group_id, generation in told.generations.items():
+        with suppress(GroupNotFound):
+            group = await node.groups.describe(SESSION, group_id)
+            assert group.generation >= generation
+            continue
+        raise AssertionError(f"group {group_id} was forgotten")
+
+
+async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) -> None:
+    async with life(files) as node:
+        with suppress(TopicExists):
+            await node.topics.create(SESSION, "orders", partitions=len(TARGETS))
+        await node.groups.coordinator_of(SESSION, "a")
+        await check(node, told)
+        busy = [
+            asyncio.ensure_future(commit_often(node, group_id, told, random)) for group_id in GROUPS
+        ]
+        busy.append(asyncio.ensure_future(rebalance_often(node, "rebalancing", told, random)))
+        await asyncio.sleep(random.choice([0.002, 0.02, 4, 8]) * random.random())
+        files.power_cut(random, reorder=random.random() < 0.5)
+        for task in busy:
+            task.cancel()
+        outcomes = await asyncio.gather(*busy, return_exceptions=True)
+        for outcome in outcomes:
+            assert isinstance(outcome, asyncio.CancelledError | MillstreamError), outcome
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32))
+def test_no_acknowledged_commit_or_generation_is_lost(seed: int) -> None:
+    random = Random(seed)
+    files = CrashingFiles()
+    told = Told()
+
+    for _ in range(4):
+        run(live_and_lose_power(files, told, random))
+
+    async def last_life() -> None:
+        async with life(files) as node:
+            await check(node, told)
+
+    run(last_life())

@@ -1,0 +1,179 @@
+"""A listener on a real loopback socket with a scripted protocol of lines, on either event loop."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import uvloop
+
+from millstream.config import Limits
+from millstream.errors import ProtocolError
+from millstream.server.connection import Address, Reply
+from millstream.server.listener import Listener
+
+T = TypeVar("T")
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.SelectorEventLoop,
+    "uvloop": uvloop.new_event_loop,
+}
+SECONDS_MAX = 20
+
+
+def run_on(loop: str, main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on a real loop of that name, and fail rather than hang."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(SECONDS_MAX):
+            return await main
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        return runner.run(bounded())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until it is so."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+class Block:
+    """A range of a file that counts how often it was read."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.read_count = 0
+
+    def read(self) -> bytes:
+        self.read_count += 1
+        return b"x" * self.size
+
+
+@dataclass
+class LineGateway:
+    """Each line is a request: `echo`, `wait`, `send`, or a way to go wrong."""
+
+    door: "LineDoor"
+    unfinished: bytes = b""
+    begun: list[bytes] = field(default_factory=list)
+    is_closed: bool = False
+    awaited: list[bytes] = field(default_factory=list)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return len(self.unfinished)
+
+    def receive(self, data: bytes) -> Iterable[bytes]:
+        self.unfinished += data
+        while b"\n" in self.unfinished:
+            line, _, self.unfinished = self.unfinished.partition(b"\n")
+            if line == b"cut nonsense":
+                raise ProtocolError("nonsense")
+            yield line
+
+    def begin(self, request: Sized) -> Coroutine[Any, Any, Reply | None]:
+        assert isinstance(request, bytes)
+        self.begun.append(request)
+        word, _, rest = request.partition(b" ")
+        if word == b"nonsense":
+            raise ProtocolError("nonsense")
+        if word == b"bug":
+            raise ZeroDivisionError("a bug")
+        return self._reply(word, rest)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def _reply(self, word: bytes, rest: bytes) -> Reply | None:
+        self.awaited.append(rest)
+        match word:
+            case b"wait":
+                await self.door.happened(rest)
+            case b"send":
+                return self.door.blocks
+            case b"late_nonsense":
+                raise ProtocolError("nonsense")
+            case b"late_bug":
+                raise ZeroDivisionError("a bug")
+            case b"quiet":
+                return None
+        return [rest, b"\n"]
+
+
+class LineDoor:
+    """The listener, the gateways of those who came, and the events that requests wait for."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.listener = Listener("lines", Address("127.0.0.1", 0), self._greet, limits)
+        self.gateways: list[LineGateway] = []
+        self.blocks: list[Block] = []
+        self._clients: list[LineClient] = []
+        self._events: dict[bytes, asyncio.Event] = {}
+
+    def happen(self, name: bytes) -> None:
+        self._events.setdefault(name, asyncio.Event()).set()
+
+    def happened(self, name: bytes) -> Awaitable[object]:
+        return self._events.setdefault(name, asyncio.Event()).wait()
+
+    async def connect(self) -> "LineClient":
+        host, port = self.listener.address
+        self._clients.append(LineClient(*await asyncio.open_connection(host, port)))
+        return self._clients[-1]
+
+    async def close(self) -> None:
+        for client in self._clients:
+            client.writer.transport.abort()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def _greet(self, *, dialled: Address, peer: str) -> LineGateway:
+        self.gateways.append(LineGateway(self))
+        return self.gateways[-1]
+
+
+class LineClient:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *lines: bytes) -> None:
+        self.writer.write(b"".join(line + b"\n" for line in lines))
+
+    def reset(self) -> None:
+        """Go without a goodbye, as a killed process does with bytes unread."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+    async def line(self) -> bytes:
+        return (await self.reader.readline()).rstrip(b"\n")
+
+    async def is_ended(self) -> bool:
+        """Whether the server has closed, with nothing more to read."""
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+    async def rest(self) -> bytes:
+        return await self.reader.read()
+
+
+@asynccontextmanager
+async def line_door(**limits: int) -> AsyncIterator[LineDoor]:
+    door = LineDoor(Limits(**limits))
+    async with asyncio.TaskGroup() as group:
+        opened = asyncio.Event()
+        serving = group.create_task(door.listener.run(opened))
+        await opened.wait()
+        try:
+            yield door
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await door.close()

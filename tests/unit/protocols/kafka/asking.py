@@ -1,0 +1,50 @@
+"""Ask a handler directly: a context made by hand, and the answer as a client would read it."""
+
+import inspect
+from typing import TypeVar
+
+from millstream.model import Session
+from millstream.protocols.kafka import admin, configs, placement
+from millstream.protocols.kafka.apis.table import APIS
+from millstream.protocols.kafka.context import Broker, Context, Endpoint
+from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_response
+from millstream.protocols.kafka.schema import Message
+from millstream.server.node import Node
+from tests.support.nodes import SESSION
+
+HANDLERS = {**admin.HANDLERS, **configs.HANDLERS, **placement.HANDLERS}
+STRANGER = Session(principal="stranger")
+
+M = TypeVar("M", bound=Message)
+
+
+def context_of(node: Node, header: RequestHeader, session: Session) -> Context:
+    broker = Broker(
+        config=node.config,
+        cluster_id="cluster",
+        topics=node.topics,
+        partitions=node.partitions,
+        groups=node.groups,
+        producer_ids=node.producer_ids,
+    )
+    return Context(broker, session, header, Endpoint("localhost", 9092))
+
+
+async def ask(
+    node: Node,
+    request: Message,
+    answer: type[M],
+    *,
+    version: int | None = None,
+    session: Session = SESSION,
+) -> M:
+    """Call the handler of `request`; return its answer after a way over the wire."""
+    api = next(api for api in APIS.values() if api.request is type(request))
+    header = RequestHeader(api.key, api.last if version is None else version, 7)
+    outcome = HANDLERS[api.key](context_of(node, header, session), request)
+    response = await outcome if inspect.isawaitable(outcome) else outcome
+    assert isinstance(response, Message)
+    frame = b"".join(bytes(chunk) for chunk in encode_response(header, response))  # type: ignore[arg-type]
+    _, read = decode_response(api, header.api_version, frame[4:])
+    assert isinstance(read, answer)
+    return read

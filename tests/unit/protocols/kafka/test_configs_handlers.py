@@ -1,0 +1,549 @@
+"""Configs as Kafka clients describe and alter them."""
+
+from dataclasses import fields
+
+import pytest
+
+from millstream.config import Config, Limits
+from millstream.engine.gate import Operation
+from millstream.model import Session
+from millstream.protocols.kafka.apis.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.protocols.kafka.config_table import (
+    FIXED_CONFIGS,
+    NODE_CONFIGS,
+    TOPIC_CONFIGS,
+    Kind,
+    TopicConfig,
+    topic_entries,
+)
+from millstream.protocols.kafka.configs import Change
+from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.server.node import Node
+from millstream.settings import CleanupPolicy, TopicSettings, with_overrides
+from tests.support.nodes import SESSION, running_node
+from tests.support.virtual_loop import run
+from tests.unit.protocols.kafka.asking import STRANGER, ask
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = Change
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+Described = DescribeConfigsResponse.Result.Config
+
+
+class OnlyTests:
+    def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+        return session == SESSION
+
+
+async def describe(
+    node: Node,
+    name: str,
+    kind: int = TOPIC,
+    *,
+    keys: list[str] | None = None,
+    version: int = 4,
+    session: Session = SESSION,
+    **options: bool,
+) -> DescribeConfigsResponse.Result:
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    request = DescribeConfigsRequest(resources=[resource], **options)
+    answer = await ask(node, request, DescribeConfigsResponse, version=version, session=session)
+    (result,) = answer.results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+async def described(
+    node: Node, name: str, kind: int = TOPIC, **options: bool
+) -> dict[str, Described]:
+    result = await describe(node, name, kind, **options)
+    assert result.error_code == 0
+    return {config.name: config for config in result.configs}
+
+
+async def alter(
+    node: Node,
+    name: str,
+    configs: list[tuple[str, str | None]],
+    *,
+    kind: int = TOPIC,
+    validate_only: bool = False,
+    session: Session = SESSION,
+) -> AlterConfigsResponse.Result:
+    resource = AlterConfigsRequest.Resource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[AlterConfigsRequest.Resource.Config(name=k, value=v) for k, v in configs],
+    )
+    request = AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = (await ask(node, request, AlterConfigsResponse, session=session)).responses
+    return result
+
+
+async def change(
+    node: Node,
+    name: str,
+    *changes: tuple[int, str, str | None],
+    kind: int = TOPIC,
+    validate_only: bool = False,
+    session: Session = SESSION,
+) -> IncrementalAlterConfigsResponse.Result:
+    wanted = IncrementalAlterConfigsRequest.Resource
+    resource = wanted(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            wanted.Config(name=key, config_operation=operation, value=value)
+            for operation, key, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    answer = await ask(node, request, IncrementalAlterConfigsResponse, session=session)
+    (result,) = answer.responses
+    return result
+
+
+# -- the tables --------------------------------------------------------------------------------
+
+
+def test_every_topic_setting_has_a_config_and_every_config_a_setting() -> None:
+    settings = {field.name for field in fields(TopicSettings)}
+
+    assert {TopicConfig.setting(name) for name in TOPIC_CONFIGS} == settings
+    assert not TOPIC_CONFIGS.keys() & FIXED_CONFIGS.keys()
+
+
+def test_a_described_value_is_one_that_can_be_set() -> None:
+    shown = {
+        TopicConfig.setting(entry.name): entry.value
+        for entry in topic_entries({}, TopicSettings())
+        if entry.name in TOPIC_CONFIGS
+    }
+
+    assert with_overrides(TopicSettings(), shown) == TopicSettings()
+
+
+# -- describe ----------------------------------------------------------------------------------
+
+
+def test_a_topic_shows_every_config_and_who_set_it() -> None:
+    async def story() -> None:
+        defaults = TopicSettings(retention_ms=1000, segment_ms=2000)
+        async with running_node(Config(topic_defaults=defaults)) as node:
+            settings = {"retention_ms": "7", "cleanup_policy": "delete, compact"}
+            await node.topics.create(SESSION, "orders", settings=settings)
+
+            found = await described(node, "orders")
+
+            assert set(found) == TOPIC_CONFIGS.keys() | FIXED_CONFIGS.keys()
+            shown = {name: (one.value, one.config_source) for name, one in found.items()}
+            assert shown["retention.ms"] == ("7", 1)
+            assert shown["cleanup.policy"] == ("compact,delete", 1)
+            assert shown["segment.ms"] == ("2000", 4)
+            assert shown["min.cleanable.dirty.ratio"] == ("0.5", 5)
+            assert shown["compression.type"] == ("producer", 5)
+            assert found["unclean.leader.election.enable"].value == "false"
+            assert found["unclean.leader.election.enable"].read_only
+            assert not found["retention.ms"].read_only
+            assert not any(one.is_sensitive for one in found.values())
+
+    run(story())
+
+
+def test_synonyms_lead_from_the_value_that_holds_to_the_default() -> None:
+    async def story() -> None:
+        async with running_node(Config(topic_defaults=TopicSettings(retention_ms=1000))) as node:
+            await node.topics.create(SESSION, "orders", settings={"retention_ms": "7"})
+
+            found = await described(node, "orders", include_synonyms=True)
+            without = await described(node, "orders")
+
+            retention = [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms]
+            assert retention == [
+                ("retention.ms", "7", 1),
+                ("log.retention.ms", "1000", 4),
+                ("log.retention.ms", "604800000", 5),
+            ]
+            segment = [(s.name, s.source) for s in found["segment.ms"].synonyms]
+            assert segment == [("log.roll.ms", 5)]
+            assert all(not one.synonyms for one in without.values())
+
+    run(story())
+
+
+def test_types_and_documentation_come_when_they_are_asked_for() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            found = await described(node, "orders", include_documentation=True)
+            without = await described(node, "orders")
+
+            assert found["cleanup.policy"].config_type == Kind.LIST
+            assert found["retention.ms"].config_type == Kind.LONG
+            assert found["preallocate"].config_type == Kind.BOOLEAN
+            assert all(one.documentation for one in found.values())
+            assert all(one.documentation is None for one in without.values())
+
+    run(story())
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_configs_are_described_in_every_version(version: int) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            result = await describe(node, "orders", version=version, keys=["retention.ms"])
+
+            assert [one.value for one in result.configs] == ["604800000"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        (["retention.ms", "colour"], {"retention.ms"}),
+        (["colour"], set()),
+        ([], TOPIC_CONFIGS.keys() | FIXED_CONFIGS.keys()),
+    ],
+)
+def test_only_configs_that_are_asked_for_are_described(keys: list[str], names: set[str]) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            result = await describe(node, "orders", keys=keys)
+
+            assert {config.name for config in result.configs} == names
+
+    run(story())
+
+
+def test_a_node_shows_how_it_is_configured_and_that_it_cannot_be_altered() -> None:
+    async def story() -> None:
+        config = Config(
+            default_partitions=6,
+            auto_create_topics=False,
+            limits=Limits(frame_bytes_max=5000),
+            topic_defaults=TopicSettings(cleanup_policy=CleanupPolicy.COMPACT),
+        )
+        async with running_node(config) as node:
+            found = await described(node, "1", BROKER)
+
+            names = {row.node_name for row in TOPIC_CONFIGS.values()}
+            assert set(found) == NODE_CONFIGS.keys() | names
+            shown = {name: (one.value, one.config_source) for name, one in found.items()}
+            assert shown["node.id"] == ("1", 5)
+            assert shown["num.partitions"] == ("6", 4)
+            assert shown["auto.create.topics.enable"] == ("false", 4)
+            assert shown["socket.request.max.bytes"] == ("5000", 4)
+            assert shown["offsets.retention.minutes"] == (str(7 * 24 * 60), 5)
+            assert shown["log.cleanup.policy"] == ("compact", 4)
+            assert shown["message.max.bytes"] == ("1048588", 5)
+            assert all(one.read_only for one in found.values())
+
+    run(story())
+
+
+def test_no_config_was_set_for_all_nodes_while_they_ran() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            result = await describe(node, "", BROKER)
+
+            assert (result.error_code, result.configs) == (0, [])
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "none", UNKNOWN),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (GROUP, "readers", ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_has_no_configs_says_so(kind: int, name: str, code: ErrorCode) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            result = await describe(node, name, kind)
+
+            assert (result.error_code, result.configs) == (code, [])
+            assert result.error_message
+
+    run(story())
+
+
+def test_strangers_neither_see_nor_alter_configs() -> None:
+    async def story() -> None:
+        async with running_node(policy=OnlyTests()) as node:
+            await node.topics.create(SESSION, "orders")
+
+            topic = await describe(node, "orders", session=STRANGER)
+            broker = await describe(node, "1", BROKER, session=STRANGER)
+            altered = await alter(node, "orders", [("retention.ms", "1")], session=STRANGER)
+            changed = await change(node, "orders", (SET, "retention.ms", "1"), session=STRANGER)
+
+            assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert broker.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert altered.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert changed.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert node.topics.describe(SESSION, "orders").overrides == {}
+
+    run(story())
+
+
+# -- alter, all at once ------------------------------------------------------------------------
+
+
+def test_altering_replaces_everything_that_was_set() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            settings = {"retention_ms": "1", "segment_ms": "2"}
+            await node.topics.create(SESSION, "orders", settings=settings)
+
+            result = await alter(node, "orders", [("segment.ms", "3"), ("segment.bytes", "4096")])
+            overrides = node.topics.describe(SESSION, "orders").overrides
+            emptied = await alter(node, "orders", [])
+
+            assert (result.error_code, result.error_message) == (0, None)
+            assert overrides == {"segment_ms": "3", "segment_bytes": "4096"}
+            assert emptied.error_code == 0
+            assert node.topics.describe(SESSION, "orders").overrides == {}
+
+    run(story())
+
+
+def test_validating_an_alteration_changes_nothing() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders", settings={"retention_ms": "1"})
+
+            replaced = await alter(node, "orders", [("segment.ms", "3")], validate_only=True)
+            changed = await change(node, "orders", (SET, "segment.ms", "3"), validate_only=True)
+            refused = await change(node, "orders", (SET, "segment.ms", "x"), validate_only=True)
+
+            assert (replaced.error_code, changed.error_code) == (0, 0)
+            assert refused.error_code == ErrorCode.INVALID_CONFIG
+            assert node.topics.describe(SESSION, "orders").overrides == {"retention_ms": "1"}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, row in FIXED_CONFIGS.items() for value in row.values],
+)
+def test_a_config_that_says_what_is_done_anyway_is_taken_and_not_kept(
+    name: str, value: str
+) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            replaced = await alter(node, "orders", [(name, value.upper())])
+            changed = await change(node, "orders", (SET, name, f" {value}"))
+            taken_back = await change(node, "orders", (DELETE, name, None))
+
+            outcomes = [replaced.error_code, changed.error_code, taken_back.error_code]
+            assert outcomes == [0, 0, 0]
+            assert node.topics.describe(SESSION, "orders").overrides == {}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("unclean.leader.election.enable", "true"),
+        ("preallocate", "true"),
+        ("flush.messages", "1"),
+        ("flush.ms", "1000"),
+        ("max.compaction.lag.ms", "86400000"),
+        ("message.downconversion.enable", "true"),
+        ("remote.storage.enable", "true"),
+        ("segment.jitter.ms", "5"),
+        ("leader.replication.throttled.replicas", "*"),
+        ("compression.zstd.level", "3"),
+        ("colour", "red"),
+        ("retention_ms", "1"),
+        ("retention.ms", "soon"),
+        ("retention.ms", None),
+        ("preallocate", None),
+        ("cleanup.policy", "burn"),
+        ("segment.bytes", "1"),
+    ],
+)
+def test_nothing_is_accepted_and_ignored(name: str, value: str | None) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders", settings={"segment_ms": "2"})
+
+            replaced = await alter(node, "orders", [("retention.bytes", "1"), (name, value)])
+            changed = await change(
+                node, "orders", (SET, "retention.bytes", "1"), (SET, name, value)
+            )
+
+            for result in (replaced, changed):
+                assert result.error_code == ErrorCode.INVALID_CONFIG
+                words = result.error_message or ""
+                assert name in words or name.replace(".", "_") in words
+            assert node.topics.describe(SESSION, "orders").overrides == {"segment_ms": "2"}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "none", UNKNOWN),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "readers", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_altered_says_so(kind: int, name: str, code: ErrorCode) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            replaced = await alter(node, name, [("retention.ms", "1")], kind=kind)
+            emptied = await alter(node, name, [], kind=kind)
+            changed = await change(node, name, (SET, "retention.ms", "1"), kind=kind)
+
+            for result in (replaced, emptied, changed):
+                assert (result.error_code, bool(result.error_message)) == (code, True)
+
+    run(story())
+
+
+def test_a_config_is_given_once() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            replaced = await alter(node, "orders", [("segment.ms", "1"), ("segment.ms", "2")])
+            changed = await change(
+                node, "orders", (SET, "segment.ms", "1"), (DELETE, "segment.ms", None)
+            )
+
+            assert replaced.error_code == ErrorCode.INVALID_CONFIG
+            assert changed.error_code == ErrorCode.INVALID_REQUEST
+            assert node.topics.describe(SESSION, "orders").overrides == {}
+
+    run(story())
+
+
+def test_a_topic_is_altered_once_in_a_request_and_the_others_are_altered() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            wanted = AlterConfigsRequest.Resource
+            names = ["a", "b", "a"]
+            for name in sorted(set(names)):
+                await node.topics.create(SESSION, name)
+            config = wanted.Config(name="segment.ms", value="5")
+
+            request = AlterConfigsRequest(
+                resources=[
+                    wanted(resource_type=TOPIC, resource_name=name, configs=[config])
+                    for name in names
+                ]
+            )
+            answer = await ask(node, request, AlterConfigsResponse)
+
+            assert [(one.resource_name, one.error_code) for one in answer.responses] == [
+                ("a", ErrorCode.INVALID_REQUEST),
+                ("b", 0),
+            ]
+            assert node.topics.describe(SESSION, "a").overrides == {}
+            assert node.topics.describe(SESSION, "b").overrides == {"segment_ms": "5"}
+
+    run(story())
+
+
+# -- alter, one by one -------------------------------------------------------------------------
+
+
+def test_a_change_leaves_alone_what_it_does_not_name() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            settings = {"retention_ms": "1", "segment_ms": "2"}
+            await node.topics.create(SESSION, "orders", settings=settings)
+
+            result = await change(
+                node, "orders", (SET, "segment.bytes", "4096"), (DELETE, "retention.ms", None)
+            )
+
+            assert (result.error_code, result.error_message) == (0, None)
+            overrides = node.topics.describe(SESSION, "orders").overrides
+            assert overrides == {"segment_ms": "2", "segment_bytes": "4096"}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        ({}, APPEND, "compact", CleanupPolicy.COMPACT_AND_DELETE),
+        ({}, APPEND, "delete", CleanupPolicy.DELETE),
+        ({}, APPEND, "compact, delete", CleanupPolicy.COMPACT_AND_DELETE),
+        ({"cleanup_policy": "compact"}, APPEND, "delete", CleanupPolicy.COMPACT_AND_DELETE),
+        ({"cleanup_policy": "compact,delete"}, SUBTRACT, "delete", CleanupPolicy.COMPACT),
+        ({}, SUBTRACT, "compact", CleanupPolicy.DELETE),
+    ],
+)
+def test_policies_are_added_to_and_taken_from_the_list(
+    before: dict[str, str], operation: int, value: str, after: CleanupPolicy
+) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders", settings=before)
+
+            result = await change(node, "orders", (operation, "cleanup.policy", value))
+
+            topic = node.topics.describe(SESSION, "orders")
+            assert result.error_code == 0
+            assert topic.settings(TopicSettings()).cleanup_policy is after
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "value", "code"),
+    [
+        (SUBTRACT, "cleanup.policy", "delete", ErrorCode.INVALID_CONFIG),
+        (APPEND, "cleanup.policy", "burn", ErrorCode.INVALID_CONFIG),
+        (APPEND, "cleanup.policy", None, ErrorCode.INVALID_CONFIG),
+        (APPEND, "retention.ms", "1", ErrorCode.INVALID_CONFIG),
+        (SUBTRACT, "compression.type", "zstd", ErrorCode.INVALID_CONFIG),
+        (APPEND, "leader.replication.throttled.replicas", "*", ErrorCode.INVALID_CONFIG),
+        (DELETE, "colour", None, ErrorCode.INVALID_CONFIG),
+        (4, "retention.ms", "1", ErrorCode.INVALID_REQUEST),
+        (-1, "retention.ms", "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_cannot_be_made_changes_nothing(
+    operation: int, name: str, value: str | None, code: ErrorCode
+) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+
+            result = await change(node, "orders", (operation, name, value))
+
+            assert (result.error_code, bool(result.error_message)) == (code, True)
+            assert node.topics.describe(SESSION, "orders").overrides == {}
+
+    run(story())
