@@ -146,6 +146,9 @@ class ReplicaLog:
     def reset(self, start_offset: Offset, boundaries: tuple[Boundary, ...]) -> None:
         self.cuts += 1
         self._journal.reset(self._id, start_offset, boundaries)
+        # Records may go only once the journal no longer speaks for them: else a power cut would
+        # leave the old boundaries over an empty log, a place where this replica never was.
+        self._journal.sync_now()
         self._recall()
         self.records.reset(start_offset)
 

@@ -137,6 +137,20 @@ class Journal:
             durable_end = self._change_over(ended)
         self._mark(durable_end)
 
+    def sync_now(self) -> None:
+        """Make durable what was told so far, on the spot. Blocks: only for what is rare.
+
+        A round that is under way goes on; a rewrite that it began promises the same of its file.
+        """
+        self._refuse_if_failed()
+        try:
+            self._file.sync()
+        except OSError as problem:
+            self._is_failed = True
+            raise DiskFailed(f"{self._path}: sync failed: {problem.strerror}") from problem
+        if self._round is not None:
+            self._round.is_tail_promised = True
+
     def close(self) -> None:
         """Make everything durable, unless a sync failed, and let go of the file."""
         try:
@@ -212,7 +226,9 @@ class Journal:
         It holds all that this round made durable and, unsynced as in the old file, what was told
         since. So whichever of the two the name leads to after a power cut, nothing is missing.
         """
-        if ended.rewritten is None or not self._append_tail(ended.rewritten, ended.tail):
+        if ended.rewritten is None or not self._append_tail(
+            ended.rewritten, ended.tail, is_promised=ended.is_tail_promised
+        ):
             self._rewrite_at = self._end + self._bytes_max // 4
             return ended.end
         try:
@@ -229,13 +245,17 @@ class Journal:
         self._rewrite_at = max(self._bytes_max, 2 * self._end)
         return ended.rewritten.durable_end
 
-    def _append_tail(self, rewritten: "_Rewritten", payloads: Sequence[bytes]) -> bool:
+    def _append_tail(
+        self, rewritten: "_Rewritten", payloads: Sequence[bytes], *, is_promised: bool
+    ) -> bool:
         entries = []
         for payload in payloads:
             entries.append(frame(payload, rewritten.end))
             rewritten.end += len(entries[-1])
         try:
             rewritten.file.write(rewritten.durable_end, entries)
+            if is_promised:
+                rewritten.file.sync()
         except OSError as problem:
             _log.warning("could not rewrite path=%s problem=%s", self._path, problem)
             return False
@@ -298,6 +318,7 @@ class _Round:
     is_renamed: bool
     states: dict[LogId, LogState] | None
     tail: list[bytes] = field(default_factory=list)
+    is_tail_promised: bool = False  # Somebody was told that it is durable.
     rewritten: _Rewritten | None = None
 
 

@@ -165,6 +165,30 @@ def test_a_reset_starts_over_where_the_leader_starts() -> None:
     assert journal.state(LOG).start_offset == 50
 
 
+def test_a_reset_is_durable_in_the_journal_before_any_record_goes() -> None:
+    files = CrashingFiles()
+    follower, journal = follower_log(files)
+    follower.extend(*leader_log(CrashingFiles()).read(ORIGIN))
+    for work, ended in (
+        (journal.begin_sync(), journal.end_sync),
+        (follower.records.begin_sync(), follower.records.end_sync),
+    ):
+        assert work is not None
+        work()
+        ended()
+    snapshots = []
+    files.on_operation = lambda kind, path: snapshots.append(files.snapshot())
+
+    follower.reset(50, (boundary(4, 40),))
+
+    files.on_operation = None
+    for snapshot in [*snapshots, files.snapshot()]:
+        files.restore(snapshot)
+        files.power_cut(worst=True)
+        recovered, _ = open_replica_log(files)
+        assert recovered.last in {Position(Epoch(4), 3), Position(Epoch(4), 50)}
+
+
 def test_a_newcomer_is_told_to_start_at_the_batch_that_holds_the_log_start() -> None:
     log = leader_log(CrashingFiles())
 

@@ -661,3 +661,23 @@ def test_no_changed_byte_passes_the_checksum(event, data: st.DataObject) -> None
     framed[position] ^= data.draw(st.integers(1, 255))
 
     assert entries.read_frame(bytes(framed), 0) is None
+
+
+@pytest.mark.parametrize("fate", [{"worst": True}, {"kept_bytes": 0}])
+def test_what_is_synced_on_the_spot_survives_a_rewrite_that_was_under_way(
+    fate: dict[str, bool | int],
+) -> None:
+    files = CrashingFiles()
+    journal = open_journal(files, bytes_max=1)
+    journal.vote(LogId(UUID(int=1), 0), HardState(Epoch(1), None))
+    work = journal.begin_sync()
+    assert work is not None
+    work()
+
+    journal.vote(LogId(UUID(int=2), 0), HardState(Epoch(7), None))
+    journal.sync_now()
+    journal.end_sync()
+    files.power_cut(**fate)  # type: ignore[arg-type]
+
+    recovered = open_journal(files, bytes_max=1)
+    assert recovered.state(LogId(UUID(int=2), 0)).hard_state == HardState(Epoch(7), None)
