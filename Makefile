@@ -10,7 +10,7 @@ SEEDS ?= 5000
 .PHONY: run test lint bench soak clean
 
 run: $(STAMP)
-	$(BIN)/python examples/first_log.py
+	$(BIN)/python examples/orders.py
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)

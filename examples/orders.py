@@ -1,105 +1,102 @@
-"""The main job so far, end to end: start a node, write, read, lose the power, find it all again.
+"""The main job so far, end to end: a broker, a Kafka client, kill -9, and nothing lost.
 
-Run by `make run`. Uses `data/example/`, which it empties first, and leaves a node running until Ctrl-C.
+Run by `make run`. Keeps its data in `data/example/`, which it empties first, and leaves a broker
+running until Ctrl-C; with `--once` it ends after the result.
 """
 
-import asyncio
 import contextlib
-import logging
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from millstream.codec.records import Record, build, records
-from millstream.config import Config
-from millstream.engine.reading import Want
-from millstream.model import Acks, Session, TopicPartition
-from millstream.server.node import Node, build_node, running
-from millstream.server.outside import real_ports
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 DIRECTORY = Path("data/example")
-ORDERS = TopicPartition("orders", 0)
-SESSION = Session(principal="example")
-COUNT = 20_000
-IN_FLIGHT = 64
+MILLSTREAM = Path(sys.executable).parent / "millstream"
+COUNT = 50_000
+WAIT_S_MAX = 60.0
 
 
-def order(number: int) -> bytes:
-    return b'{"order": %d, "item": "flour", "kg": %d}' % (number, number % 50)
-
-
-async def write(node: Node) -> None:
-    """Single orders, 64 writers at once, each acknowledged after it is on the disk."""
-    await node.topics.create(SESSION, "orders")
-    numbers = iter(range(COUNT))
-
-    async def writer() -> None:
-        for number in numbers:
-            record = Record(0, int(time.time() * 1000), b"order", order(number))
-            await node.partitions.append(SESSION, ORDERS, build([record]), Acks.ALL)
-
+@contextmanager
+def serving(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker process and the address it listens on."""
+    command = [MILLSTREAM, "serve", "--data-dir", str(DIRECTORY), "--port", str(port)]
     started = time.perf_counter()
-    await asyncio.gather(*(writer() for _ in range(IN_FLIGHT)))
-    seconds = time.perf_counter() - started
-    print(f"wrote {COUNT:,} orders, each synced before its ack: {COUNT / seconds:,.0f} per second")
+    with (DIRECTORY.parent / "example.log").open("a") as log:
+        broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert broker.stdout is not None
+        ready = re.search(r"kafka=(\S+)", broker.stdout.readline())
+        if ready is None:
+            sys.exit("the broker did not start; see data/example.log")
+        print(f"broker up on {ready[1]} after {time.perf_counter() - started:.2f} s")
+        yield broker, ready[1]
+    finally:
+        broker.terminate()
+        broker.wait()
 
 
-async def count_orders(node: Node) -> int:
-    offset = found = 0
-    while True:
-        (part,) = await node.partitions.read(SESSION, [Want(ORDERS, offset, 2**20)])
-        if part.records is None:
-            return found
-        data, at = part.records.read(), 0
-        while at < len(data):
-            batch = records(data, at, decompressed_bytes_max=2**20)
-            found += len(batch)
-            at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        offset = part.records.end_offset
+def produce(address: str) -> None:
+    """Write orders, each acknowledged only once it is on the disk."""
+    refused: list[KafkaError] = []
 
+    def delivered(problem: KafkaError | None, _: Message) -> None:
+        if problem is not None:
+            refused.append(problem)
 
-async def first_life() -> None:
-    config = Config(data_dir=str(DIRECTORY))
-    async with running(build_node(config, real_ports(config))) as node:
-        await write(node)
-        print("killing the process with -9 ...", flush=True)
-        signal.raise_signal(signal.SIGKILL)
-
-
-async def second_life() -> None:
-    config = Config(data_dir=str(DIRECTORY))
+    producer = Producer(
+        {"bootstrap.servers": address, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+    )
     started = time.perf_counter()
-    async with running(build_node(config, real_ports(config))) as node:
-        ready_ms = (time.perf_counter() - started) * 1000
-        health = node.partitions.health(SESSION, ORDERS)
-        found = await count_orders(node)
-        print(f"started again in {ready_ms:.0f} ms and found {found:,} of {COUNT:,} orders")
-        print(
-            f"orders-0: {health.log.segment_count} segment, {health.log.size_bytes:,} bytes, "
-            f"offsets {health.log.start_offset} to {health.log.end_offset}, "
-            f"high watermark {health.high_watermark}"
-        )
-        if found != COUNT:
-            sys.exit("records are missing")
+    for number in range(COUNT):
+        value = f'{{"order": {number}, "item": "flour", "kg": {number % 50}}}'
+        producer.produce("orders", key=str(number), value=value, on_delivery=delivered)
+        producer.poll(0)
+    left = producer.flush(WAIT_S_MAX)
+    rate = COUNT / (time.perf_counter() - started)
+    if left or refused:
+        sys.exit(f"{left} orders unanswered, {len(refused)} refused: {refused[:1]}")
+    print(f"wrote {COUNT:,} orders with acks=all, synced before each ack: {rate:,.0f} per second")
+
+
+def count_orders(address: str) -> int:
+    """Read the topic as a consumer group and count what is there."""
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "mill", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    seen: set[bytes] = set()
+    deadline = time.monotonic() + WAIT_S_MAX
+    while len(seen) < COUNT and time.monotonic() < deadline:
+        for message in consumer.consume(10_000, timeout=1.0):
+            if message.error() is None:
+                seen.add(message.key())
+    consumer.close()
+    return len(seen)
 
 
 def main() -> None:
-    if sys.argv[1:] == ["first-life"]:
-        asyncio.run(first_life())
-    logging.basicConfig(level=logging.WARNING)
     shutil.rmtree(DIRECTORY, ignore_errors=True)
-    print(f"a node alone, its data in {DIRECTORY}/")
-    subprocess.run([sys.executable, __file__, "first-life"], check=False)
-    asyncio.run(second_life())
-    if "--once" in sys.argv:
-        return
-    print(f"serving until Ctrl-C: millstream serve --data-dir {DIRECTORY}", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        command = ["millstream", "serve", "--data-dir", str(DIRECTORY)]
-        subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], check=False)
+    DIRECTORY.parent.mkdir(exist_ok=True)
+    with serving() as (broker, address):
+        produce(address)
+        print("killing the broker with -9 ...", flush=True)
+        broker.send_signal(signal.SIGKILL)
+    with serving() as (broker, address):
+        found = count_orders(address)
+        print(f"found {found:,} of {COUNT:,} orders", flush=True)
+        if found != COUNT:
+            sys.exit("orders are missing")
+        if "--once" not in sys.argv:
+            print(f"serving on {address} until Ctrl-C: point any Kafka client at it", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                broker.wait()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Every Python example in the documents runs, as it stands there."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.broker_process import BrokerProcess
 from tests.support.source_tree import ROOT
 
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -18,19 +21,32 @@ EXAMPLES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    process.stop()
+
+
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_the_example_runs(code: str, tmp_path: Path) -> None:
+def test_the_example_runs(code: str, tmp_path: Path, broker: BrokerProcess) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"MILLSTREAM_BOOTSTRAP": broker.address},
+        check=False,
     )
 
     assert result.returncode == 0, result.stderr
     assert result.stdout
 
 
-def test_the_first_log_shows_its_result(tmp_path: Path) -> None:
+def test_the_demonstration_shows_its_result(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, ROOT / "examples" / "first_log.py", "--once"],
+        [sys.executable, ROOT / "examples" / "orders.py", "--once"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -38,4 +54,4 @@ def test_the_first_log_shows_its_result(tmp_path: Path) -> None:
     )
 
     assert result.returncode == 0, result.stderr
-    assert "found 20,000 of 20,000 orders" in result.stdout
+    assert "found 50,000 of 50,000 orders" in result.stdout
