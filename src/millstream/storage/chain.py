@@ -6,8 +6,9 @@ All methods belong to the event loop and raise `OSError`. Four rules make every 
 - Bytes count once they are written, and are durable after the next round. A segment gets its index,
   the proof that it needs no scan, only after a round has synced its bytes.
 - Each segment's name is where the one before it ends, so a hole can be told from an end.
-- A file that was cut is sealed. So it never outgrows an index that spoke of more bytes, and an
-  index that speaks of fewer is right about those.
+- An index is given up durably before its file is cut, and a file that was cut is sealed. So an
+  index that speaks of fewer bytes than there are is right about those, and one that speaks of more
+  tells of a loss.
 - A name that may be used again is given up durably, in order, before that can happen: so `truncate`
   and `clear`, which are rare, sync the directory. All else leaves after the next round.
 """

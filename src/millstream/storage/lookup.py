@@ -41,11 +41,11 @@ def first_behind(view: View, offset: Offset) -> tuple[int, Offset] | None:
 
 def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -> FileRange | None:
     """Whole batches from the first that ends behind `offset`, none that ends past `end_offset`."""
+    segment, file, table = view
     place = first_behind(view, offset)
     if place is None:
         return None
     at, base_offset = place
-    segment, file, table = view
     end_max = at + bytes_max
     if segment.end_offset <= end_offset:
         if segment.size <= end_max:

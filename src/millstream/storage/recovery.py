@@ -169,7 +169,9 @@ class _Recovery:
                 self._drop([one], "empty")
             else:
                 self.kept.append(one)
-            if not is_whole:
+            # A segment that was given up as below the log start may never have been synced.
+            is_needed = following is None or following > self._start_offset
+            if not is_whole and is_needed:
                 position = one.segment.size
                 damage = f"{one.segment.path} has no batch at position {position}"
                 self._drop_unproven(found[at + 1 :], damage)

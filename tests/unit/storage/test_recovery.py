@@ -184,14 +184,14 @@ def test_a_segment_that_is_shorter_than_its_index_proves_has_lost_synced_bytes(
 def test_an_index_of_other_bytes_of_the_same_size_proves_nothing() -> None:
     files = MemoryFiles()
     log = open_small(files)
-    for size in (10, 20, 30):
+    for size in (100, 150, 300, 50):
         append(log, batch(log.end_offset, size=size))
     log.close()
     index = files.open(path(0, ".index"))
     old = index.read(0, index.size())
     log = open_small(files)
     log.reset(0)
-    others = [batch(at, size=size, fill=1) for at, size in enumerate((30, 10, 20))]
+    others = [batch(at, size=size, fill=1) for at, size in enumerate((300, 150, 100, 50))]
     append(log, *others)
     log.close()
     index = files.open(path(0, ".index"))
@@ -342,6 +342,20 @@ def test_a_hole_below_the_start_is_no_damage() -> None:
     files.remove(path(12))
 
     assert read_all(open_small(files, start_offset=25)) == added[25:]
+
+
+def test_a_torn_segment_below_the_start_is_no_damage_and_takes_nothing_with_it() -> None:
+    for is_proven in (True, False):
+        files = MemoryFiles()
+        _, added = synced_log(files)
+        files.remove(path(0, ".index"))
+        files.open(path(0)).truncate(100)
+        if not is_proven:
+            for offset in (12, 24):
+                files.remove(path(offset, ".index"))
+
+        assert read_all(open_small(files, start_offset=13)) == added[13:]
+        assert names(files, ".log")[0] == f"{12:020d}.log"
 
 
 def test_a_log_that_ends_before_its_start_is_empty() -> None:
