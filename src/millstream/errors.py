@@ -70,6 +70,13 @@ class TopicNameCollides(RequestError):
         super().__init__(f"topic name {name!r} collides with {other!r}: '.' and '_' count as equal")
 
 
+class InternalTopic(RequestError):
+    """The broker keeps its own books there; clients may read them, not write."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is the broker's own: it cannot be written to")
+
+
 class InvalidPartitions(RequestError):
     """A partition count that is not allowed."""
 

@@ -25,6 +25,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 NO_EPOCH = Epoch(0)
 TOPIC_NAME_LENGTH_MAX = 249
 
+# Where the broker keeps its own books. Clients may read them, not write.
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 

@@ -8,14 +8,21 @@ client was told of, and must not know any that nobody sent.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.config import Config
+from millstream.config import Config, Timing
 from millstream.engine.group_views import Commit, Committed
-from millstream.errors import GroupNotFound, MillstreamError, RequestError, TopicExists
+from millstream.errors import (
+    CoordinatorLoading,
+    GroupNotFound,
+    MillstreamError,
+    RequestError,
+    TopicExists,
+)
 from millstream.model import TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
@@ -25,7 +32,7 @@ from tests.support.virtual_loop import run
 
 GROUPS = ["a", "b", "c", "d"]
 TARGETS = [TopicPartition("orders", partition) for partition in range(3)]
-CONFIG = Config(offsets_partitions=2)
+CONFIG = Config(offsets_partitions=2, timing=Timing(group_initial_rebalance_delay_ms=20))
 
 
 class Told:
@@ -38,9 +45,9 @@ class Told:
 
 
 @asynccontextmanager
-async def life(files: CrashingFiles) -> AsyncIterator[Node]:
-    """A node until its power goes."""
-    node = build_node(CONFIG, fake_ports(files))
+async def life(files: CrashingFiles, random: Random) -> AsyncIterator[Node]:
+    """A node until its power goes. Its ids are drawn anew in each life."""
+    node = build_node(CONFIG, replace(fake_ports(files), entropy=random))
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()
     try:
@@ -74,13 +81,14 @@ async def rebalance_often(node: Node, group_id: str, told: Told, random: Random)
         try:
             await member.enter()
             told.generations[group_id] = member.generation
-            await asyncio.sleep(random.choice([0, 0.5]))
+            await asyncio.sleep(random.choice([0, 0.01]))
             await member.leave()
         except RequestError:
             await asyncio.sleep(0.1)
 
 
 async def check(node: Node, told: Told) -> None:
+    await loaded(node)
     for group_id in GROUPS:
         found = await node.groups.fetch_offsets(SESSION, group_id, TARGETS)
         for target, committed in found.items():
@@ -95,8 +103,17 @@ async def check(node: Node, told: Told) -> None:
         raise AssertionError(f"group {group_id} was forgotten")
 
 
+async def loaded(node: Node) -> None:
+    async with asyncio.timeout(1):
+        while True:
+            with suppress(CoordinatorLoading):
+                node.groups.list(SESSION)
+                return
+            await asyncio.sleep(0.001)
+
+
 async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) -> None:
-    async with life(files) as node:
+    async with life(files, random) as node:
         with suppress(TopicExists):
             await node.topics.create(SESSION, "orders", partitions=len(TARGETS))
         await node.groups.coordinator_of(SESSION, "a")
@@ -105,7 +122,7 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
             asyncio.ensure_future(commit_often(node, group_id, told, random)) for group_id in GROUPS
         ]
         busy.append(asyncio.ensure_future(rebalance_often(node, "rebalancing", told, random)))
-        await asyncio.sleep(random.choice([0.002, 0.02, 4, 8]) * random.random())
+        await asyncio.sleep(random.choice([0.002, 0.02, 0.3]) * random.random())
         files.power_cut(random, reorder=random.random() < 0.5)
         for task in busy:
             task.cancel()
@@ -125,7 +142,7 @@ def test_no_acknowledged_commit_or_generation_is_lost(seed: int) -> None:
         run(live_and_lose_power(files, told, random))
 
     async def last_life() -> None:
-        async with life(files) as node:
+        async with life(files, random) as node:
             await check(node, told)
 
     run(last_life())

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -51,6 +51,9 @@ class Block:
     def read(self) -> bytes:
         self.read_count += 1
         return b"x" * self.size
+
+    def pieces(self, bytes_max: int) -> Iterator["Block"]:
+        yield self
 
 
 @dataclass

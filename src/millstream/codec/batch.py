@@ -25,6 +25,7 @@ HEADER_BYTES = 61
 PREFIX_BYTES = 16  # What stamping replaces: base offset, length, epoch.
 MAGIC = 2
 SEQUENCE_MAX = 2**31 - 1
+RECORD_BYTES_MIN = 7  # One byte each: length, attributes, two deltas, key, value, header count.
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME = 0x08
@@ -160,6 +161,9 @@ def admit(buffer: Buffer, *, size_max: int) -> Header:
         raise InvalidBatch(f"one batch of {header.size} bytes expected, {len(buffer)} sent")
     if header.count == 0 or header.count != header.last_offset_delta + 1:
         raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
+    is_plain = header.attributes & CODEC_BITS == 0
+    if is_plain and header.count * RECORD_BYTES_MIN > header.size - HEADER_BYTES:
+        raise InvalidBatch(f"{header.count} records in {header.size - HEADER_BYTES} bytes")
     if header.attributes & CODEC_BITS >= len(CODECS):
         raise UnsupportedCompression(
             f"there is no compression codec {header.attributes & CODEC_BITS}"

@@ -122,7 +122,10 @@ class GroupsState:
         self._drop_if_bare(key.group_id)
 
     def _keep(self, group_id: str) -> StoredGroup:
-        return self._groups.setdefault(group_id, StoredGroup())
+        stored = self._groups.get(group_id)
+        if stored is None:
+            stored = self._groups[group_id] = StoredGroup()
+        return stored
 
     def _drop_if_bare(self, group_id: str) -> None:
         stored = self._groups[group_id]

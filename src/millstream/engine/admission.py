@@ -7,7 +7,7 @@ Pure: a function of bytes, settings and the time passed in.
 
 from typing import NamedTuple
 
-from millstream.codec.batch import Header, admit, stamp_time
+from millstream.codec.batch import RECORD_BYTES_MIN, Header, admit, stamp_time
 from millstream.codec.compression import Codec
 from millstream.codec.records import recompress, validate_records
 from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
@@ -37,6 +37,8 @@ def admit_batch(
     header = admit(data, size_max=settings.max_message_bytes)
     if header.size > settings.segment_bytes:
         raise BatchTooLarge(header.size, settings.segment_bytes)
+    if header.count * RECORD_BYTES_MIN > decompressed_bytes_max:
+        raise InvalidBatch(f"{header.count} records, more than a batch may hold unpacked")
     if settings.cleanup_policy.compacts:
         _check_keys(data, decompressed_bytes_max)
     codec = CODECS.get(settings.compression_type, header.codec)

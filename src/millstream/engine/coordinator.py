@@ -31,7 +31,7 @@ from millstream.replication.replica import Replica
 log = logging.getLogger(__name__)
 
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
-LOAD_RECORDS = 200
+LOAD_RECORDS = 100
 
 
 class Group:
@@ -145,6 +145,8 @@ class Coordinator:
     async def settle(self, group: Group) -> None:
         """Wait until nothing written about the group is under way."""
         while not group.is_settled:
+            if self.is_gone:
+                raise self._moved(group.group_id)  # Nobody folds here any more.
             await self._replica.committed(group.written_offset, None)
 
     def drop_if_bare(self, group: Group) -> None:

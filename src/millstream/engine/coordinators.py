@@ -29,13 +29,12 @@ from millstream.errors import (
     TopicExists,
     UnknownTopic,
 )
-from millstream.model import LogId, NodeId, Session, TopicPartition
+from millstream.model import OFFSETS_TOPIC, LogId, NodeId, Session, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
 OFFSETS_REPLICAS = 3  # Or as many as there are nodes.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before its groups are loaded.
@@ -237,6 +236,7 @@ class Coordinators:
         coordinator = Coordinator(replica, self._clock, self._rules, self.waiters, self._alarms)
         self._led[log_id] = coordinator
         coordinator.load_some()  # Most often that is all.
+        self._alarms.wake()
         return None if coordinator.is_gone else coordinator
 
     def _is_loading(self) -> bool:

@@ -11,7 +11,7 @@ from itertools import islice
 from sys import maxsize
 from typing import Generic, NamedTuple, TypeVar
 
-from millstream.codec.batch import read_header, walk
+from millstream.codec.batch import read_header, verify
 from millstream.codec.records import Record, build, iterate
 from millstream.errors import (
     BatchTooLarge,
@@ -24,7 +24,7 @@ from millstream.model import Offset
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
-READ_BYTES_MAX = 2**18
+READ_BYTES_MAX = 2**16
 BATCH_BYTES_MAX = 64 * 2**20
 
 R = TypeVar("R")
@@ -123,8 +123,11 @@ class Ledger(Generic[R]):
 
     def _records(self, data: memoryview) -> Iterator[Record]:
         at = 0
-        for header in walk(data):
-            if not header.is_control:
+        while at < len(data):
+            header = read_header(data, at)
+            if header.is_control:
+                verify(data, at)
+            else:
                 for record in iterate(data, at, decompressed_bytes_max=BATCH_BYTES_MAX):
                     if record.offset >= self.applied_offset:
                         yield record

@@ -28,6 +28,7 @@ from millstream.engine.reading import (
 )
 from millstream.errors import (
     Denied,
+    InternalTopic,
     NotEnoughReplicas,
     NotLeader,
     NotSettled,
@@ -46,6 +47,7 @@ from millstream.metrics import (
     Metrics,
 )
 from millstream.model import (
+    INTERNAL_TOPICS,
     NO_EPOCH,
     Acks,
     Appended,
@@ -107,6 +109,8 @@ class Partitions:
         an idempotent producer sends the same batch again and is told the first offset.
         """
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
+        if target.topic in INTERNAL_TOPICS:
+            raise InternalTopic(target.topic)
         replica = self._leading(target)
         settings = replica.log.records.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:

@@ -62,13 +62,17 @@ class Alarms(Generic[T]):
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, T]] = []  # The number keeps items from being compared.
         self._made = 0
-        self._is_earlier = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def set(self, at_ms: int, item: T) -> None:
         self._made += 1
         heappush(self._heap, (at_ms, self._made, item))
         if self._heap[0][1] == self._made:
-            self._is_earlier.set()
+            self._wake.set()
+
+    def wake(self) -> None:
+        """End the current wait, for there is something else to do."""
+        self._wake.set()
 
     def due(self, now_ms: int) -> list[T]:
         """Take out what is due."""
@@ -79,10 +83,10 @@ class Alarms(Generic[T]):
 
     async def wait(self, *, ms_max: int) -> None:
         """Return when something is due, or may be, and after `ms_max` at the latest."""
-        self._is_earlier.clear()
+        self._wake.clear()
         left_ms = self._heap[0][0] - loop_ms() if self._heap else ms_max
         try:
             async with asyncio.timeout(min(left_ms, ms_max) / 1000):
-                await self._is_earlier.wait()
+                await self._wake.wait()
         except TimeoutError:
             return

@@ -21,12 +21,15 @@ from millstream.server.request_memory import RequestMemory
 _log = logging.getLogger(__name__)
 
 BUFFERS = (bytes, bytearray, memoryview)
+PIECE_BYTES_MAX = 2**20
 
 
 class Range(Protocol):
     """Bytes that lie in a file and are read when it is their turn to be sent."""
 
     def read(self) -> bytes: ...
+
+    def pieces(self, bytes_max: int, /) -> Iterable["Range"]: ...
 
 
 Reply: TypeAlias = Sequence[Buffer | Range]
@@ -206,10 +209,11 @@ class Connection(asyncio.Protocol):
             if isinstance(part, BUFFERS):
                 buffers.append(part)
                 continue
-            # One range at a time: the next is read when the client has taken this one.
-            buffers.append(part.read())
-            await self._write(buffers)
-            buffers = []
+            # A piece at a time: the next is read when the client has taken enough of this one.
+            for piece in part.pieces(PIECE_BYTES_MAX):
+                buffers.append(piece.read())
+                await self._write(buffers)
+                buffers = []
         if buffers:
             await self._write(buffers)
 
@@ -252,4 +256,5 @@ class Connection(asyncio.Protocol):
             self._idle_timer.cancel()
         if self._gateway is not None:
             self._gateway.close()
+        self._gateway = None  # With all that it has buffered, at once and not when cycles are.
         self.drop()

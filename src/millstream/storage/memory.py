@@ -53,7 +53,8 @@ class MemoryFile:
 
     def write(self, at: int, chunks: Sequence[Buffer]) -> None:
         for chunk in chunks:
-            place(self._data, at, chunk)
+            if len(chunk):  # Writing nothing behind the end grows no file, on a disk neither.
+                place(self._data, at, chunk)
             at += len(chunk)
 
     def truncate(self, size: int) -> None:

@@ -58,6 +58,11 @@ class FileRange(NamedTuple):
             raise DamagedLog(f"{len(data)} of {self.size} bytes from offset {self.base_offset}")
         return data
 
+    def pieces(self, bytes_max: int) -> Iterator["FileRange"]:
+        """The same bytes in parts that need not be whole batches, for a sender with little room."""
+        for at in range(self.at, self.at + self.size, bytes_max):
+            yield self._replace(at=at, size=min(bytes_max, self.at + self.size - at))
+
     def headers(self) -> Iterator[tuple[int, Header]]:
         """Each batch's position in the file and its header, unverified."""
         return walk(self.file, self.at, self.at + self.size)

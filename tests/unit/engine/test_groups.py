@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from millstream.codec.batch import read_header
 from millstream.config import Config, Limits, Timing
-from millstream.control.groups import Protocol
-from millstream.engine.coordinators import OFFSETS_TOPIC
+from millstream.control.groups import Protocol, partition_for
 from millstream.engine.gate import Operation
 from millstream.engine.group_views import NOT_COMMITTED, Commit, Committed, lags
 from millstream.engine.rebalance import GroupState, Leaver
@@ -18,6 +18,7 @@ from millstream.errors import (
     GroupNotFound,
     GroupSubscribed,
     InconsistentProtocol,
+    InternalTopic,
     InvalidGroupId,
     MemberIdRequired,
     NotCoordinator,
@@ -32,7 +33,7 @@ from millstream.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from millstream.model import Acks, NodeId, Session, TopicPartition
+from millstream.model import OFFSETS_TOPIC, Acks, NodeId, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import CleanupPolicy
 from millstream.storage.memory import MemoryFiles
@@ -138,6 +139,24 @@ def test_a_newcomer_makes_the_others_rejoin_and_a_leaver_too() -> None:
             await asyncio.gather(first.enter(), second.enter())
 
             assert {c.generation for c in (first, second)} == {3}
+
+    run(story())
+
+
+def test_an_assignment_is_handed_out_once_it_is_durable_and_not_before() -> None:
+    async def story() -> None:
+        async with running_groups() as node:
+            member = Consumer(node.groups)
+            await member.join()
+            log_id = node.topics.describe(SESSION, OFFSETS_TOPIC).log(partition_for(GROUP, 16))
+
+            syncing = asyncio.ensure_future(member.sync())
+            await asyncio.sleep(0)
+            seen = node.hub.find(log_id).high_watermark, syncing.done()
+            await syncing
+
+            assert seen == (0, False)
+            assert node.hub.find(log_id).high_watermark == 1
 
     run(story())
 
@@ -522,11 +541,12 @@ def test_a_commit_under_way_does_not_outlive_the_group_that_is_deleted() -> None
         async with running_groups() as node:
             await commit(node, 1)
             async with asyncio.TaskGroup() as group:
-                group.create_task(commit(node, 2))
+                late = {SECOND: Commit(2)}
+                group.create_task(node.groups.commit_offsets(SESSION, GROUP, late))
                 await asyncio.sleep(0)
                 await node.groups.delete(SESSION, GROUP)
 
-            assert await committed(node) == -1
+            assert await node.groups.fetch_offsets(SESSION, GROUP) == {}
 
     run(story())
 
@@ -621,6 +641,28 @@ def test_those_who_wait_when_the_node_stops_are_told_to_look_elsewhere() -> None
     run(story())
 
 
+def test_a_coordinator_that_lost_its_partition_answers_everyone_and_begins_anew() -> None:
+    async def story() -> None:
+        async with running_groups() as node:
+            await commit(node, 1)
+            coordinator = await node._coordinators.find(GROUP)
+            group = coordinator.groups[GROUP]
+            group.written_offset += 1  # As if something were still under way.
+            waiting = asyncio.ensure_future(Consumer(node.groups, instance_id="i").join())
+            await asyncio.sleep(1)
+
+            coordinator._forget()
+
+            with pytest.raises(NotCoordinator):
+                await waiting
+            with pytest.raises(NotCoordinator):
+                await coordinator.settle(group)
+            assert await committed(node) == 1
+            assert await node._coordinators.find(GROUP) is not coordinator
+
+    run(story())
+
+
 def test_a_group_that_cannot_be_saved_rebalances_until_it_can() -> None:
     async def story() -> None:
         files = CrashingFiles()
@@ -693,10 +735,13 @@ def test_garbage_in_the_offsets_topic_does_no_harm() -> None:
     async def first_life() -> None:
         async with running_groups(files=files) as node:
             await commit(node, 1)
+            data = batch(b"garbage", None, key=b"garbage")
             for partition in range(16):
                 target = TopicPartition(OFFSETS_TOPIC, partition)
-                data = batch(b"garbage", None, key=b"garbage")
-                await node.partitions.append(SESSION, target, data, Acks.ALL)
+                with pytest.raises(InternalTopic):
+                    node.partitions.append(SESSION, target, data, Acks.ALL)
+                log_id = node.topics.describe(SESSION, OFFSETS_TOPIC).log(partition)
+                node.hub.find(log_id).append(data, read_header(data))
             await commit(node, 2)
             assert await committed(node) == 2
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from millstream.engine.group_views import Commit, Committed
-from millstream.errors import RequestError
+from millstream.errors import GroupNotFound, RequestError, StaleGeneration
 from millstream.model import TopicPartition
 from millstream.protocols.kafka.apis.offsets import (
     OffsetCommitRequest,
@@ -23,6 +23,7 @@ from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
 
 _MANY_GROUPS = 8
+_TELLS_GROUP_NOT_FOUND = 9
 _TELLS_ERROR_AT_TOP = 2
 
 _Group = OffsetFetchResponse.Group
@@ -47,6 +48,11 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
             instance_id=request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
         )
+    except GroupNotFound as problem:
+        # Before v9 there was no word for it; a generation of no group is no generation.
+        older = StaleGeneration(-1, request.generation_id_or_member_epoch)
+        is_told = context.version >= _TELLS_GROUP_NOT_FOUND
+        outcomes = dict.fromkeys(commits, problem if is_told else older)
     except RequestError as problem:
         outcomes = dict.fromkeys(commits, problem)
     return OffsetCommitResponse(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from millstream.control.catalog import Topic
 from millstream.errors import RequestError, TopicExists, UnknownTopic
+from millstream.model import INTERNAL_TOPICS
 from millstream.protocols.kafka.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -26,10 +27,10 @@ from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
 
 NO_LEADER = -1
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 # Kafka's bound on one page of DescribeTopicPartitions.
 PAGE_PARTITIONS_MAX = 2000
 
+_NAMELESS_TOPICS = 12
 _MetadataTopic = MetadataResponse.Topic
 _PagedTopic = DescribeTopicPartitionsResponse.Topic
 
@@ -72,11 +73,11 @@ async def _wanted(
         return _described(context, topics.describe(session, want.name))
     except UnknownTopic as unknown:
         if want.name is None:
-            return _refused(want, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _refused(context, want, ErrorCode.UNKNOWN_TOPIC_ID)
         if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics):
-            return _refused(want, code_for(unknown))
+            return _refused(context, want, code_for(unknown))
     except RequestError as problem:
-        return _refused(want, code_for(problem))
+        return _refused(context, want, code_for(problem))
     return await _created(context, want, want.name)
 
 
@@ -93,12 +94,14 @@ async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> 
     except TopicExists:
         topic = context.broker.topics.describe(context.session, name)
     except RequestError as problem:
-        return _refused(want, code_for(problem))
+        return _refused(context, want, code_for(problem))
     return _described(context, topic)
 
 
-def _refused(want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
-    return _MetadataTopic(error_code=code, name=want.name, topic_id=want.topic_id, partitions=[])
+def _refused(context: Context, want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
+    # Before v12 there is no word for a topic without a name, though it could be asked for by id.
+    name = "" if want.name is None and context.version < _NAMELESS_TOPICS else want.name
+    return _MetadataTopic(error_code=code, name=name, topic_id=want.topic_id, partitions=[])
 
 
 def _described(context: Context, topic: Topic) -> _MetadataTopic:

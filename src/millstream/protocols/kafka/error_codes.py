@@ -199,6 +199,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.InvalidBatch: ErrorCode.INVALID_RECORD,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -1,4 +1,4 @@
-"""Requests and responses as they stand in a frame: a header, then one message, nothing behind it.
+"""Requests and responses as they stand in a frame: a header, then one message.
 
 Owns the way from a frame to a request and from a response to chunks; what a frame is, `frames`
 knows. A request header says which API and version follows; a response header only repeats the

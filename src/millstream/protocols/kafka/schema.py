@@ -8,7 +8,7 @@ turn a class and a version into code.
 A field that a version lacks keeps its default when read and is left out when written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -33,6 +33,8 @@ class Range(Protocol):
     def size(self) -> int: ...
 
     def read(self) -> bytes: ...
+
+    def pieces(self, bytes_max: int, /) -> Iterable["Range"]: ...
 
 
 # What an encoded message is made of. Whoever sends it tells buffers and ranges apart.

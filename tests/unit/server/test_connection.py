@@ -1,0 +1,266 @@
+"""A connection over a real socket: order, bounds, and how it ends, whatever either side does."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from tests.support.doors import LOOPS, Block, LineClient, line_door, run_on, until
+
+Run = Callable[[Coroutine[None, None, None]], None]
+BIG = 2**23
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Run:
+    def and_collect(main: Coroutine[None, None, None]) -> None:
+        run_on(request.param, main)
+        gc.collect()  # A coroutine that nobody awaited says so now.
+
+    return and_collect
+
+
+async def _ask_elsewhere(client: LineClient) -> None:
+    client.send(b"echo still here")
+    assert await client.line() == b"still here"
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def test_replies_leave_in_the_order_of_requests_whichever_is_done_first(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait slow", b"wait fast", b"echo at once")
+            door.happen(b"fast")
+            await until(lambda: bool(door.gateways and len(door.gateways[0].begun) == 3))
+            door.happen(b"slow")
+
+            assert [await client.line() for _ in range(3)] == [b"slow", b"fast", b"at once"]
+
+    run(main())
+
+
+def test_the_ordered_part_of_a_request_is_done_at_arrival(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait first", b"echo second", b"echo third")
+            await until(lambda: bool(door.gateways and door.gateways[0].awaited))
+
+            assert len(door.gateways[0].begun) == 3
+            assert door.gateways[0].awaited == [b"first"]
+
+    run(main())
+
+
+def test_a_request_may_want_no_reply(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"quiet", b"echo a", b"quiet", b"echo b")
+
+            assert [await client.line(), await client.line()] == [b"a", b"b"]
+
+    run(main())
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_one_chunk", [True, False])
+def test_no_more_requests_are_begun_than_the_pipeline_holds(run: Run, is_one_chunk: bool) -> None:
+    async def main() -> None:
+        async with line_door(pipeline_requests_max=4) as door:
+            client = await door.connect()
+            lines = [b"wait %d" % n for n in range(100)]
+            if is_one_chunk:
+                client.send(*lines)
+            for line in [] if is_one_chunk else lines:
+                client.send(line)
+                await client.writer.drain()
+                await asyncio.sleep(0)
+            await until(lambda: bool(door.gateways and len(door.gateways[0].begun) >= 4))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(door.gateways[0].begun) == 4
+
+            for n in range(100):
+                door.happen(b"%d" % n)
+
+            assert [await client.line() for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+    run(main())
+
+
+def test_a_slow_reader_is_not_written_to_without_bound_and_stops_nobody_else(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(write_buffer_bytes_max=2**16) as door:
+            door.blocks = [Block(BIG) for _ in range(8)]
+            slow, other = await door.connect(), await door.connect()
+            slow.writer.transport.pause_reading()
+            slow.send(b"send", b"echo behind it")
+            await until(lambda: door.blocks[0].read_count == 1)
+
+            for _ in range(50):
+                await _ask_elsewhere(other)
+
+            # One range is on its way, the others still lie in their file.
+            assert sum(block.read_count for block in door.blocks) == 1
+            slow.writer.transport.resume_reading()
+            assert len(await slow.reader.readexactly(8 * BIG)) == 8 * BIG
+            assert await slow.line() == b"behind it"
+
+    run(main())
+
+
+def test_a_connection_on_which_nothing_moves_is_dropped(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(connection_idle_ms_max=50) as door:
+            door.blocks = [Block(BIG)]
+            idle, slow, waiting = [await door.connect() for _ in range(3)]
+            slow.writer.transport.pause_reading()
+            slow.send(b"send")
+            waiting.send(b"wait for ever")
+
+            assert await idle.is_ended()
+            assert await waiting.is_ended()
+            await until(lambda: door.listener.connection_count == 0)
+            assert all(one.is_closed for one in door.gateways)
+
+    run(main())
+
+
+def test_a_slow_reader_who_says_goodbye_still_counts_until_the_bytes_are_gone(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(connection_idle_ms_max=300) as door:
+            door.blocks = [Block(BIG)]
+            slow = await door.connect()
+            slow.writer.transport.pause_reading()
+            slow.send(b"send")
+            slow.writer.write_eof()
+            await until(lambda: door.blocks[0].read_count == 1)
+
+            assert door.listener.connection_count == 1
+            await until(lambda: door.listener.connection_count == 0)
+
+    run(main())
+
+
+def test_when_all_requests_fill_the_memory_the_one_who_holds_most_is_dropped(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(request_bytes_max=100_000) as door:
+            large, small, third = [await door.connect() for _ in range(3)]
+            small.writer.write(b"echo " + b"s" * 20_000)
+            await until(lambda: any(g.unfinished_bytes > 20_000 for g in door.gateways))
+            large.send(b"wait " + b"l" * 30_000, b"wait " + b"m" * 40_000)
+            await until(lambda: sum(len(g.begun) for g in door.gateways) == 2)
+
+            third.writer.write(b"echo " + b"t" * 20_000)
+
+            assert await large.is_ended()
+            small.send(b"")
+            third.send(b"")
+            assert await small.line() == b"s" * 20_000
+            assert await third.line() == b"t" * 20_000
+
+    run(main())
+
+
+def test_answered_requests_hold_no_memory(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(request_bytes_max=100_000) as door:
+            client = await door.connect()
+
+            for _ in range(50):
+                client.send(b"echo " + b"a" * 20_000)
+                assert await client.line() == b"a" * 20_000
+
+    run(main())
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_has_said_all_still_gets_its_replies(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait a", b"echo b")
+            client.writer.write_eof()
+            await until(lambda: bool(door.gateways and len(door.gateways[0].begun) == 2))
+
+            door.happen(b"a")
+
+            assert await client.rest() == b"a\nb\n"
+
+    run(main())
+
+
+@pytest.mark.parametrize("wrong", [b"nonsense", b"late_nonsense", b"cut nonsense"])
+def test_nonsense_is_the_end_after_the_replies_before_it(run: Run, wrong: bytes) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client, other = await door.connect(), await door.connect()
+            client.send(b"wait a", b"echo b", wrong, b"echo never")
+            await until(lambda: any(len(g.begun) >= 2 for g in door.gateways))
+            door.happen(b"a")
+
+            assert await client.rest() == b"a\nb\n"
+            await _ask_elsewhere(other)
+
+    run(main())
+
+
+@pytest.mark.parametrize("wrong", [b"bug", b"late_bug"])
+def test_a_bug_ends_one_connection_and_is_logged(
+    run: Run, wrong: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client, other = await door.connect(), await door.connect()
+            client.send(b"echo before", wrong, b"echo never")
+
+            assert await client.rest() == b"before\n"
+            await _ask_elsewhere(other)
+
+    with caplog.at_level(logging.ERROR, "millstream"):
+        run(main())
+    assert "a bug" in caplog.text
+
+
+def test_a_client_that_vanishes_leaves_nothing_waiting(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait for ever", b"wait too", b"echo a")
+            await until(lambda: bool(door.gateways and door.gateways[0].awaited))
+
+            client.reset()
+
+            await until(lambda: door.listener.connection_count == 0)
+            assert door.gateways[0].is_closed
+            assert door.gateways[0].awaited == [b"for ever"]
+
+    run(main())
+
+
+def test_a_reset_is_the_end_even_with_bytes_on_the_way(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(write_buffer_bytes_max=2**16) as door:
+            door.blocks = [Block(BIG), Block(BIG)]
+            client, other = await door.connect(), await door.connect()
+            client.writer.transport.pause_reading()
+            client.send(b"send", b"send")
+            await until(lambda: door.blocks[0].read_count == 1)
+
+            client.reset()
+
+            await until(lambda: door.listener.connection_count == 1)
+            assert door.blocks[1].read_count == 0
+            await _ask_elsewhere(other)
+
+    run(main())

@@ -1,0 +1,118 @@
+"""A port: it opens or says why not, takes so many and no more, and closes in order."""
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from millstream.config import Limits
+from millstream.errors import StartupError
+from millstream.server.connection import Address
+from millstream.server.listener import Listener
+from tests.support.doors import LOOPS, line_door, run_on, until
+
+Run = Callable[[Coroutine[None, None, None]], None]
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Run:
+    def and_collect(main: Coroutine[None, None, None]) -> None:
+        run_on(request.param, main)
+        gc.collect()
+
+    return and_collect
+
+
+def test_one_connection_too_many_is_refused_until_another_has_gone(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(connections_max=2) as door:
+            first, second = await door.connect(), await door.connect()
+            await until(lambda: door.listener.connection_count == 2)
+
+            assert await (await door.connect()).is_ended()
+
+            first.writer.close()
+            await until(lambda: door.listener.connection_count == 1)
+            third = await door.connect()
+            for client in (second, third):
+                client.send(b"echo here")
+                assert await client.line() == b"here"
+
+    run(main())
+
+
+def test_stopping_lets_everybody_have_what_they_wait_for(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            idle, waiting = await door.connect(), await door.connect()
+            waiting.send(b"wait a", b"echo b")
+            await until(lambda: sum(len(g.begun) for g in door.gateways) == 2)
+
+            stopping = asyncio.ensure_future(door.listener.stop())
+            assert await idle.is_ended()
+            assert not stopping.done()
+            door.happen(b"a")
+
+            assert await waiting.rest() == b"a\nb\n"
+            await stopping
+            assert door.listener.connection_count == 0
+
+    run(main())
+
+
+def test_a_stopping_port_takes_nobody(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait a")
+            await until(lambda: sum(len(g.begun) for g in door.gateways) == 1)
+            stopping = asyncio.ensure_future(door.listener.stop())
+            await asyncio.sleep(0)
+
+            try:
+                late = await door.connect()
+                assert await late.is_ended()
+            except ConnectionRefusedError:
+                pass
+
+            door.happen(b"a")
+            await stopping
+
+    run(main())
+
+
+def test_cancelling_ends_everybody_at_once(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait for ever", b"wait too")
+            await until(lambda: sum(len(g.begun) for g in door.gateways) == 2)
+
+        assert door.gateways[0].is_closed
+        assert door.listener.connection_count == 0
+
+    run(main())
+
+
+def test_port_0_becomes_the_port_that_was_given(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            assert door.listener.address.port > 0
+
+    run(main())
+
+
+def test_a_port_that_is_taken_is_named(run: Run) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            listener = Listener("lines", Address("127.0.0.1", port), lambda **_: None, Limits())
+
+            with pytest.raises(
+                StartupError, match=f"cannot listen on 127.0.0.1:{port} for lines: "
+            ):
+                await listener.run(asyncio.Event())
+
+    run(main())
