@@ -99,8 +99,10 @@ class ReplicaLog:
         return Base(start, arithmetic.up_to(self._boundaries, start))
 
     def read(self, after: Position) -> tuple[tuple[Boundary, ...], bytes]:
+        # A follower may stand at the batch that holds the log start, before the start itself.
+        offset = max(after.end_offset, self.records.start_offset)
         found = self.records.read(
-            after.end_offset, bytes_max=self._fetch_bytes_max, end_offset=self.records.end_offset
+            offset, bytes_max=self._fetch_bytes_max, end_offset=self.records.end_offset
         )
         end = after.end_offset if found is None else found.end_offset
         boundaries = arithmetic.between(self._boundaries, after, end)

@@ -198,6 +198,16 @@ def test_a_newcomer_is_told_to_start_at_the_batch_that_holds_the_log_start() -> 
     assert log.base() == (0, (boundary(1, 0),))
 
 
+def test_a_follower_at_the_batch_that_holds_the_log_start_is_served_from_there() -> None:
+    leader = leader_log(CrashingFiles())
+    leader.advance_start(1)
+    follower, _ = follower_log(CrashingFiles())
+
+    follower.extend(*leader.read(ORIGIN))
+
+    assert follower.last == leader.last
+
+
 def test_boundaries_before_the_last_one_below_the_start_are_forgotten() -> None:
     log = leader_log(CrashingFiles())
 
