@@ -23,6 +23,18 @@ def test_whole_nodes_keep_every_promise(first: int) -> None:
     assert seen["power cuts"] > 0
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(20, id="a-follower-stood-before-the-log-start"),
+        pytest.param(1017, id="a-sync-round-began-while-the-node-was-closing"),
+        pytest.param(2137, id="a-sync-round-was-under-way-when-the-log-closed"),
+    ],
+)
+def test_a_life_that_once_went_wrong_holds(seed: int) -> None:
+    assert simulate(seed)["starts"] > 0
+
+
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_a_planted_bug_is_caught(bug: str) -> None:
     caught = any(is_caught(seed, bug) for seed in range(CANARY_SEEDS_MAX))

@@ -78,6 +78,7 @@ class GroupCommit:
         self._awaiting: list[tuple[int, asyncio.Future[None]]] = []  # A round, and who waits.
         self._wake = asyncio.Event()
         self._is_idle = asyncio.Event()
+        self._is_finishing = False
         metrics.set(DISK_USABLE, 1)
 
     def carry_out(self, replica: Replica, effects: Effects) -> None:
@@ -94,19 +95,28 @@ class GroupCommit:
             self._wake.set()
         replica.observe()
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a round was begun that has not ended."""
+        return self._begun > self._done and self.failure is None
+
     async def run(self) -> None:
+        """Sync round after round, until `finish`."""
         while True:
             if not self._wake.is_set():
                 self._is_idle.set()
+                if self._is_finishing:
+                    return  # From here on nothing is under way that a thread could still touch.
             await self._wake.wait()
             self._is_idle.clear()
             self._wake.clear()
             await self._round()
 
     async def finish(self) -> None:
-        """Wait until everything written so far is durable and its writers know."""
-        self._wake.set()
+        """Wait until everything written is durable and its writers know; then sync no more."""
+        self._is_finishing = True
         self._is_idle.clear()
+        self._wake.set()
         await self._is_idle.wait()
 
     async def synced(self, replica: Replica) -> None:

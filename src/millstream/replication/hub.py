@@ -170,10 +170,11 @@ class Hub:
     def close(self) -> bool:
         """Close in good order; say whether everything is as it should be for a quick start."""
         self._ports.links.close()
-        if self.commits.failure is not None:
+        if self.commits.failure is not None or self.commits.is_under_way:
             for replica in self.replicas.values():
+                replica.leave()
                 replica.log.records.abandon()
-            self._journal.close()
+            self._journal.abandon()
             return False
         _sync_now(self._journal)
         for replica in self.replicas.values():

@@ -161,6 +161,10 @@ class Journal:
         finally:
             self._file.close()
 
+    def abandon(self) -> None:
+        """Let go of the file, write nothing. A round that is under way may still finish."""
+        self._is_failed = True
+
     # -- parts -------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
