@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from millstream import boundaries
 from millstream.model import ORIGIN, Position
-from millstream.raft import Core, boundaries
+from millstream.raft import Core
 from millstream.raft.follower import Follower, Reply
 from millstream.raft.leader import Leader
 from millstream.raft.member import Member

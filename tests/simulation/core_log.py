@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from millstream import boundaries
 from millstream.errors import NoSpace
 from millstream.model import (
     NEVER_VOTED,
@@ -21,7 +22,7 @@ from millstream.model import (
     Offset,
     Position,
 )
-from millstream.raft import Base, boundaries
+from millstream.raft import Base
 
 
 class Batch(NamedTuple):

@@ -3,7 +3,7 @@
 Owns the contract; `replication.replica` implements it on storage and journal, the simulator on a
 fake that forgets. Records are opaque here. The one thing to know: boundaries and records, read in
 order, are one sequence, and a position `(epoch of the last boundary, end_offset)` names a place in
-it. An offset alone does not. `raft.boundaries` has the arithmetic for all implementations.
+it. An offset alone does not. `boundaries` has the arithmetic for all implementations.
 
 Durability. Calls write and return; nothing is durable until the driver reports it by
 `Core.durable`. Four rules bind the driver:

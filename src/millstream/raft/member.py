@@ -8,8 +8,8 @@ it, so a disk that refuses leaves both as they were.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from millstream.boundaries import may_campaign
 from millstream.model import Epoch, HardState, NodeId, Offset, Position
-from millstream.raft.boundaries import may_campaign
 from millstream.raft.log_view import LogView
 from millstream.raft.messages import Message
 

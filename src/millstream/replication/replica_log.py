@@ -9,6 +9,7 @@ speaks for, and forgets boundaries beyond the last record.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from millstream import boundaries as arithmetic
 from millstream.codec.batch import Header, walk
 from millstream.errors import StorageError
 from millstream.model import (
@@ -22,7 +23,6 @@ from millstream.model import (
     Position,
 )
 from millstream.ports import Clock
-from millstream.raft import boundaries as arithmetic
 from millstream.raft.log_view import Base
 from millstream.storage.journal import Journal
 from millstream.storage.log import Log

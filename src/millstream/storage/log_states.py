@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, assert_never
 
+from millstream.boundaries import cut, prune
 from millstream.model import NEVER_VOTED, Boundary, HardState, Offset
 from millstream.storage.entries import Cut, Event, Forgotten, Moved, Opened, Reset, Voted
 
@@ -36,12 +37,11 @@ def fold(state: LogState, event: Event) -> LogState:
                 _check_order((boundaries[-1], event.boundary))
             return LogState(hard_state, (*boundaries, event.boundary), start_offset)
         case Cut():
-            kept = tuple(boundary for boundary in boundaries if boundary.epoch <= event.epoch)
-            return LogState(hard_state, kept, start_offset)
+            return LogState(hard_state, tuple(cut(boundaries, event.epoch)), start_offset)
         case Moved():
             assert event.start_offset >= start_offset, "a log never grows at its start"
-            before = sum(boundary.start_offset < event.start_offset for boundary in boundaries)
-            return LogState(hard_state, boundaries[max(0, before - 1) :], event.start_offset)
+            kept = tuple(prune(boundaries, event.start_offset))
+            return LogState(hard_state, kept, event.start_offset)
         case Reset():
             _check_order(event.boundaries)
             return LogState(hard_state, event.boundaries, event.start_offset)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from millstream.model import ORIGIN, Boundary, Position
-from millstream.raft.boundaries import (
+from millstream.boundaries import (
     between,
     contains,
     cut,
@@ -18,6 +17,7 @@ from millstream.raft.boundaries import (
     up_to,
     voters_in_force,
 )
+from millstream.model import ORIGIN, Boundary, Position
 from tests.unit.raft.replicas import ONE, TWO, at, boundary, nodes
 
 settings = hypothesis_settings(deadline=None)
