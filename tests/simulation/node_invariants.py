@@ -39,6 +39,7 @@ class Histories:
     leaders: dict[tuple[LogId, Epoch], NodeId] = field(default_factory=dict)
     seen: dict[tuple[NodeId, int, LogId], Offset] = field(default_factory=dict)
     compared: dict[tuple[NodeId, int, LogId], Offset] = field(default_factory=dict)
+    epochs: dict[LogId, int] = field(default_factory=dict)  # The newest that anybody was seen in.
     checks: int = 0
 
     def observe(self, node: NodeId, life: int, replicas: Iterable[Replica]) -> None:
@@ -46,7 +47,18 @@ class Histories:
         for replica in replicas:
             self._single_leader_per_epoch(node, replica)
             self._monotonic_high_watermark(node, life, replica)
-            self._settled_leader_holds_all(replica)
+            newest = self.epochs.get(replica.id, 0)
+            self.epochs[replica.id] = max(newest, replica.core.epoch)
+
+    def settled_leaders_hold_all(self, replicas: Iterable[Replica]) -> None:
+        """Once all nodes were looked at: whoever leads the newest epoch that anybody has entered
+        holds everything. An older leader that was cut off need not, and does not know it yet.
+        """
+        for replica in replicas:
+            is_newest = replica.core.epoch == self.epochs[replica.id]
+            if replica.is_leader and replica.is_settled and is_newest:
+                history = self.committed.get(replica.id, {})
+                assert len(history) <= replica.high_watermark, f"LeaderCompleteness: {replica.id}"
 
     def acknowledge(self, log: LogId, offset: Offset, value: bytes) -> None:
         entry = self.committed.get(log, {}).get(offset)
@@ -82,9 +94,3 @@ class Histories:
                 )
             self.seen[key] = replica.high_watermark
             self.compared[key] = max(fresh, default=self.compared.get(key, 0) - 1) + 1
-
-    def _settled_leader_holds_all(self, replica: Replica) -> None:
-        newest = max((e for log, e in self.leaders if log == replica.id), default=0)
-        if replica.is_leader and replica.is_settled and replica.core.epoch == newest:
-            history = self.committed.get(replica.id, {})
-            assert len(history) <= replica.high_watermark, f"LeaderCompleteness: {replica.id}"

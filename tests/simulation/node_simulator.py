@@ -124,6 +124,8 @@ class Cluster:
     def observe(self) -> None:
         for node_id, life in self.lives.items():
             self.histories.observe(node_id, life.number, life.node.hub.replicas.values())
+        for life in self.lives.values():
+            self.histories.settled_leaders_hold_all(life.node.hub.replicas.values())
 
     async def watch(self) -> None:
         while True:
