@@ -45,6 +45,11 @@ class CompressionType(Enum):
     ZSTD = "zstd"
 
 
+class ValidationType(Enum):
+    HEADER = "header"  # Header and checksum: a few microseconds a batch.
+    RECORDS = "records"  # Every record as well: a few microseconds a record.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """Every setting of a topic, with the default that holds where nothing is said."""
@@ -57,6 +62,7 @@ class TopicSettings:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 2**20 + 12
     compression_type: CompressionType = CompressionType.PRODUCER
+    message_validation_type: ValidationType = ValidationType.HEADER
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = _INT64_MAX
     message_timestamp_after_max_ms: int = 60 * 60 * 1000

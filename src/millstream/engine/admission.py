@@ -12,7 +12,7 @@ from millstream.codec.compression import Codec
 from millstream.codec.records import recompress, validate_records
 from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
 from millstream.model import Buffer
-from millstream.settings import CompressionType, TimestampType, TopicSettings
+from millstream.settings import CompressionType, TimestampType, TopicSettings, ValidationType
 
 NO_TIMESTAMP = -1
 
@@ -41,6 +41,8 @@ def admit_batch(
         raise InvalidBatch(f"{header.count} records, more than a batch may hold unpacked")
     if settings.cleanup_policy.compacts:
         _check_keys(data, decompressed_bytes_max)
+    elif settings.message_validation_type is ValidationType.RECORDS:
+        validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
     codec = CODECS.get(settings.compression_type, header.codec)
     if codec is not header.codec:
         header, data = _recompress(data, codec, settings, decompressed_bytes_max)

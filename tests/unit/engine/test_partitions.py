@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from millstream.codec.compression import Codec
+from millstream.codec.batch import read_header, seal
+from millstream.codec.compression import Codec, compress
 from millstream.codec.records import ControlKind, Record, build, control_batch
 from millstream.config import Config, Limits
 from millstream.engine.reading import (
@@ -251,6 +252,44 @@ def test_a_bad_batch_is_refused_and_leaves_no_trace(
                 node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
 
             assert node.partitions.health(SESSION, ORDERS) == before
+
+    run(story())
+
+
+def forged(*, codec: Codec = Codec.NONE, payload: bytes, count: int = 2) -> bytes:
+    """A batch whose header and checksum are right, over records that are not."""
+    header = read_header(
+        build([Record(at, NOW_MS, None, b"x") for at in range(count)], codec=codec)
+    )
+    return seal(header, payload)[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(forged(payload=b"garbage" * 4), id="garbage"),
+        pytest.param(forged(payload=batch(b"a" * 20)[61:]), id="fewer than the header says"),
+        pytest.param(
+            forged(payload=batch(b"a", b"b", b"c")[61:], count=2), id="more than the header says"
+        ),
+        pytest.param(
+            forged(codec=Codec.GZIP, payload=compress(Codec.GZIP, bytes(80 * 2**20))),
+            id="a decompression bomb",
+        ),
+    ],
+)
+def test_records_that_contradict_their_header_are_refused_where_the_topic_asks_for_it(
+    data: bytes,
+) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await orders(node, message_validation_type="records")
+            await node.partitions.append(SESSION, ORDERS, batch(b"good"), Acks.ALL)
+
+            with pytest.raises(RequestError):
+                node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
+
+            assert await read_all(node) == [b"good"]
 
     run(story())
 

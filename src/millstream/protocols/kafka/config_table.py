@@ -141,6 +141,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         "log.cleaner.min.cleanable.ratio",
         "How much of a log is new when it is compacted again.",
     ),
+    "message.validation.type": TopicConfig(
+        Kind.STRING,
+        "log.message.validation.type",
+        "What of a batch is checked: header, or records as well. Millstream's own.",
+    ),
     "min.insync.replicas": TopicConfig(
         Kind.INT, "min.insync.replicas", "How many replicas must be in step for acks=all."
     ),
