@@ -23,7 +23,6 @@ Offset: TypeAlias = int
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NO_EPOCH = Epoch(0)
-TOPIC_NAME_LENGTH_MAX = 249
 
 # Where the broker keeps its own books. Clients may read them, not write.
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -174,7 +174,7 @@ def every_cut(story: Story, *, every: int = 1) -> None:
 # -- the stories -----------------------------------------------------------------------------------
 
 
-def test_appending_and_syncing() -> None:
+def test_appends_survive_as_far_as_they_were_synced() -> None:
     story = Story()
     for at in range(30):
         story.append((1 + at % 3, at * 7 % 60))
@@ -186,7 +186,7 @@ def test_appending_and_syncing() -> None:
     every_cut(story)
 
 
-def test_several_batches_in_one_write() -> None:
+def test_a_write_of_several_batches_survives_or_is_cut_at_a_batch() -> None:
     story = Story()
     for at in range(10):
         story.append((1, 30), (2, at * 20), (1, 0))
@@ -196,7 +196,7 @@ def test_several_batches_in_one_write() -> None:
     every_cut(story)
 
 
-def test_rounds_that_overlap_with_everything() -> None:
+def test_a_round_vouches_only_for_what_was_written_before_it() -> None:
     story = Story()
     for at in range(8):
         story.append((1, 100), (1, 200))
@@ -208,7 +208,7 @@ def test_rounds_that_overlap_with_everything() -> None:
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_truncating_and_going_on(is_synced: bool) -> None:
+def test_what_was_truncated_never_comes_back_among_new_records(is_synced: bool) -> None:
     story = Story()
     for end in (25, 24, 12, 13, 1, 0):
         while story.log.end_offset < 30:
@@ -221,7 +221,7 @@ def test_truncating_and_going_on(is_synced: bool) -> None:
     every_cut(story, every=2)
 
 
-def test_moving_the_log_start() -> None:
+def test_moving_the_log_start_loses_nothing_behind_it() -> None:
     story = Story()
     for at in range(6):
         for _ in range(9):
@@ -237,7 +237,7 @@ def test_moving_the_log_start() -> None:
     every_cut(story, every=2)
 
 
-def test_compacting() -> None:
+def test_compaction_is_found_before_or_after_and_never_between() -> None:
     story = Story()
     for _ in range(3):
         for _ in range(30):
@@ -248,7 +248,7 @@ def test_compacting() -> None:
     every_cut(story, every=5)
 
 
-def test_opening_and_closing() -> None:
+def test_opening_and_closing_changes_no_record() -> None:
     story = Story()
     for at in range(5):
         story.append((1, 100))

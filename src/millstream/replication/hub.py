@@ -29,13 +29,13 @@ from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
 from millstream.storage.cache import LogCache
+from millstream.storage.directory import LOGS
 from millstream.storage.journal import Journal
 from millstream.storage.log import Log
 from millstream.storage.recovery import open_log
 
 _log = logging.getLogger(__name__)
 
-LOGS = "logs"
 ELECTION_TICKS_MIN = 5
 
 

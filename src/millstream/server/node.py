@@ -201,6 +201,11 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
     directory = open_directory(
         ports.files, config.data_dir, node_id=NodeId(config.node_id), entropy=ports.entropy
     )
+    if not (directory.is_new or directory.was_clean):
+        log.info(
+            "the last stop was not in order: verifying what was not proven data_dir=%s",
+            config.data_dir,
+        )
     try:
         return Node(config, ports, directory, policy or Everyone())
     except BaseException:
