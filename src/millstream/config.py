@@ -38,6 +38,10 @@ class Limits:
     node_partitions_max: int = 20_000
     topic_settings_max: int = 100
     read_bytes_max: int = 55 * 2**20
+    fetch_wait_ms_max: int = 5 * 60 * 1000
+    fetch_sessions_max: int = 1_000
+    fetch_session_partitions_max: int = 20_000  # In one session.
+    fetch_sessions_partitions_max: int = 250_000  # In all sessions together.
     replica_fetch_bytes_max: int = 8 * 2**20
     append_waiters_max: int = 100_000
     read_waiters_max: int = 100_000
@@ -52,6 +56,10 @@ class Limits:
     group_waiters_max: int = 50_000  # Members waiting for a rebalance, over all groups.
     commit_offsets_max: int = 20_000  # Partitions in one commit.
     offset_metadata_length_max: int = 4_096
+    transactional_ids_max: int = 100_000
+    transaction_partitions_max: int = 10_000  # In one transaction.
+    transaction_queued_batches_max: int = 1_000  # Of one producer, waiting for one partition.
+    transaction_endings_max: int = 1_000  # Whose markers are being written at the same time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +77,13 @@ class Timing:
     group_session_timeout_ms_min: int = 6_000
     group_session_timeout_ms_max: int = 30 * 60 * 1000
     group_new_member_join_ms_max: int = 5 * 60 * 1000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_check_ms: int = 10 * 60 * 1000
+    transaction_timeout_ms_max: int = 15 * 60 * 1000
+    transaction_check_ms: int = 10_000
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
     offsets_partitions: int = 16  # Of the topic that remembers groups; fixed once it exists.
+    transaction_partitions: int = 16  # The same for transactions.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:

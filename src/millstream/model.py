@@ -26,7 +26,8 @@ NO_EPOCH = Epoch(0)
 
 # Where the broker keeps its own books. Clients may read them, not write.
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
@@ -69,6 +70,15 @@ class LogId(NamedTuple):
             raise ValueError(f"not a log id: {text!r}")
         return parsed
 
+
+class Producer(NamedTuple):
+    """Who writes: a number given out by the cluster, and how often its holder has changed."""
+
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER = Producer(-1, -1)
 
 CONTROL_LOG = LogId(UUID(int=0), 0)
 

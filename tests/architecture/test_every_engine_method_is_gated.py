@@ -5,18 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
+from millstream.codec.records import ControlKind, Marker
 from millstream.control.catalog import Topic
 from millstream.engine.gate import Operation
 from millstream.engine.partitions import Partitions
 from millstream.engine.reading import Earliest, Want
 from millstream.engine.topics import Topics
+from millstream.engine.transactions import Transactions
 from millstream.errors import Denied
 from millstream.metrics import REQUESTS
-from millstream.model import Acks, Epoch, Session, TopicPartition
+from millstream.model import Acks, Epoch, Producer, Session, TopicPartition
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run
 
-SERVICES = (Topics, Partitions)
+SERVICES = (Topics, Partitions, Transactions)
 STRANGER = Session(principal="stranger")
 
 
@@ -40,6 +42,17 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "Partitions.delete_records": ((ORDERS,), {}),
         "Partitions.leadership": ((topic,), {}),
         "Partitions.health": ((ORDERS,), {}),
+        "Partitions.write_marker": ((ORDERS, Marker(ControlKind.ABORT, 1, 0, 0)), {}),
+        "Partitions.producers": ((ORDERS,), {}),
+        "Transactions.coordinator_of": (("billing",), {}),
+        "Transactions.init": (("billing",), {"timeout_ms": 1000}),
+        "Transactions.add_partitions": (("billing", Producer(1, 0), [ORDERS]), {}),
+        "Transactions.add_offsets": (("billing", Producer(1, 0), "readers"), {}),
+        "Transactions.check_partitions": (("billing", Producer(1, 0), [ORDERS]), {}),
+        "Transactions.check_offsets": (("billing", 1, 0, "readers"), {}),
+        "Transactions.end": (("billing", Producer(1, 0)), {"commits": True}),
+        "Transactions.describe": (("billing",), {}),
+        "Transactions.list": ((), {}),
     }
 
 
@@ -81,7 +94,7 @@ def test_a_stranger_is_denied_and_changes_nothing(name: str) -> None:
             topic = await node.topics.create(SESSION, "orders")
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
             arguments, keywords = arguments_of(topic)[name]
-            owner = node.topics if service == "Topics" else node.partitions
+            owner = getattr(node, service.lower())
 
             with pytest.raises(Denied, match="stranger may not"):
                 await ask(getattr(owner, method), *arguments, **keywords)

@@ -10,7 +10,16 @@ from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest, ApiVer
 from millstream.protocols.kafka.apis.table import APIS
 from millstream.protocols.kafka.headers import decode_response
 from millstream.protocols.kafka.router import SERVED
-from tests.hostile.broker import API_VERSIONS, METADATA, Broker, Client, batch, framed, spell
+from tests.hostile.broker import (
+    API_VERSIONS,
+    METADATA,
+    TOPIC,
+    Broker,
+    Client,
+    batch,
+    framed,
+    spell,
+)
 from tests.unit.protocols.kafka.arbitrary import arbitrary
 
 HEADER = struct.Struct(">hhih")  # Key, version, number, length of the client id.
@@ -106,8 +115,9 @@ def test_many_requests_of_many_small_parts_do_not_add_up_behind_one_that_waits(
     before = broker.resident_bytes()
     names = 200_000
     many = HEADER.pack(METADATA, 1, 1, -1) + struct.pack(">i", names) + b"\0\1a" * names
-    # A fetch of a topic that is there, from its end, waiting for what never comes.
-    fetch = struct.pack(">iiiib", -1, 10**6, 10**6, 2**20, 0) + struct.pack(">i", 0)
+    # A fetch of a topic that is there, waiting for more than ever comes.
+    fetch = struct.pack(">iiiib", -1, 10**6, 2**30, 2**30, 0)
+    fetch += struct.pack(">ih6s", 1, 6, TOPIC.encode()) + struct.pack(">iiqi", 1, 0, 0, 2**30)
     with Client(broker) as client:
         client.send(framed(HEADER.pack(1, 4, 1, -1) + fetch))
         for _ in range(40):

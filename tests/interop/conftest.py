@@ -18,6 +18,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         tmp_path_factory.mktemp("broker"),
         DEFAULT_PARTITIONS=PARTITIONS,
         TIMING__GROUP_INITIAL_REBALANCE_DELAY_MS=100,
+        TIMING__TRANSACTION_CHECK_MS=200,
+        TIMING__CONSUMER_SESSION_TIMEOUT_MS=6_000,
+        TIMING__CONSUMER_HEARTBEAT_INTERVAL_MS=200,
     )
     process.start()
     yield process

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -42,16 +42,27 @@ class Forwarder:
             self.connection_count += 1
             broker = socket.create_connection(("127.0.0.1", self.target_port))
             self._sockets += [client, broker]
-            self._spawn(_pump, client, broker)
-            self._spawn(_pump, broker, client)
+            self._spawn(self._carry, client, broker, self.is_question_passed)
+            self._spawn(self._carry, broker, client, self.is_answer_passed)
 
+    def is_question_passed(self, data: bytes) -> bool:
+        """Told of all that a client sends; False cuts the connection."""
+        return True
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65_536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
+    def is_answer_passed(self, data: bytes) -> bool:
+        """Told of all that the broker sends; False cuts the connection."""
+        return True
+
+    def _carry(
+        self, source: socket.socket, sink: socket.socket, is_passed: Callable[[bytes], bool]
+    ) -> None:
+        with suppress(OSError):
+            while (data := source.recv(65_536)) and is_passed(data):
+                sink.sendall(data)
+            if data:
+                source.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR if data else socket.SHUT_WR)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Groups and offsets through power cuts: what was acknowledged is never lost.
 
-Several groups commit at once, members join and leave, and at some moment the power goes, in the
-middle of a write or of a sync. The next life must know every offset and every generation that any
-client was told of, and must not know any that nobody sent.
+Several groups commit at once, one of them in transactions, members join and leave, and at some
+moment the power goes, in the middle of a write or of a sync. The next life must know every offset
+and every generation that any client was told of, and must not know any that nobody sent; what was
+committed in a transaction it must know of all partitions or of none.
 """
 
 import asyncio
@@ -18,12 +19,16 @@ from millstream.config import Config, Timing
 from millstream.engine.group_views import Commit, Committed
 from millstream.errors import (
     CoordinatorLoading,
-    GroupNotFound,
     MillstreamError,
+    NotCoordinator,
     RequestError,
     TopicExists,
+    TransactionInProgress,
 )
-from millstream.model import TopicPartition
+from millstream.errors.groups import (
+    GroupNotFound,
+)
+from millstream.model import Producer, TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.groups import Consumer
@@ -31,6 +36,7 @@ from tests.support.nodes import SESSION, fake_ports
 from tests.support.virtual_loop import run
 
 GROUPS = ["a", "b", "c", "d"]
+EXACT = "exact"  # It commits in transactions, the same offset for all partitions.
 TARGETS = [TopicPartition("orders", partition) for partition in range(3)]
 CONFIG = Config(offsets_partitions=2, timing=Timing(group_initial_rebalance_delay_ms=20))
 
@@ -39,7 +45,8 @@ class Told:
     """What clients know: the offsets they sent, and those they were told are safe."""
 
     def __init__(self) -> None:
-        self.sent = {(group, target): -1 for group in GROUPS for target in TARGETS}
+        groups = [*GROUPS, EXACT]
+        self.sent = {(group, target): -1 for group in groups for target in TARGETS}
         self.safe = dict(self.sent)
         self.generations: dict[str, int] = {}
 
@@ -75,6 +82,39 @@ async def commit_often(node: Node, group_id: str, told: Told, random: Random) ->
         await asyncio.sleep(random.choice([0, 0.001, 0.01]))
 
 
+async def commit_exactly(node: Node, told: Told, random: Random) -> None:
+    producer = await take_over(node)
+    while True:
+        offset = told.sent[EXACT, TARGETS[0]] + 1
+        is_meant = random.random() < 0.8
+        try:
+            await node.transactions.add_offsets(SESSION, EXACT, producer, EXACT)
+            for target in TARGETS:
+                told.sent[EXACT, target] = offset
+                await node.groups.commit_in_transaction(
+                    SESSION,
+                    EXACT,
+                    {target: Commit(offset)},
+                    transactional_id=EXACT,
+                    producer=producer,
+                )
+            await node.transactions.end(SESSION, EXACT, producer, commits=is_meant)
+        except TransactionInProgress:
+            await asyncio.sleep(0.001)
+            continue
+        if is_meant:
+            told.safe |= {(EXACT, target): offset for target in TARGETS}
+
+
+async def take_over(node: Node) -> Producer:
+    """Become the producer, once what its predecessor left open is ended."""
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(TransactionInProgress, CoordinatorLoading, NotCoordinator):
+                return await node.transactions.init(SESSION, EXACT, timeout_ms=60_000)
+            await asyncio.sleep(0.001)
+
+
 async def rebalance_often(node: Node, group_id: str, told: Told, random: Random) -> None:
     while True:
         member = Consumer(node.groups, group_id=group_id)
@@ -89,6 +129,7 @@ async def rebalance_often(node: Node, group_id: str, told: Told, random: Random)
 
 async def check(node: Node, told: Told) -> None:
     await loaded(node)
+    await check_exact(node, told)
     for group_id in GROUPS:
         found = await node.groups.fetch_offsets(SESSION, group_id, TARGETS)
         for target, committed in found.items():
@@ -101,6 +142,14 @@ async def check(node: Node, told: Told) -> None:
             assert group.generation >= generation
             continue
         raise AssertionError(f"group {group_id} was forgotten")
+
+
+async def check_exact(node: Node, told: Told) -> None:
+    await take_over(node)
+    found = await node.groups.fetch_offsets(SESSION, EXACT, TARGETS, must_be_stable=True)
+    offsets = {one.offset for one in found.values() if isinstance(one, Committed)}
+    assert len(offsets) == 1, found
+    assert told.safe[EXACT, TARGETS[0]] <= min(offsets) <= told.sent[EXACT, TARGETS[0]]
 
 
 async def loaded(node: Node) -> None:
@@ -122,6 +171,7 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
             asyncio.ensure_future(commit_often(node, group_id, told, random)) for group_id in GROUPS
         ]
         busy.append(asyncio.ensure_future(rebalance_often(node, "rebalancing", told, random)))
+        busy.append(asyncio.ensure_future(commit_exactly(node, told, random)))
         await asyncio.sleep(random.choice([0.002, 0.02, 0.3]) * random.random())
         files.power_cut(random, reorder=random.random() < 0.5)
         for task in busy:

@@ -57,7 +57,7 @@ class Model:
 
     def next_sequence(self, producer_id: int) -> int:
         window = self.window(producer_id)
-        if not window:
+        if not window or window[-1].base_sequence < 0:
             return 0
         return (window[-1].base_sequence + window[-1].last_offset_delta + 1) % SEQUENCES
 
@@ -82,7 +82,7 @@ class Model:
         if epoch is None:
             return None
         window = self.window(header.producer_id)
-        if header.producer_epoch == epoch:
+        if header.producer_epoch == epoch and header.base_sequence >= 0:
             for sent in window[-5:]:
                 same = (sent.base_sequence, sent.last_offset_delta)
                 if same == (header.base_sequence, header.last_offset_delta):
@@ -90,7 +90,7 @@ class Model:
         if header.producer_epoch < epoch:
             return StaleProducerEpoch
         expected = 0 if header.producer_epoch > epoch else self.next_sequence(header.producer_id)
-        if header.base_sequence != expected:
+        if header.base_sequence not in {expected, -1}:
             return OutOfOrderSequence
         if self.is_open(header.producer_id) and not header.is_transactional:
             return InvalidTransactionState
@@ -148,6 +148,11 @@ class ProducersMachine(RuleBasedStateMachine):
                 attributes=TRANSACTIONAL if transactional else 0,
             )
         )
+
+    @rule(producer_id=PRODUCER_IDS, epoch=EPOCHS, count=st.integers(1, 4))
+    def write_without_a_sequence(self, producer_id: int, epoch: int, count: int) -> None:
+        attributes = TRANSACTIONAL
+        self.offer(self.header(producer_id, epoch, sequence=-1, count=count, attributes=attributes))
 
     @precondition(lambda self: self.model.log)
     @rule(back=st.integers(0, 8))

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,8 +12,10 @@ import uvloop
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
-from millstream.server.connection import Address, Reply
+from millstream.model import Buffer
+from millstream.server.connection import Address
 from millstream.server.listener import Listener
+from millstream.server.outlet import Range, Reply
 
 T = TypeVar("T")
 
@@ -42,18 +44,22 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Block:
-    """A range of a file that counts how often it was read."""
+    """A range of a file that counts what was read of it."""
 
-    def __init__(self, size: int) -> None:
+    descriptor = -1
+    at = 0
+
+    def __init__(self, size: int, whole: "Block | None" = None) -> None:
         self.size = size
-        self.read_count = 0
+        self.bytes_read = 0
+        self._whole = whole or self
 
     def read(self) -> bytes:
-        self.read_count += 1
+        self._whole.bytes_read += self.size
         return b"x" * self.size
 
-    def pieces(self, bytes_max: int) -> Iterator["Block"]:
-        yield self
+    def part(self, start: int, size: int) -> "Block":
+        return Block(size, self._whole)
 
 
 @dataclass
@@ -78,7 +84,9 @@ class LineGateway:
                 raise ProtocolError("nonsense")
             yield line
 
-    def begin(self, request: Sized) -> Coroutine[Any, Any, Reply | None]:
+    def begin(
+        self, request: Sized
+    ) -> Coroutine[Any, Any, Reply | None] | list[Buffer | Range] | None:
         assert isinstance(request, bytes)
         self.begun.append(request)
         word, _, rest = request.partition(b" ")
@@ -86,6 +94,8 @@ class LineGateway:
             raise ProtocolError("nonsense")
         if word == b"bug":
             raise ZeroDivisionError("a bug")
+        if self.door.answers_at_once and word in {b"echo", b"quiet"}:
+            return [rest, b"\n"] if word == b"echo" else None
         return self._reply(word, rest)
 
     def close(self) -> None:
@@ -113,7 +123,8 @@ class LineDoor:
     def __init__(self, limits: Limits) -> None:
         self.listener = Listener("lines", Address("127.0.0.1", 0), self._greet, limits)
         self.gateways: list[LineGateway] = []
-        self.blocks: list[Block] = []
+        self.blocks: Reply = []
+        self.answers_at_once = False  # What can be answered so.
         self._clients: list[LineClient] = []
         self._events: dict[bytes, asyncio.Event] = {}
 
@@ -125,7 +136,7 @@ class LineDoor:
 
     async def connect(self) -> "LineClient":
         host, port = self.listener.address
-        self._clients.append(LineClient(*await asyncio.open_connection(host, port)))
+        self._clients.append(LineClient(*await asyncio.open_connection(host, port, limit=2**20)))
         return self._clients[-1]
 
     async def close(self) -> None:

@@ -17,7 +17,12 @@ from millstream.engine.rebalance import (
     Synced,
 )
 from millstream.engine.roster import Ticket
-from millstream.errors import MemberIdRequired, RequestError
+from millstream.errors import (
+    RequestError,
+)
+from millstream.errors.groups import (
+    MemberIdRequired,
+)
 
 RANGE = (Protocol("range", b"r"),)
 SESSION_MS = 10_000

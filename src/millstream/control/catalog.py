@@ -46,6 +46,7 @@ class Catalog:
     """All topics. `apply` changes it and returns the topic, or raises and changes nothing."""
 
     def __init__(self) -> None:
+        self.version = 0  # Grows with every change.
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._spelling: dict[str, str] = {}  # Names with '.' and '_' made equal.
@@ -123,12 +124,14 @@ class Catalog:
         return self._put(msgspec.structs.replace(topic, overrides=overrides))
 
     def _put(self, topic: Topic) -> Topic:
+        self.version += 1
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._spelling[_spelling(topic.name)] = topic.name
         return topic
 
     def _remove(self, topic: Topic) -> Topic:
+        self.version += 1
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
         del self._spelling[_spelling(topic.name)]

@@ -1,16 +1,20 @@
 """Groups and their committed offsets, as a fold over the records of one offsets partition.
 
 Owns the keys, the values, their bytes, and what the newest record of every key adds up to. A null
-value takes a key away. The one thing to know: keys are compared byte by byte by compaction, so
-their spelling never changes; values carry a version, and may get further fields at their end.
-Pure: who may write what, and when, is the engine's.
+value takes a key away. Offsets in a transaction are pending until its marker comes. The one thing
+to know: keys are compared byte by byte by compaction, so their spelling never changes; values carry
+a version, and may get further fields at their end. Pure: who may write what, and when, is the
+engine's.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from millstream.codec.records import ControlKind, Marker, Record
+from millstream.control.consumer_groups import ConsumerKey, ConsumerValue, StoredConsumers
 from millstream.errors import ProtocolError
 from millstream.model import Offset, TopicPartition
 
@@ -23,8 +27,6 @@ class GroupKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Tag 2 is kept free for offsets of open transactions."""
-
     group_id: str
     topic: str
     partition: int
@@ -34,7 +36,7 @@ class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
         return TopicPartition(self.topic, self.partition)
 
 
-AnyKey = GroupKey | OffsetKey
+AnyKey = GroupKey | OffsetKey | ConsumerKey
 
 
 class Protocol(msgspec.Struct, frozen=True, array_like=True):
@@ -76,22 +78,49 @@ class OffsetValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True, ta
     topic_id: UUID
 
 
-class StoredGroup:
-    """What is committed about one group."""
+class Pending(NamedTuple):
+    """What an offset will be if its transaction is committed; None takes it away."""
 
-    __slots__ = ("offsets", "value")
+    position: Offset  # Where it stands in the log: a later record of the same key beats it.
+    value: OffsetValue | None
+
+
+class StoredGroup:
+    """What is committed about one group, and what an open transaction may add to that."""
+
+    __slots__ = ("consumers", "offsets", "pending", "value")
 
     def __init__(self) -> None:
-        self.value: GroupValue | None = None  # None: only offsets were ever committed.
+        self.value: GroupValue | None = None  # None: it is no classic group.
+        self.consumers: StoredConsumers | None = None  # None: it is no consumer group either.
         self.offsets: dict[TopicPartition, OffsetValue] = {}
+        self.pending: dict[TopicPartition, dict[int, Pending]] = {}  # Then by producer id.
+
+    @property
+    def is_bare(self) -> bool:
+        is_known = self.value is not None or self.consumers is not None
+        return not is_known and not self.offsets and not self.pending
+
+    @property
+    def changed_ms(self) -> int:
+        """When its members were last others; 0 if it has none to speak of."""
+        if self.consumers is not None and self.consumers.value is not None:
+            return self.consumers.value.changed_ms
+        return 0 if self.value is None else self.value.changed_ms
 
 
 class GroupsState:
-    """The fold: `apply` each record in order, tombstones included."""
+    """The fold: `apply` each record in order, tombstones included; `pend` those of a transaction,
+    and `end` it where its marker stands.
+
+    Of two records of a key the later one counts, whichever was decided first: as compaction does
+    it, which knows positions only. So whatever settles a key drops all older that is pending.
+    """
 
     def __init__(self) -> None:
         self.skipped_count = 0  # Records that are not ours, or of a later version.
         self._groups: dict[str, StoredGroup] = {}
+        self._open: dict[int, set[OffsetKey]] = {}  # What each producer has pending.
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -102,24 +131,74 @@ class GroupsState:
     def find(self, group_id: str) -> StoredGroup | None:
         return self._groups.get(group_id)
 
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
+    def apply(self, record: Record) -> None:
         """A record that cannot be read changes nothing: anybody may have written it."""
         try:
-            self._apply(_key_decoder.decode(key or b""), value)
+            key = _key_decoder.decode(record.key or b"")
+            match key:
+                case GroupKey(group_id):
+                    value = None if record.value is None else _group_decoder.decode(record.value)
+                    self._keep(group_id).value = value
+                    self._drop_if_bare(group_id)
+                case OffsetKey():
+                    self._settle(key, Pending(record.offset, _decode_offset(record.value)))
+                case _:
+                    self._apply_to_consumers(key, record.value)
         except msgspec.MsgspecError:
             self.skipped_count += 1
 
-    def _apply(self, key: AnyKey, value: bytes | None) -> None:
-        match key:
-            case GroupKey(group_id):
-                stored = None if value is None else _group_decoder.decode(value)
-                self._keep(group_id).value = stored
-            case OffsetKey(group_id) if value is None:
-                self._keep(group_id).offsets.pop(key.target, None)
-            case OffsetKey(group_id):
-                offset = _offset_decoder.decode(value)
-                self._keep(group_id).offsets[key.target] = offset
+    def pend(self, record: Record, producer_id: int) -> None:
+        """Take an offset of an open transaction; nothing else is written in one."""
+        try:
+            key = _offset_key_decoder.decode(record.key or b"")
+            pending = Pending(record.offset, _decode_offset(record.value))
+        except msgspec.MsgspecError:
+            self.skipped_count += 1
+            return
+        self._keep(key.group_id).pending.setdefault(key.target, {})[producer_id] = pending
+        self._open.setdefault(producer_id, set()).add(key)
+
+    def end(self, marker: Marker) -> None:
+        """A producer's transaction is over: what it has pending counts, or never did."""
+        for key in list(self._open.get(marker.producer_id, ())):
+            pending = self._take(key, marker.producer_id)
+            if marker.kind is ControlKind.COMMIT:
+                self._settle(key, pending)
+            else:
+                self._drop_if_bare(key.group_id)
+
+    def _apply_to_consumers(self, key: ConsumerKey, value: bytes | None) -> None:
+        stored = self._keep(key.group_id)
+        consumers = stored.consumers or StoredConsumers()
+        try:
+            consumers.apply(key, value)
+        finally:
+            stored.consumers = None if consumers.is_bare else consumers
+            self._drop_if_bare(key.group_id)
+
+    def _settle(self, key: OffsetKey, decided: Pending) -> None:
+        stored = self._keep(key.group_id)
+        if decided.value is None:
+            stored.offsets.pop(key.target, None)
+        else:
+            stored.offsets[key.target] = decided.value
+        for producer_id, pending in list(stored.pending.get(key.target, {}).items()):
+            if pending.position < decided.position:
+                self._take(key, producer_id)
         self._drop_if_bare(key.group_id)
+
+    def _take(self, key: OffsetKey, producer_id: int) -> Pending:
+        """What the producer had pending there, which it has no more."""
+        by_target = self._groups[key.group_id].pending
+        by_producer = by_target[key.target]
+        pending = by_producer.pop(producer_id)
+        if not by_producer:
+            del by_target[key.target]
+        keys = self._open[producer_id]
+        keys.remove(key)
+        if not keys:
+            del self._open[producer_id]
+        return pending
 
     def _keep(self, group_id: str) -> StoredGroup:
         stored = self._groups.get(group_id)
@@ -128,8 +207,7 @@ class GroupsState:
         return stored
 
     def _drop_if_bare(self, group_id: str) -> None:
-        stored = self._groups[group_id]
-        if stored.value is None and not stored.offsets:
+        if self._groups[group_id].is_bare:
             del self._groups[group_id]
 
 
@@ -137,7 +215,7 @@ def encode_key(key: AnyKey) -> bytes:
     return _encoder.encode(key)
 
 
-def encode_value(value: GroupValue | OffsetValue) -> bytes:
+def encode_value(value: GroupValue | OffsetValue | ConsumerValue) -> bytes:
     return _encoder.encode(value)
 
 
@@ -173,20 +251,27 @@ def expired_offsets(
     """The offsets that nobody came back for.
 
     Of an empty group: from when it became empty, or from the commit if that was later. Of a group
-    with members only what they are not subscribed to, and nothing if that is not known (None).
+    with members only what they are not subscribed to, and nothing if that is not known (None). None
+    that a transaction is about to replace.
     """
     if not is_empty and subscribed is None:
         return []
-    since_ms = stored.value.changed_ms if is_empty and stored.value is not None else 0
+    since_ms = stored.changed_ms if is_empty else 0
     return [
         target
         for target, value in stored.offsets.items()
         if now_ms - max(since_ms, value.committed_ms) >= retention_ms
         and (is_empty or target.topic not in (subscribed or ()))
+        and target not in stored.pending
     ]
+
+
+def _decode_offset(value: bytes | None) -> OffsetValue | None:
+    return None if value is None else _offset_decoder.decode(value)
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 _key_decoder = msgspec.msgpack.Decoder(AnyKey)
+_offset_key_decoder = msgspec.msgpack.Decoder(OffsetKey)
 _group_decoder = msgspec.msgpack.Decoder(GroupValue)
 _offset_decoder = msgspec.msgpack.Decoder(OffsetValue)

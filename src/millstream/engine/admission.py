@@ -43,9 +43,10 @@ def admit_batch(
         _check_keys(data, decompressed_bytes_max)
     elif settings.message_validation_type is ValidationType.RECORDS:
         validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
-    codec = CODECS.get(settings.compression_type, header.codec)
-    if codec is not header.codec:
-        header, data = _recompress(data, codec, settings, decompressed_bytes_max)
+    if settings.compression_type is not CompressionType.PRODUCER:
+        codec = CODECS[settings.compression_type]
+        if codec is not header.codec:
+            header, data = _recompress(data, codec, settings, decompressed_bytes_max)
     if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         header, data = stamp_time(data, header, now_ms)
     else:

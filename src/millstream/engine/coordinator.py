@@ -1,8 +1,8 @@
 """The coordinator of all groups of one offsets partition, as long as this node leads it.
 
-Owns its live groups and the ledger that remembers them: loading, saving, answering, forgetting.
-The one thing to know: what a member is told rests on what is committed, so an answer waits until
-all that was written before it is. When leadership goes, everything here goes with it.
+Owns its live groups and what is written about them: restoring, saving, answering, closing. The one
+thing to know: what a member is told rests on what is committed, so an answer waits until all that
+was written before it is.
 """
 
 import logging
@@ -11,49 +11,87 @@ from collections.abc import Iterator, Sequence
 
 from millstream.codec.records import Record
 from millstream.control.groups import GroupsState, StoredGroup
-from millstream.engine.group_entries import group_entry
-from millstream.engine.ledger import Entry, Ledger
+from millstream.engine.consumer_group import ConsumerGroup
+from millstream.engine.group_entries import (
+    consumer_entries,
+    consumer_tombstones,
+    group_entry,
+    group_tombstone,
+)
+from millstream.engine.heartbeats import ConsumerRules, ConsumersState
+from millstream.engine.ledger import Entry
 from millstream.engine.membership import Membership
 from millstream.engine.rebalance import Answer, Effects, GroupState, Rules
 from millstream.engine.roster import Ticket
+from millstream.engine.shards import LOAD_RECORDS, Shard
 from millstream.engine.waiting import Alarms, Waiters, loop_ms
 from millstream.errors import (
     NotCoordinator,
-    NotLeader,
     RequestError,
-    StorageError,
-    StorageUnavailable,
 )
-from millstream.model import Offset
+from millstream.errors.groups import (
+    InconsistentProtocol,
+)
+from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-# Small enough that a step of loading holds up the event loop for a few milliseconds at most.
-LOAD_RECORDS = 100
+CONSUMER_PROTOCOL_TYPE = "consumer"  # Of classic groups of consumers too, as they say themselves.
 
 
 class Group:
-    """A live group: its members in memory, and how far in the log it was written about."""
+    """A live group: its members in memory, and how far in the log it was written about.
 
-    __slots__ = ("alarm_ms", "coordinator", "group_id", "membership", "written_offset")
+    A group has members of the classic kind, or `consumers`, never both.
+    """
+
+    __slots__ = (
+        "alarm_ms",
+        "consumers",
+        "coordinator",
+        "group_id",
+        "membership",
+        "written_offset",
+    )
 
     def __init__(self, coordinator: "Coordinator", group_id: str, membership: Membership) -> None:
         self.coordinator = coordinator
         self.group_id = group_id
         self.membership = membership
+        self.consumers: ConsumerGroup | None = None
         self.alarm_ms: int | None = None
         self.written_offset: Offset = 0
 
     @property
-    def state(self) -> GroupState:
-        return self.membership.group.state
+    def state(self) -> GroupState | ConsumersState:
+        if self.consumers is None or self.is_dead:
+            return self.membership.group.state
+        return self.consumers.state
+
+    @property
+    def protocol_type(self) -> str:
+        if self.consumers is not None:
+            return CONSUMER_PROTOCOL_TYPE
+        return self.membership.group.protocol_type or ""
+
+    @property
+    def is_dead(self) -> bool:
+        return self.membership.group.state is GroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state in {GroupState.EMPTY, ConsumersState.EMPTY}
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody is here and nobody was asked to come again."""
-        return self.state is GroupState.EMPTY and not self.membership.group.pending
+        return self.is_empty and not self.membership.group.pending
+
+    @property
+    def wake_ms(self) -> int | None:
+        return self.membership.group.wake_ms if self.consumers is None else self.consumers.wake_ms
 
     @property
     def is_settled(self) -> bool:
@@ -61,30 +99,26 @@ class Group:
         return self.written_offset <= self.coordinator.ledger.applied_offset
 
 
-class Coordinator:
+class Coordinator(Shard):
     def __init__(
         self,
         replica: Replica,
         clock: Clock,
         rules: Rules,
+        consumer_rules: ConsumerRules,
         waiters: Waiters,
         alarms: Alarms[Group],
     ) -> None:
         self.stored = GroupsState()
         self.groups: dict[str, Group] = {}
-        self.ledger: Ledger[None] = Ledger(replica, clock, self._apply)
-        self.is_loaded = False
-        self.is_gone = False
-        self._replica = replica
-        self._epoch = replica.core.epoch
         self._clock = clock
         self._rules = rules
+        self._consumer_rules = consumer_rules
         self._waiters = waiters
         self._alarms = alarms
-        self._loading = self._load()
         # Answers that wait for what was written before them, in the order of those offsets.
         self._held: deque[tuple[Offset, str, Ticket, Answer]] = deque()
-        replica.watch(self._follow)
+        super().__init__(replica, clock, transactions=self.stored)
 
     # -- groups ----------------------------------------------------------------------------------
 
@@ -122,32 +156,86 @@ class Coordinator:
     def tick(self, group: Group) -> None:
         """A group's alarm went off."""
         group.alarm_ms = None
-        if group.state is GroupState.DEAD:
+        if group.is_dead:
             return
-        self.carry_out(group, group.membership.tick(loop_ms()))
+        if group.consumers is None:
+            self.carry_out(group, group.membership.tick(loop_ms()))
+        else:
+            self._tick_consumers(group, group.consumers)
         self.drop_if_bare(group)
 
     def set_alarm(self, group: Group) -> None:
-        wake_ms = group.membership.group.wake_ms
+        wake_ms = group.wake_ms
         if wake_ms is not None and (group.alarm_ms is None or wake_ms < group.alarm_ms):
             group.alarm_ms = wake_ms
             self._alarms.set(wake_ms, group)
 
-    async def propose(self, group: Group, entries: Sequence[Entry]) -> None:
+    # -- the two kinds of groups -----------------------------------------------------------------
+
+    def consumers_of(self, group: Group) -> ConsumerGroup:
+        """The members of a consumer group; new ones, for a group that has no members at all.
+
+        It becomes a consumer group when they are first saved.
+        """
+        assert group.consumers is not None or group.is_idle
+        return group.consumers or ConsumerGroup(group.group_id, self._consumer_rules)
+
+    def save_consumers(self, group: Group, consumers: ConsumerGroup) -> None:
+        """Write what has changed. Where that fails it is raised, and written the next time."""
+        entries = consumer_entries(consumers, changed_ms=self._clock.now_ms())
+        if group.consumers is None:
+            entries.append(group_tombstone(group.group_id))
+        if entries:
+            self.write(group, entries)
+            consumers.saved()
+        group.consumers = consumers
+        self.set_alarm(group)
+
+    def make_classic(self, group: Group) -> None:
+        """Let classic members into a group that has no others."""
+        if group.consumers is None:
+            return
+        if group.consumers.members:
+            raise InconsistentProtocol("the members of the group use the consumer protocol")
+        self.write(group, consumer_tombstones(group.consumers))
+        group.consumers = None
+
+    def _tick_consumers(self, group: Group, consumers: ConsumerGroup) -> None:
+        gone = consumers.tick(loop_ms())
+        if gone:
+            log.info("members timed out group=%s count=%d", group.group_id, len(gone))
+        try:
+            self.save_consumers(group, consumers)
+        except RequestError as problem:
+            log.warning("could not save group=%s problem=%s", group.group_id, problem)
+            self.set_alarm(group)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def propose(
+        self, group: Group, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER
+    ) -> None:
         """Write about a group; done when it is committed and applied."""
-        self.write(group, entries)
+        self.write(group, entries, producer=producer)
         await self.ledger.outcome(group.written_offset)
 
-    def write(self, group: Group, entries: Sequence[Entry]) -> None:
+    def write(
+        self, group: Group, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER
+    ) -> None:
         """Write about a group without waiting for it."""
-        group.written_offset = self.ledger.write(entries)
+        group.written_offset = self.ledger.write(entries, producer=producer)
 
     async def settle(self, group: Group) -> None:
         """Wait until nothing written about the group is under way."""
         while not group.is_settled:
+            await self.applied(group, group.written_offset)
+
+    async def applied(self, group: Group, end_offset: Offset) -> None:
+        """Wait until all that was written before `end_offset` is committed and applied."""
+        while self.ledger.applied_offset < end_offset:
             if self.is_gone:
                 raise self._moved(group.group_id)  # Nobody folds here any more.
-            await self._replica.committed(group.written_offset, None)
+            await self._replica.committed(end_offset, None)
 
     def drop_if_bare(self, group: Group) -> None:
         """Keep no group of which there is nothing to remember: someone asked once and left."""
@@ -156,69 +244,48 @@ class Coordinator:
 
     def drop(self, group: Group) -> None:
         """The group is over. What is left of it in the log is the caller's to remove."""
-        assert group.state is GroupState.EMPTY
+        assert group.is_empty
         del self.groups[group.group_id]
         group.membership.close(NotCoordinator(group.group_id, None))
 
     # -- loading and forgetting ------------------------------------------------------------------
 
-    def load_some(self) -> None:
-        """Take a step of loading, of a few milliseconds."""
-        if self.is_loaded or self.is_gone:
-            return
-        try:
-            next(self._loading)
-        except StopIteration:
-            self.is_loaded = True
-            if self.groups or self.stored.skipped_count:
-                log.info(
-                    "loaded groups=%d log=%s skipped_records=%d",
-                    len(self.groups),
-                    self._replica.id,
-                    self.stored.skipped_count,
-                )
-        except StorageError as problem:
-            self._replica.refused(problem)
+    def _loaded(self) -> None:
+        if self.groups or self.stored.skipped_count:
+            log.info(
+                "loaded groups=%d log=%s skipped_records=%d",
+                len(self.groups),
+                self._replica.id,
+                self.stored.skipped_count,
+            )
 
-    def _load(self) -> Iterator[None]:
-        while not self.ledger.fold(records_max=LOAD_RECORDS):
-            yield
+    def _restore(self) -> Iterator[None]:
         for count, group_id in enumerate(list(self.stored), start=1):
-            value = self.find_stored(group_id).value
-            if value is None:
-                membership = Membership(self._rules)
-            else:
-                membership = Membership.restore(value, self._rules, now_ms=loop_ms())
-            group = Group(self, group_id, membership)
+            group = self._restored(group_id, self.find_stored(group_id))
             self.groups[group_id] = group
             self.set_alarm(group)
             if count % LOAD_RECORDS == 0:
                 yield
 
-    def _follow(self) -> None:
-        """The replica has changed."""
-        if self.is_gone:
-            return
-        replica = self._replica
-        if not replica.is_leader or replica.is_gone or replica.core.epoch != self._epoch:
-            self._forget()
-        elif self.is_loaded:
-            try:
-                self.ledger.fold()
-            except StorageError as problem:
-                replica.refused(problem)
-                return
-            self._release()
+    def _restored(self, group_id: str, stored: StoredGroup) -> Group:
+        value, now_ms = stored.value, loop_ms()
+        if value is None:
+            group = Group(self, group_id, Membership(self._rules))
+        else:
+            group = Group(self, group_id, Membership.restore(value, self._rules, now_ms=now_ms))
+        if stored.consumers is not None and stored.consumers.value is not None:
+            group.consumers = ConsumerGroup.restore(
+                group_id, stored.consumers, self._consumer_rules, now_ms=now_ms
+            )
+        return group
 
-    def _release(self) -> None:
+    def _folded(self) -> None:
         held, applied_offset = self._held, self.ledger.applied_offset
         while held and held[0][0] <= applied_offset:
             _, _, ticket, answer = held.popleft()
             self._waiters.answer(ticket, answer)
 
-    def _forget(self) -> None:
-        self.is_gone = True
-        self._replica.unwatch(self._follow)
+    def _close(self) -> None:
         for group in self.groups.values():
             for ticket, answer in group.membership.close(self._moved(group.group_id)).answers:
                 self._waiters.answer(ticket, answer)
@@ -226,18 +293,11 @@ class Coordinator:
             self._waiters.answer(ticket, self._moved(group_id))
         self._held.clear()
         self.groups.clear()
-        self.ledger.close(NotLeader(self._replica.id, self._replica.leader))
-
-    def _moved(self, group_id: str) -> RequestError:
-        failure = self._replica.failure
-        if failure is not None:
-            return StorageUnavailable(str(failure))
-        return NotCoordinator(group_id, self._replica.leader)
 
     # -- parts -----------------------------------------------------------------------------------
 
     def _apply(self, record: Record) -> None:
-        self.stored.apply(record.key, record.value)
+        self.stored.apply(record)
 
     def _save(self, group: Group) -> None:
         value = group.membership.group.value(changed_ms=self._clock.now_ms())

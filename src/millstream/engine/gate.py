@@ -25,6 +25,7 @@ class Operation(Enum):
     DELETE_RECORDS = "delete records of"
     JOIN = "join"
     COMMIT = "commit offsets of"
+    TRANSACT = "write in transactions of"
 
 
 class Policy(Protocol):
@@ -64,3 +65,7 @@ def topic_resource(name: str) -> str:
 
 def group_resource(group_id: str) -> str:
     return f"group:{group_id}"
+
+
+def transaction_resource(transactional_id: str) -> str:
+    return f"transactional_id:{transactional_id}"

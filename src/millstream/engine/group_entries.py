@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from millstream.control.consumer_groups import ConsumerKey, ConsumersKey
 from millstream.control.groups import (
     GroupKey,
     GroupValue,
@@ -10,6 +11,7 @@ from millstream.control.groups import (
     encode_key,
     encode_value,
 )
+from millstream.engine.consumer_group import ConsumerGroup
 from millstream.engine.group_views import Commit
 from millstream.engine.ledger import Entry
 from millstream.model import TopicPartition
@@ -38,6 +40,21 @@ def offset_entry(
 
 def offset_tombstone(group_id: str, target: TopicPartition) -> Entry:
     return Entry(_offset_key(group_id, target), None)
+
+
+def consumer_entries(consumers: ConsumerGroup, *, changed_ms: int) -> list[Entry]:
+    """What has changed since the group was last saved."""
+    return [
+        Entry(encode_key(key), None if value is None else encode_value(value))
+        for key, value in consumers.changes(changed_ms)
+    ]
+
+
+def consumer_tombstones(consumers: ConsumerGroup) -> list[Entry]:
+    """The end of a consumer group without members: of those, what is left is yet to be removed."""
+    assert not consumers.members
+    keys: set[ConsumerKey] = {ConsumersKey(consumers.group_id), *consumers.members.unsaved}
+    return [Entry(encode_key(key), None) for key in keys]
 
 
 def _offset_key(group_id: str, target: TopicPartition) -> bytes:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from millstream.control.groups import NO_EPOCH_KNOWN
 from millstream.engine.generations import Generations
+from millstream.engine.heartbeats import ConsumersState
 from millstream.engine.rebalance import GroupState
 from millstream.model import Offset, TopicPartition
 
@@ -33,7 +34,7 @@ NOT_COMMITTED = Committed(-1, "", NO_EPOCH_KNOWN, -1)
 
 class GroupListing(NamedTuple):
     group_id: str
-    state: GroupState
+    state: GroupState | ConsumersState
     protocol_type: str
 
 

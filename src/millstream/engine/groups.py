@@ -1,23 +1,27 @@
 """Groups as users ask for them: join, sync, leave, commit and fetch offsets, describe, delete.
 
-Owns the checks at the door and what is written about offsets; members are `membership`'s, and
+Owns the checks at the door; members are `membership`'s, the rules of offsets `group_offsets`', and
 where a group lives is `coordinators`'. A commit is answered once it is as durable as a record with
 acks=all. Nothing is awaited before a commit is written, so commits keep the order of their calls.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
 from millstream.config import Limits
-from millstream.control.catalog import Catalog, Topic
+from millstream.control.catalog import Catalog
 from millstream.control.groups import Protocol, check_text
 from millstream.engine.coordinator import Coordinator, Group
 from millstream.engine.coordinators import Coordinators
-from millstream.engine.gate import Gate, Operation, group_resource, topic_resource
-from millstream.engine.group_entries import group_tombstone, offset_entry, offset_tombstone
+from millstream.engine.gate import Gate, Operation, group_resource
+from millstream.engine.group_entries import (
+    consumer_tombstones,
+    group_tombstone,
+    offset_tombstone,
+)
+from millstream.engine.group_offsets import OffsetRules, Outcomes
 from millstream.engine.group_views import (
-    NOT_COMMITTED,
     Commit,
     Committed,
     GroupDescription,
@@ -25,29 +29,29 @@ from millstream.engine.group_views import (
     described,
 )
 from millstream.engine.ledger import Entry
-from millstream.engine.rebalance import GroupState, Join, Joined, Leaver, Sync, Synced
+from millstream.engine.rebalance import Join, Joined, Leaver, Sync, Synced
 from millstream.engine.waiting import loop_ms
 from millstream.errors import (
-    Denied,
+    NotCoordinator,
+    NotLeader,
+    RequestError,
+)
+from millstream.errors.groups import (
     GroupNotEmpty,
     GroupNotFound,
     GroupSubscribed,
     InconsistentProtocol,
     InvalidGroupId,
-    NotCoordinator,
-    NotLeader,
-    OffsetMetadataTooLarge,
-    OffsetOutOfRange,
-    Overloaded,
-    RequestError,
     UnknownMember,
-    UnknownTopic,
 )
-from millstream.model import NodeId, Session, TopicPartition
+from millstream.model import NO_PRODUCER, NodeId, Producer, Session, TopicPartition
 from millstream.ports import Clock
 
 NO_GENERATION = -1
-OFFSET_MAX = 2**63 - 1
+
+# Raises unless the producer's transaction is open and the group's offsets are part of it. Asked for
+# a session, a transactional id, a producer id and its epoch, and a group id; it awaits nothing.
+TransactionCheck = Callable[[Session, str, int, int, str], None]
 
 
 class Groups:
@@ -57,16 +61,17 @@ class Groups:
         catalog: Catalog,
         coordinators: Coordinators,
         *,
+        check_transaction: TransactionCheck,
         limits: Limits,
         clock: Clock,
         entropy: Random,
     ) -> None:
         self._gate = gate
-        self._catalog = catalog
         self._coordinators = coordinators
+        self._check_transaction = check_transaction
         self._limits = limits
-        self._clock = clock
         self._entropy = entropy
+        self._rules = OffsetRules(gate, catalog, limits=limits, clock=clock)
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -93,6 +98,7 @@ class Groups:
         if member_id and group_id not in coordinator.groups:
             raise UnknownMember(member_id)
         group = self._coordinators.open(coordinator, group_id)
+        coordinator.make_classic(group)
         request = Join(
             member_id=member_id,
             new_member_id=f"{instance_id or session.client_id}-{self._uuid()}",
@@ -182,73 +188,104 @@ class Groups:
         member_id: str = "",
         instance_id: str | None = None,
         generation: int = NO_GENERATION,
-    ) -> Mapping[TopicPartition, RequestError | None]:
+    ) -> Outcomes:
         """Remember offsets for good; an outcome for each partition.
 
         Without a generation it is for groups without members. All that is not refused goes into
         one batch: it is remembered as a whole, or not at all.
         """
         self._gate.admit(session, Operation.COMMIT, group_resource(group_id))
-        if len(commits) > self._limits.commit_offsets_max:
-            raise Overloaded(f"more than {self._limits.commit_offsets_max} offsets in a commit")
-        check_text(group_id, *(commit.metadata for commit in commits.values()))
-        refusals = {target: self._refusal(session, target, commits[target]) for target in commits}
+        outcomes = self._rules.check(session, group_id, commits)
         coordinator = await self._coordinators.find(group_id)
         group = coordinator.groups.get(group_id)
-        if group is not None:
+        if group is not None and group.consumers is not None:
+            outcomes = self._rules.check_epochs(
+                group.consumers, outcomes, member_id=member_id, epoch=generation
+            )
+        elif group is not None:
             group.membership.check_commit(member_id, instance_id, generation, loop_ms())
         elif generation >= 0:
             raise GroupNotFound(group_id)
-        now_ms = self._clock.now_ms()
-        entries = [
-            offset_entry(
-                group_id,
-                target,
-                commit,
-                topic_id=self._catalog.find(target.topic).topic_id,
-                now_ms=now_ms,
-            )
-            for target, commit in commits.items()
-            if refusals[target] is None
-        ]
+        entries = self._rules.entries(group_id, commits, outcomes)
         if entries:
             group = self._coordinators.open(coordinator, group_id)
             await self._propose(coordinator, group, entries)
-        return refusals
+        return outcomes
+
+    async def commit_in_transaction(
+        self,
+        session: Session,
+        group_id: str,
+        commits: Mapping[TopicPartition, Commit],
+        *,
+        transactional_id: str,
+        producer: Producer,
+        member_id: str = "",
+        instance_id: str | None = None,
+        generation: int = NO_GENERATION,
+    ) -> Outcomes:
+        """Remember offsets if and when the producer's transaction is committed; an outcome for
+        each partition. The member is checked only if there is word of one.
+        """
+        self._gate.admit(session, Operation.COMMIT, group_resource(group_id))
+        _check_group_id(group_id)
+        outcomes = self._rules.check(session, group_id, commits)
+        coordinator = await self._coordinators.find(group_id)
+        group = coordinator.groups.get(group_id)
+        if group is not None and group.consumers is not None:
+            if member_id or generation >= 0:
+                outcomes = self._rules.check_epochs(
+                    group.consumers, outcomes, member_id=member_id, epoch=generation
+                )
+        elif group is not None:
+            group.membership.check_commit_in_transaction(member_id, instance_id, generation)
+        elif generation >= 0:
+            raise GroupNotFound(group_id)
+        # Nothing is awaited from here to the write: the transaction cannot end in between.
+        self._check_transaction(session, transactional_id, *producer, group_id)
+        entries = self._rules.entries(group_id, commits, outcomes)
+        if entries:
+            group = self._coordinators.open(coordinator, group_id)
+            await self._propose(coordinator, group, entries, producer=producer)
+        return outcomes
 
     async def fetch_offsets(
-        self, session: Session, group_id: str, targets: Iterable[TopicPartition] | None = None
+        self,
+        session: Session,
+        group_id: str,
+        targets: Iterable[TopicPartition] | None = None,
+        *,
+        must_be_stable: bool = False,
+        member_id: str | None = None,
+        epoch: int = NO_GENERATION,
     ) -> Mapping[TopicPartition, Committed | RequestError]:
-        """The committed offsets of these partitions, `NOT_COMMITTED` included; None: of all."""
+        """The committed offsets of these partitions, `NOT_COMMITTED` included; None: of all.
+
+        What an open transaction may still change is told as it was before, or, to whom it must be
+        stable, refused for now. Who says that it is a member of a consumer group must be.
+        """
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
         coordinator = await self._coordinators.find(group_id)
-        offsets = self._offsets(coordinator, group_id)
-        if targets is None:
-            return {
-                target: committed
-                for target, committed in offsets.items()
-                if self._gate.sees(session, topic_resource(target.topic))
-            }
-        return {
-            target: self._denied(session, Operation.DESCRIBE, target.topic)
-            or offsets.get(target, NOT_COMMITTED)
-            for target in targets
-        }
+        group = coordinator.groups.get(group_id)
+        if group is not None and group.consumers is not None and (member_id or epoch >= 0):
+            group.consumers.check_member(member_id or "", epoch)
+        stored = coordinator.find_stored(group_id)
+        return self._rules.told(session, stored, targets, must_be_stable=must_be_stable)
 
     async def delete_offsets(
         self, session: Session, group_id: str, targets: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, RequestError | None]:
-        """Forget offsets of topics that the group does not read now."""
+    ) -> Outcomes:
+        """Forget offsets of topics that the group does not read now, and what is pending there."""
         self._gate.admit(session, Operation.DELETE, group_resource(group_id))
         group = await self._known(group_id)
         subscribed: frozenset[str] | None = frozenset()
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             subscribed = self._coordinators.subscribed(group)
         if subscribed is None:
             raise GroupNotEmpty(group_id)
         outcomes: dict[TopicPartition, RequestError | None] = {}
         for target in targets:
-            outcomes[target] = self._denied(session, Operation.READ, target.topic)
+            outcomes[target] = self._rules.denied(session, Operation.READ, target.topic)
             if outcomes[target] is None and target.topic in subscribed:
                 outcomes[target] = GroupSubscribed(group_id, target.topic)
         entries = [
@@ -268,25 +305,29 @@ class Groups:
     async def describe(self, session: Session, group_id: str) -> GroupDescription:
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
         group = await self._known(group_id)
-        return described(
-            group_id, group.membership.group, self._offsets(group.coordinator, group_id)
-        )
+        if group.consumers is not None:
+            raise GroupNotFound(group_id)  # Not of this kind.
+        offsets = self._rules.committed(group.coordinator.find_stored(group_id))
+        return described(group_id, group.membership.group, offsets)
 
     async def delete(self, session: Session, group_id: str) -> None:
-        """Forget a group without members, and all its offsets."""
+        """Forget a group without members, and all its offsets, those of open transactions too."""
         self._gate.admit(session, Operation.DELETE, group_resource(group_id))
         group = await self._known(group_id)
         coordinator = group.coordinator
         # What is under way must be known, or it would outlive the group.
         await self._settle(coordinator, group)
-        if group.state is GroupState.DEAD:
+        if group.is_dead:
             raise GroupNotFound(group_id)
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             raise GroupNotEmpty(group_id)
         stored = coordinator.find_stored(group_id)
-        entries = [offset_tombstone(group_id, target) for target in stored.offsets]
+        targets = {**stored.offsets, **stored.pending}
+        entries = [offset_tombstone(group_id, target) for target in targets]
         if stored.value is not None:
             entries.append(group_tombstone(group_id))
+        if group.consumers is not None:
+            entries += consumer_tombstones(group.consumers)
         if entries:
             coordinator.write(group, entries)
         coordinator.drop(group)
@@ -296,7 +337,7 @@ class Groups:
         """Every group coordinated here that the session may know of, by id."""
         self._gate.admit(session, Operation.DESCRIBE, "groups")
         listings = [
-            GroupListing(group_id, group.state, group.membership.group.protocol_type or "")
+            GroupListing(group_id, group.state, group.protocol_type)
             for coordinator in self._coordinators.all_here()
             for group_id, group in coordinator.groups.items()
             if self._gate.sees(session, group_resource(group_id))
@@ -321,10 +362,15 @@ class Groups:
         return group
 
     async def _propose(
-        self, coordinator: Coordinator, group: Group, entries: Sequence[Entry]
+        self,
+        coordinator: Coordinator,
+        group: Group,
+        entries: Sequence[Entry],
+        *,
+        producer: Producer = NO_PRODUCER,
     ) -> None:
         try:
-            await coordinator.propose(group, entries)
+            await coordinator.propose(group, entries, producer=producer)
         except NotLeader as problem:
             raise NotCoordinator(group.group_id, problem.leader) from problem
         finally:
@@ -335,47 +381,6 @@ class Groups:
             await coordinator.settle(group)
         except NotLeader as problem:
             raise NotCoordinator(group.group_id, problem.leader) from problem
-
-    def _refusal(
-        self, session: Session, target: TopicPartition, commit: Commit
-    ) -> RequestError | None:
-        denied = self._denied(session, Operation.READ, target.topic)
-        if denied is not None:
-            return denied
-        try:
-            self._catalog.find(target.topic).log(target.partition)
-        except UnknownTopic as problem:
-            return problem
-        length_max = self._limits.offset_metadata_length_max
-        if len(commit.metadata) > length_max:
-            return OffsetMetadataTooLarge(len(commit.metadata), length_max)
-        if not 0 <= commit.offset <= OFFSET_MAX:
-            return OffsetOutOfRange(target, commit.offset, 0, OFFSET_MAX)
-        return None
-
-    def _denied(self, session: Session, operation: Operation, topic: str) -> Denied | None:
-        try:
-            self._gate.admit(session, operation, topic_resource(topic))
-        except Denied as denied:
-            return denied
-        return None
-
-    def _offsets(
-        self, coordinator: Coordinator, group_id: str
-    ) -> Mapping[TopicPartition, Committed]:
-        """What is committed, short of offsets in a topic that was deleted and created again."""
-        stored = coordinator.find_stored(group_id).offsets
-        return {
-            target: Committed(value.offset, value.metadata, value.leader_epoch, value.committed_ms)
-            for target, value in stored.items()
-            if (topic := self._topic(target.topic)) is None or topic.topic_id == value.topic_id
-        }
-
-    def _topic(self, name: str) -> Topic | None:
-        try:
-            return self._catalog.find(name)
-        except UnknownTopic:
-            return None
 
     def _check_protocols(self, protocols: Sequence[Protocol]) -> None:
         check_text(*(protocol.name for protocol in protocols))

@@ -1,18 +1,19 @@
 """State as a fold over a log: propose records, have them agreed on, apply all of them in order.
 
 Owns the way from a proposal to its outcome, and how far the log is folded. What a record means is
-the owner's `apply`. The owner also calls `fold`: whenever the replica's high watermark has moved,
-or step by step while it loads a long log, so that the event loop is never held up for long.
+the owner's `apply`, and what an open transaction means is `Transactional`'s, where there may be
+any. The owner also calls `fold`: whenever the replica's high watermark has moved, or step by step
+while it loads a long log, so that the event loop is never held up for long.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from sys import maxsize
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from millstream.codec.batch import read_header, verify
-from millstream.codec.records import Record, build, iterate
+from millstream.codec.batch import Header, read_header, verify
+from millstream.codec.records import Marker, Record, build, iterate, read_marker
 from millstream.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -20,7 +21,7 @@ from millstream.errors import (
     InvalidBatch,
     RequestError,
 )
-from millstream.model import Offset
+from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
@@ -28,6 +29,7 @@ READ_BYTES_MAX = 2**16
 BATCH_BYTES_MAX = 64 * 2**20
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Entry(NamedTuple):
@@ -37,27 +39,55 @@ class Entry(NamedTuple):
     value: bytes | None
 
 
+class Transactional(Protocol[R_co]):
+    """What becomes of records whose transaction is still open."""
+
+    def pend(self, record: Record, producer_id: int) -> R_co:
+        """Take a record that counts for nothing until its producer's transaction ends."""
+
+    def end(self, marker: Marker) -> None:
+        """The producer's transaction is over: what it has pending counts from here on, or never."""
+
+
 class Ledger(Generic[R]):
     """`apply` turns a record into its reply, or refuses it with a `RequestError`: either must
-    follow from the record and the state alone, so that it is the same on every node.
+    follow from the record and the state alone, so that it is the same on every node. Without
+    `transactions` nothing is ever pending: every record is applied where it stands.
     """
 
-    def __init__(self, replica: Replica, clock: Clock, apply: Callable[[Record], R]) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        clock: Clock,
+        apply: Callable[[Record], R],
+        *,
+        transactions: Transactional[R] | None = None,
+    ) -> None:
         self.applied_offset: Offset = replica.log.start_offset  # Exclusive.
         self.written_offset: Offset = self.applied_offset  # Where the latest proposal ends.
         self._replica = replica
         self._clock = clock
         self._apply = apply
+        self._transactions = transactions
         self._replies: dict[Offset, asyncio.Future[R]] = {}
-        self._unapplied: Iterator[Record] = iter(())
+        self._unapplied: Iterator[tuple[Record, Header]] = iter(())
 
-    def write(self, entries: Sequence[Entry]) -> Offset:
+    def write(self, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER) -> Offset:
         """Propose a batch; return where it ends. It is agreed on when that offset is applied.
 
-        Raises `NotLeader`, `StorageUnavailable` or `BatchTooLarge`, with nothing written.
+        With a `producer` it is part of that one's transaction, which it opens if need be. Raises
+        `NotLeader`, `StorageUnavailable`, `BatchTooLarge` or `StaleProducerEpoch`, with nothing
+        written.
         """
+        is_transactional = producer != NO_PRODUCER
+        assert not is_transactional or self._transactions is not None
         now_ms = self._clock.now_ms()
-        data = build([Record(at, now_ms, *entry) for at, entry in enumerate(entries)])
+        data = build(
+            [Record(at, now_ms, *entry) for at, entry in enumerate(entries)],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            is_transactional=is_transactional,
+        )
         size_max = self._replica.log.records.settings.segment_bytes
         if len(data) > size_max:
             raise BatchTooLarge(len(data), size_max)
@@ -92,8 +122,8 @@ class Ledger(Generic[R]):
         left = records_max
         try:
             while left > 0:
-                for record in islice(self._unapplied, left):
-                    self._answer(record)
+                for record, header in islice(self._unapplied, left):
+                    self._answer(record, header)
                     left -= 1
                 if left > 0:
                     left -= 1  # A batch without records costs a step too.
@@ -121,24 +151,33 @@ class Ledger(Generic[R]):
         )
         return None if found is None else memoryview(found.read())
 
-    def _records(self, data: memoryview) -> Iterator[Record]:
+    def _records(self, data: memoryview) -> Iterator[tuple[Record, Header]]:
         at = 0
         while at < len(data):
             header = read_header(data, at)
             if header.is_control:
-                verify(data, at)
+                self._end(data, at)
             else:
                 for record in iterate(data, at, decompressed_bytes_max=BATCH_BYTES_MAX):
                     if record.offset >= self.applied_offset:
-                        yield record
+                        yield record, header
             # Not the last record's end: compaction leaves gaps, even at the end of a batch.
             self.applied_offset = header.end_offset
             at += header.size
 
-    def _answer(self, record: Record) -> None:
+    def _end(self, data: memoryview, at: int) -> None:
+        header = verify(data, at)
+        # Compaction may leave a marker empty, where the log needs a batch to end.
+        if self._transactions is not None and header.count:
+            self._transactions.end(read_marker(data, at))
+
+    def _answer(self, record: Record, header: Header) -> None:
         reply = self._replies.get(record.offset)
         try:
-            result = self._apply(record)
+            if header.is_transactional and self._transactions is not None:
+                result = self._transactions.pend(record, header.producer_id)
+            else:
+                result = self._apply(record)
         except RequestError as refusal:
             if reply is not None and not reply.done():
                 reply.set_exception(refusal)

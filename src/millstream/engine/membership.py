@@ -14,13 +14,15 @@ from millstream.engine.generations import Generations
 from millstream.engine.rebalance import Effects, GroupState, Join, Leaver, Rules, Sync
 from millstream.engine.roster import Member, Ticket
 from millstream.errors import (
+    RequestError,
+)
+from millstream.errors.groups import (
     FencedInstance,
     GroupFull,
     InconsistentProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
     RebalanceInProgress,
-    RequestError,
     StaleGeneration,
 )
 
@@ -88,6 +90,17 @@ class Membership:
         if self.group.state is GroupState.COMPLETING:
             raise RebalanceInProgress
         self.group.renew(member)
+
+    def check_commit_in_transaction(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """Raise if this is not the member it says it is. A producer sends it, which may say nothing
+        of members and does not understand rebalances; its epoch keeps it out where that matters.
+        """
+        says_nothing = generation < 0 and not member_id and instance_id is None
+        if says_nothing or (generation < 0 and self.group.state is GroupState.EMPTY):
+            return
+        self._find(member_id, instance_id, generation)
 
     # -- what the owner tells --------------------------------------------------------------------
 

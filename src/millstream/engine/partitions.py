@@ -7,13 +7,18 @@ order whoever awaits them first.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, assert_never
 
+from millstream.codec.batch import Header
+from millstream.codec.records import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
+from millstream.control.transactions import Participant
 from millstream.engine.admission import admit_batch
 from millstream.engine.controller import Controller
-from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.gate import Gate, Operation, topic_resource, transaction_resource
+from millstream.engine.markers import write_marker
 from millstream.engine.reading import (
     ANY_EPOCH,
     AtMaxTimestamp,
@@ -25,7 +30,12 @@ from millstream.engine.reading import (
     Place,
     Slice,
     Want,
+    check_epoch,
+    read_slice,
+    visible_end,
 )
+from millstream.engine.transaction_coordinators import TransactionCoordinators
+from millstream.engine.transactional_writes import Batch, TransactionalWrites
 from millstream.errors import (
     Denied,
     InternalTopic,
@@ -34,10 +44,6 @@ from millstream.errors import (
     NotSettled,
     OffsetOutOfRange,
     RequestError,
-    StaleLeaderEpoch,
-    StorageError,
-    StorageUnavailable,
-    UnknownLeaderEpoch,
 )
 from millstream.metrics import (
     APPENDED_BATCHES,
@@ -58,6 +64,7 @@ from millstream.model import (
     NodeId,
     Offset,
     Position,
+    Producer,
     Session,
     TopicPartition,
 )
@@ -65,7 +72,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.storage.log import LogHealth
-from millstream.storage.producers import Aborted
+from millstream.storage.producers import ProducerView
 
 
 class Leadership(NamedTuple):
@@ -92,21 +99,36 @@ class Partitions:
         config: Config,
         clock: Clock,
         metrics: Metrics,
+        transactions: TransactionCoordinators,
     ) -> None:
         self._gate = gate
         self._controller = controller
         self._hub = hub
+        self._transactions = TransactionalWrites(
+            transactions,
+            clock,
+            queued_max=config.limits.transaction_queued_batches_max,
+            participants_max=config.limits.transaction_partitions_max,
+        )
         self._limits = config.limits
         self._clock = clock
         self._metrics = metrics
 
     def append(
-        self, session: Session, target: TopicPartition, data: Buffer, acks: Acks
-    ) -> Awaitable[Appended]:
+        self,
+        session: Session,
+        target: TopicPartition,
+        data: Buffer,
+        acks: Acks,
+        *,
+        transactional_id: str | None = None,
+        joins: bool = False,
+    ) -> asyncio.Future[Appended]:
         """Write one batch now; the awaitable is done when `acks` says so.
 
         Raises at once, with nothing written, or from the awaitable, with the outcome unknown: then
-        an idempotent producer sends the same batch again and is told the first offset.
+        an idempotent producer sends the same batch again and is told the first offset. A batch in
+        a transaction needs its id; with `joins` the partition is added to the transaction first.
         """
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
         if target.topic in INTERNAL_TOPICS:
@@ -121,12 +143,39 @@ class Partitions:
             now_ms=self._clock.now_ms(),
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
         )
-        appended = replica.append(data, header)
-        self._metrics.add(APPENDED_BATCHES)
-        self._metrics.add(APPENDED_BYTES, header.size)
-        self._metrics.add(APPENDED_RECORDS, header.count)
-        # Before offset 0 everything is committed: what needs no waiting is done at once.
-        return replica.committed(appended.end_offset if acks is Acks.ALL else 0, appended)
+        if not header.is_transactional:
+            return self._write(replica, data, header, acks)
+        if transactional_id is None:
+            raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
+        batch = Batch(
+            transactional_id,
+            Producer(header.producer_id, header.producer_epoch),
+            Participant(target.topic, target.partition, replica.id.topic_id),
+            header.base_sequence,
+            partial(self._write, replica, data, header, acks),
+        )
+        return self._transactions.append(batch, replica.log.records.producers, joins=joins)
+
+    def write_marker(
+        self,
+        session: Session,
+        target: TopicPartition,
+        marker: Marker,
+        *,
+        must_be_newer: bool = False,
+    ) -> Awaitable[Appended]:
+        """End a producer's transaction in one partition, whatever its coordinator knows of it."""
+        self._gate.admit(session, Operation.ALTER, "cluster")
+        now_ms = self._clock.now_ms()
+        return write_marker(
+            self._leading(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
+        )
+
+    def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
+        """Who writes to a partition with a producer id."""
+        self._gate.admit(session, Operation.READ, topic_resource(target.topic))
+        return self._leading(target).log.records.producers.describe()
 
     async def read(
         self,
@@ -149,7 +198,8 @@ class Partitions:
             slices = self._slices(wants, denied, bytes_max, isolation)
             size = sum(part.size for part in slices)
             left = -1.0 if deadline is None else deadline - loop.time()
-            if size >= min(min_bytes, bytes_max) or left <= 0 or any(p.error for p in slices):
+            is_special = any(p.error or p.diverging for p in slices)
+            if size >= min(min_bytes, bytes_max) or left <= 0 or is_special:
                 self._metrics.add(READ_BYTES, size)
                 return slices
             await self._hub.moved([self._log(want.target) for want in wants], left)
@@ -166,8 +216,8 @@ class Partitions:
         """Look an offset up; None where no record answers the question."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._settled(target)
-        _check_epoch(target, leader_epoch, replica)
-        records, end = replica.log.records, _visible_end(replica, isolation)
+        check_epoch(target, leader_epoch, replica)
+        records, end = replica.log.records, visible_end(replica, isolation)
         found: tuple[Offset, int] | None
         match place:
             case Earliest():
@@ -198,7 +248,7 @@ class Partitions:
         """Where an epoch, or the newest one before it, ended; None if it is not known here."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._leading(target)
-        _check_epoch(target, leader_epoch, replica)
+        check_epoch(target, leader_epoch, replica)
         if epoch > replica.core.epoch:
             return None
         return replica.log.epoch_end(epoch)
@@ -237,6 +287,16 @@ class Partitions:
         )
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _write(
+        self, replica: Replica, data: Buffer, header: Header, acks: Acks
+    ) -> "asyncio.Future[Appended]":
+        appended = replica.append(data, header)
+        self._metrics.add(APPENDED_BATCHES)
+        self._metrics.add(APPENDED_BYTES, header.size)
+        self._metrics.add(APPENDED_RECORDS, header.count)
+        # Before offset 0 everything is committed: what needs no waiting is done at once.
+        return replica.committed(appended.end_offset if acks is Acks.ALL else 0, appended)
 
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
         try:
@@ -285,42 +345,19 @@ class Partitions:
                 slices.append(Slice(want.target, error=denied[want.target.topic]))
                 continue
             try:
-                part = self._slice(want, bytes_max, isolation, may_exceed=not has_data)
+                part = read_slice(
+                    self._settled(want.target),
+                    want,
+                    bytes_max=bytes_max,
+                    isolation=isolation,
+                    may_exceed=not has_data,
+                )
             except RequestError as problem:
                 part = Slice(want.target, error=problem)
             bytes_max = max(0, bytes_max - part.size)
             has_data = has_data or part.size > 0
             slices.append(part)
         return slices
-
-    def _slice(
-        self, want: Want, bytes_max: int, isolation: Isolation, *, may_exceed: bool
-    ) -> Slice:
-        """At least one batch for the first reader served, or a large batch could never be read."""
-        replica = self._settled(want.target)
-        _check_epoch(want.target, want.leader_epoch, replica)
-        records, start = replica.log.records, replica.log.start_offset
-        if not start <= want.offset <= records.end_offset:
-            raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
-        end = _visible_end(replica, isolation)
-        limit = min(want.bytes_max, bytes_max)
-        try:
-            found = records.read(want.offset, bytes_max=limit, end_offset=end)
-        except StorageError as problem:
-            raise StorageUnavailable(str(problem)) from problem
-        if found is not None and found.size > limit and not may_exceed:
-            found = None
-        aborted: Sequence[Aborted] = ()
-        if found is not None and isolation is Isolation.READ_COMMITTED:
-            aborted = records.producers.aborted(want.offset, found.end_offset)
-        return Slice(
-            want.target,
-            found,
-            replica.high_watermark,
-            replica.last_stable_offset,
-            start,
-            aborted,
-        )
 
 
 def _check_replicas(target: TopicPartition, replica: Replica, count_min: int) -> None:
@@ -329,18 +366,3 @@ def _check_replicas(target: TopicPartition, replica: Replica, count_min: int) ->
             f"{target} has {replica.in_step_count} replicas in step, "
             f"its min_insync_replicas is {count_min}"
         )
-
-
-def _visible_end(replica: Replica, isolation: Isolation) -> Offset:
-    if isolation is Isolation.READ_COMMITTED:
-        return replica.last_stable_offset
-    return replica.high_watermark
-
-
-def _check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None:
-    current = replica.core.epoch
-    if believed in (ANY_EPOCH, current):
-        return
-    if believed < current:
-        raise StaleLeaderEpoch(f"{target} is in epoch {current}, not {believed}")
-    raise UnknownLeaderEpoch(f"{target} is in epoch {current}, not yet {believed}")

@@ -1,14 +1,22 @@
 """What readers ask for and what they get: wants and slices, places and what is found there.
 
-Values only; `partitions` does the work.
+Values, and what a reader may see of a replica; `partitions` does the work.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millstream.errors import RequestError
-from millstream.model import Offset, TopicPartition
+from millstream.errors import (
+    OffsetOutOfRange,
+    RequestError,
+    StaleLeaderEpoch,
+    StorageError,
+    StorageUnavailable,
+    UnknownLeaderEpoch,
+)
+from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
+from millstream.replication.replica import Replica
 from millstream.storage.producers import Aborted
 from millstream.storage.segment import FileRange
 
@@ -22,6 +30,7 @@ class Want(NamedTuple):
     offset: Offset
     bytes_max: int
     leader_epoch: int = ANY_EPOCH  # The epoch the reader believes in; a mismatch is refused.
+    last_epoch: int = ANY_EPOCH  # Of the record it read last: shows whether its past is ours.
 
 
 class Slice(NamedTuple):
@@ -34,6 +43,7 @@ class Slice(NamedTuple):
     log_start_offset: Offset = -1
     aborted: Sequence[Aborted] = ()
     error: RequestError | None = None
+    diverging: Position | None = None  # Where the reader's past and ours part; no records then.
 
     @property
     def size(self) -> int:
@@ -71,3 +81,60 @@ class Found(NamedTuple):
     offset: Offset
     timestamp_ms: int = -1
     leader_epoch: int = ANY_EPOCH
+
+
+def read_slice(
+    replica: Replica, want: Want, *, bytes_max: int, isolation: Isolation, may_exceed: bool
+) -> Slice:
+    """What one reader gets of a settled replica.
+
+    With `may_exceed` at least one batch, or a large batch could never be read.
+    """
+    check_epoch(want.target, want.leader_epoch, replica)
+    records, start = replica.log.records, replica.log.start_offset
+    if not start <= want.offset <= records.end_offset:
+        raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
+    high_watermark, stable = replica.high_watermark, replica.last_stable_offset
+    if want.last_epoch != ANY_EPOCH:
+        diverging = _divergence(want, replica)
+        if diverging is not None:
+            return Slice(want.target, None, high_watermark, stable, start, diverging=diverging)
+    end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
+    limit = min(want.bytes_max, bytes_max)
+    try:
+        found = records.read(want.offset, bytes_max=limit, end_offset=end)
+    except StorageError as problem:
+        raise StorageUnavailable(str(problem)) from problem
+    if found is not None and found.size > limit and not may_exceed:
+        found = None
+    aborted: Sequence[Aborted] = ()
+    if found is not None and isolation is Isolation.READ_COMMITTED:
+        aborted = records.producers.aborted(want.offset, found.end_offset)
+    return Slice(want.target, found, high_watermark, stable, start, aborted)
+
+
+def visible_end(replica: Replica, isolation: Isolation) -> Offset:
+    """Where a reader's view of the log ends."""
+    if isolation is Isolation.READ_COMMITTED:
+        return replica.last_stable_offset
+    return replica.high_watermark
+
+
+def check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None:
+    """Refuse who asks with an older or a newer leader epoch in mind (KIP-320)."""
+    current = replica.core.epoch
+    if believed in (ANY_EPOCH, current):
+        return
+    if believed < current:
+        raise StaleLeaderEpoch(f"{target} is in epoch {current}, not {believed}")
+    raise UnknownLeaderEpoch(f"{target} is in epoch {current}, not yet {believed}")
+
+
+def _divergence(want: Want, replica: Replica) -> Position | None:
+    """Where the log that the reader has read and this one part; None if they do not."""
+    end = replica.log.epoch_end(Epoch(want.last_epoch))
+    if end is None:
+        log = replica.log
+        raise OffsetOutOfRange(want.target, want.offset, log.start_offset, log.records.end_offset)
+    is_shared = end.epoch == want.last_epoch and want.offset <= end.end_offset
+    return None if is_shared else end

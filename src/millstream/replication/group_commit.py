@@ -29,6 +29,9 @@ from millstream.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
+# How long a round may wait while nobody waits for it: what acks=1 producers wrote and no consumer
+# asks for yet. A round costs as much as several appends, so writes in quick succession share one.
+LINGER_S = 0.002
 # Messages waiting for a vote to be durable; beyond this they are lost, as any link may lose them.
 HELD_MESSAGES_MAX = 10_000
 
@@ -68,9 +71,10 @@ class GroupCommit:
         self._links = links
         self._metrics = metrics
         self._failed = failed
-        self._syncs_at_once = durability == "sync"
-        self._flush_interval_s = flush_interval_ms / 1000
-        self._flush_due: asyncio.TimerHandle | None = None
+        self._trusts_the_system = durability == "write"
+        self._linger_s = flush_interval_ms / 1000 if self._trusts_the_system else LINGER_S
+        self._round_due: asyncio.TimerHandle | None = None
+        self._trusted: dict[Replica, None] = {}  # Written, to be reported by the next turn.
         self._begun = 0  # Rounds, counted from one.
         self._done = 0
         self._dirty: dict[Replica, None] = {}  # In the order of their writes.
@@ -88,12 +92,16 @@ class GroupCommit:
             self._wake.set()
         for to, message in effects.messages:
             self._send(replica, to, message)
-        is_durable = replica.core.durable_position == replica.log.last
-        if not is_durable or replica.log.records.is_dirty:
-            self._note_write(replica, is_durable=is_durable)
+        if replica.log.records.is_dirty or not replica.is_durable:
+            self._note_write(replica)
         if self._journal.is_dirty:
             self._wake.set()
         replica.observe()
+
+    def hurry(self) -> None:
+        """Somebody waits for what was written: begin the next round as soon as can be."""
+        if not self._trusts_the_system:
+            self._wake.set()
 
     @property
     def is_under_way(self) -> bool:
@@ -129,23 +137,33 @@ class GroupCommit:
         self._wake.set()
         await done
 
-    def _note_write(self, replica: Replica, *, is_durable: bool) -> None:
+    def _note_write(self, replica: Replica) -> None:
         self._dirty[replica] = None
-        if self._syncs_at_once or self._journal.is_dirty:
-            self._wake.set()
+        if self._wake.is_set() and not self._trusts_the_system:
+            return  # The next round takes it along.
+        if self._trusts_the_system:
+            self._trust_soon(replica)
+        elif not replica.is_leader or replica.is_awaited:
+            self._wake.set()  # Also a follower's write is awaited, by its leader.
             return
-        loop = asyncio.get_running_loop()
-        if self._flush_due is None:
-            self._flush_due = loop.call_later(self._flush_interval_s, self._wake.set)
-        if not is_durable:
-            # Not from within the append: whoever appended has yet to say what it waits for.
-            loop.call_soon(self._trust_the_system, replica)
+        if self._round_due is None:
+            loop = asyncio.get_running_loop()
+            self._round_due = loop.call_later(self._linger_s, self._wake.set)
 
-    def _trust_the_system(self, replica: Replica) -> None:
+    def _trust_soon(self, replica: Replica) -> None:
+        # Not from within the append: whoever appended has yet to say what it waits for.
+        if not self._trusted:
+            asyncio.get_running_loop().call_soon(self._trust)
+        self._trusted[replica] = None
+
+    def _trust(self) -> None:
         """With durability "write", what the operating system has counts as durable."""
-        is_serving = replica.failure is None and not replica.is_gone
-        if is_serving and not self._journal.is_dirty:
-            self.carry_out(replica, replica.core.durable(replica.log.last))
+        trusted, self._trusted = self._trusted, {}
+        if self._journal.is_dirty:
+            return  # The round that syncs the journal reports the records as well.
+        for replica in trusted:
+            if replica.failure is None and not replica.is_gone and not replica.is_durable:
+                self.carry_out(replica, replica.core.durable(replica.log.last))
 
     def _send(self, replica: Replica, to: NodeId, message: Message) -> None:
         if replica.vote_round <= self._done:
@@ -156,9 +174,9 @@ class GroupCommit:
     async def _round(self) -> None:
         if self.failure is not None:
             return
-        if self._flush_due is not None:
-            self._flush_due.cancel()
-            self._flush_due = None
+        if self._round_due is not None:
+            self._round_due.cancel()
+            self._round_due = None
         self._begun += 1
         number = self._begun
         dirty, self._dirty = self._dirty, {}

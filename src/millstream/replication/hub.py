@@ -146,18 +146,24 @@ class Hub:
         if self._watchers + len(replicas) > self._config.limits.read_waiters_max:
             return  # Answer what there is: waiting is a courtesy, memory is not.
         self._watchers += len(replicas)
-        event = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        timer = None if seconds is None else loop.call_later(seconds, wake)
         for replica in replicas:
-            replica.watch(event.set)
+            replica.watch(wake)
         try:
-            async with asyncio.timeout(seconds):
-                await event.wait()
-        except TimeoutError:
-            return
+            await done
         finally:
+            if timer is not None:
+                timer.cancel()
             self._watchers -= len(replicas)
             for replica in replicas:
-                replica.unwatch(event.set)
+                replica.unwatch(wake)
 
     # -- driving -------------------------------------------------------------------------------
 
@@ -254,6 +260,7 @@ class Hub:
             log,
             core,
             self.commits.carry_out,
+            self.commits.hurry,
             waiters_max=self._config.limits.append_waiters_max,
         )
 

@@ -50,6 +50,7 @@ class Replica:
         log: ReplicaLog,
         core: Core,
         carry_out: CarryOut,
+        hurry: Callable[[], None],
         *,
         waiters_max: int,
     ) -> None:
@@ -60,6 +61,7 @@ class Replica:
         self.is_gone = False
         self.vote_round = 0  # The sync round that makes the latest vote durable.
         self._carry_out = carry_out
+        self._hurry = hurry
         self._waiters_max = waiters_max
         # A heap by end offset; the count keeps futures from being compared. Each future is of its
         # own result's type, so here it can only be of Any.
@@ -84,6 +86,16 @@ class Replica:
         if self.core.role is not Role.LEADER:
             return self.leader is not None
         return self.core.is_established
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all of the log would survive a power cut, as far as is known."""
+        return self.core.durable_position == self.log.last
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for records to be committed."""
+        return bool(self._waiters or self._watchers)
 
     @property
     def leader(self) -> NodeId | None:
@@ -143,6 +155,7 @@ class Replica:
         else:
             self._waiters_made += 1
             heappush(self._waiters, (end_offset, self._waiters_made, done, result))
+            self._hurry()
         return done
 
     def advance_start(self, start_offset: Offset) -> None:
@@ -157,6 +170,8 @@ class Replica:
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever the high watermark, the role or the leader has changed."""
         self._watchers.add(watcher)
+        if self.log.records.is_dirty:
+            self._hurry()
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
@@ -165,10 +180,15 @@ class Replica:
 
     def observe(self) -> None:
         """Tell those who wait what the last step of the core changed."""
-        view = self._view()
-        if view == self._seen:
+        core, old = self.core, self._seen
+        if (
+            core.high_watermark == old.high_watermark
+            and core.role is old.role
+            and core.leader == old.leader
+            and core.is_established == old.is_established
+        ):
             return
-        old, self._seen = self._seen, view
+        view = self._seen = self._view()
         if view.high_watermark > old.high_watermark:
             self._answer_committed()
         if view.role is not old.role:

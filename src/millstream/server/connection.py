@@ -10,29 +10,16 @@ when there is no more, is dropped. So nothing here grows with what a client does
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from collections.abc import Generator, Iterable, Iterator, Sized
+from typing import Any, NamedTuple, Protocol, cast
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
+from millstream.server.outlet import BUFFERS, Outlet, Range, Reply
 from millstream.server.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
-
-BUFFERS = (bytes, bytearray, memoryview)
-PIECE_BYTES_MAX = 2**20
-
-
-class Range(Protocol):
-    """Bytes that lie in a file and are read when it is their turn to be sent."""
-
-    def read(self) -> bytes: ...
-
-    def pieces(self, bytes_max: int, /) -> Iterable["Range"]: ...
-
-
-Reply: TypeAlias = Sequence[Buffer | Range]
 
 
 class Address(NamedTuple):
@@ -41,7 +28,7 @@ class Address(NamedTuple):
 
 
 class Pending(Protocol):
-    """A reply on its way. Every coroutine is one."""
+    """A reply on its way. Every coroutine is one; a list never is."""
 
     # What a coroutine yields to its loop is between the two of them.
     def __await__(self) -> Generator[Any, Any, Reply | None]: ...
@@ -63,10 +50,12 @@ class Gateway(Protocol):
         The length of a request is that of its bytes.
         """
 
-    def begin(self, request: Sized, /) -> Pending:
+    def begin(self, request: Sized, /) -> Pending | list[Buffer | Range] | None:
         """Do now what must keep its order; awaiting does the rest. None means no reply.
 
-        `ProtocolError`, now or later, closes the connection after the replies before it.
+        A reply that is known at once may be returned as it is: a list of buffers costs neither a
+        wait nor a turn of the loop. `ProtocolError`, now or later, closes the
+        connection after the replies before it.
         """
 
     def close(self) -> None:
@@ -86,18 +75,20 @@ class Connection(asyncio.Protocol):
         self._greet = greet
         self._limits = limits
         self._memory = memory
+        self._loop = asyncio.get_running_loop()
         self._gateway: Gateway | None = None
         self._transport: asyncio.Transport | None = None
+        self._outlet: Outlet | None = None
         self._task: asyncio.Task[object] | None = None
         self._requests: Iterator[Sized] = iter(())  # Arrived, but not begun: there is no room.
-        self._pending: deque[tuple[Pending, int]] = deque()  # The first one is being answered.
-        self._pending_bytes = 0  # Of their requests.
+        # With the size of their requests. The first one is being answered.
+        self._pending: deque[tuple[Pending | list[Buffer | Range] | None, int]] = deque()
+        self._pending_bytes = 0
         self._wake = asyncio.Event()
-        self._may_write = asyncio.Event()
-        self._may_write.set()
+        self._is_behind = False  # Requests are there that only wait for others to have a turn.
         self._is_reading = True
         self._is_ending = False  # Nothing more is read; what is pending is still answered.
-        self._moved_at = 0.0  # When bytes last came or went, by the loop's clock.
+        self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -105,10 +96,11 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.current_task()
         try:
             await self._converse()
-            if self._transport is not None:
+            if self._transport is not None and self._outlet is not None:
+                self._outlet.flush()
                 self._transport.close()
                 # Until the last bytes are sent this still counts as open; then we are cancelled.
-                await asyncio.get_running_loop().create_future()
+                await self._loop.create_future()
         finally:
             self._end()
 
@@ -127,21 +119,24 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do all that asyncio's do, but are not of its class.
         self._transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes_max)
+        self._outlet = Outlet(transport, buffered_bytes_max=self._limits.write_buffer_bytes_max)
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
         self._gateway = self._greet(dialled=Address(host, port), peer=str(peer[0]) if peer else "")
-        self._note_movement()
+        self._received_at = self._loop.time()
         self._drop_if_idle()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
             return
         assert self._gateway is not None
-        self._note_movement()
+        assert self._outlet is not None
+        self._received_at = self._loop.time()
         self._requests = iter(self._gateway.receive(data))
         self._begin()
-        self._wake.set()
+        self._outlet.flush()
+        if self._pending or self._is_behind or self._is_ending:
+            self._wake.set()
 
     def eof_received(self) -> bool:
         self.stop()
@@ -154,74 +149,92 @@ class Connection(asyncio.Protocol):
             self._task.cancel()  # Nobody is left to be answered.
 
     def pause_writing(self) -> None:
-        self._may_write.clear()
+        assert self._outlet is not None
+        self._outlet.pause()
 
     def resume_writing(self) -> None:
-        self._note_movement()
-        self._may_write.set()
+        assert self._outlet is not None
+        self._outlet.resume()
 
     # -- parts -------------------------------------------------------------------------------------
 
     async def _converse(self) -> None:
         try:
-            while self._pending or not self._is_ending:
-                if not self._pending:
+            while self._pending or self._is_behind or not self._is_ending:
+                if self._pending:
+                    await self._answer_first()
+                elif self._is_behind:
+                    await asyncio.sleep(0)
+                    self._begin_more()
+                else:
                     self._wake.clear()
                     await self._wake.wait()
-                    continue
-                pending, size = self._pending[0]
-                await self._answer(pending)
-                self._pending.popleft()
-                self._pending_bytes -= size
-                self._begin()
         except ProtocolError as problem:
             _log.info("closed a connection problem=%s", problem)
+        except ConnectionError:
+            self.drop()
         except Exception:
             # A bug of ours, met by one client: the others must not pay for it.
             _log.exception("closed a connection after an unexpected error")
+
+    async def _answer_first(self) -> None:
+        assert self._outlet is not None
+        pending, size = self._pending[0]
+        reply = pending if pending is None or isinstance(pending, list) else await pending
+        if reply is not None:
+            await self._outlet.send(reply)
+        self._pending.popleft()
+        self._pending_bytes -= size
+        self._begin_more()
+
+    def _begin_more(self) -> None:
+        assert self._outlet is not None
+        self._begin()
+        if self._pending:
+            self._outlet.flush_soon()  # The next reply may be known already, and go along.
+        else:
+            self._outlet.flush()
 
     def _begin(self) -> None:
         """Begin what has arrived, as far as there is room; read on once all of it has begun."""
         assert self._gateway is not None
         room = self._limits.pipeline_requests_max
+        self._is_behind = False
         try:
-            while len(self._pending) < room and not self._is_ending:
+            for _ in range(room):
+                if len(self._pending) >= room or self._is_ending:
+                    break
                 request = next(self._requests, None)
                 if request is None:
                     break
-                self._pending.append((self._gateway.begin(request), len(request)))
-                self._pending_bytes += len(request)
+                self._note(self._gateway.begin(request), len(request))
+            else:
+                self._is_behind = True
         except ProtocolError as problem:
             _log.info("client broke the protocol problem=%s", problem)
             self._is_ending = True
         except Exception:
             _log.exception("ended a connection after an unexpected error")
             self._is_ending = True
-        if len(self._pending) >= room:
+        if len(self._pending) >= room or self._is_behind:
             self._set_reading(False)
         elif 2 * len(self._pending) <= room:
             self._set_reading(True)
         self._memory.hold(self, self._gateway.unfinished_bytes + self._pending_bytes)
 
-    async def _answer(self, pending: Pending) -> None:
-        buffers: list[Buffer] = []
-        for part in await pending or ():
-            if isinstance(part, BUFFERS):
-                buffers.append(part)
-                continue
-            # A piece at a time: the next is read when the client has taken enough of this one.
-            for piece in part.pieces(PIECE_BYTES_MAX):
-                buffers.append(piece.read())
-                await self._write(buffers)
-                buffers = []
-        if buffers:
-            await self._write(buffers)
-
-    async def _write(self, buffers: Sequence[Buffer]) -> None:
-        if self._transport is not None:
-            self._transport.writelines(buffers)
-            self._note_movement()
-            await self._may_write.wait()
+    def _note(self, outcome: Pending | list[Buffer | Range] | None, size: int) -> None:
+        """Let a reply go out that is there and whose turn it is; keep any other in order."""
+        assert self._outlet is not None
+        if not self._pending and self._outlet.has_room:
+            if outcome is None:
+                return
+            if isinstance(outcome, list):
+                buffers = [part for part in outcome if isinstance(part, BUFFERS)]
+                if len(buffers) == len(outcome):
+                    self._outlet.put(buffers)
+                    return
+        self._pending.append((outcome, size))
+        self._pending_bytes += size
 
     def _set_reading(self, is_reading: bool) -> None:
         if self._transport is None or self._is_ending or self._is_reading is is_reading:
@@ -232,23 +245,22 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    def _note_movement(self) -> None:
-        self._moved_at = asyncio.get_running_loop().time()
-
     def _drop_if_idle(self) -> None:
         """Also finds peers that vanished without a word, and those who take nothing we send."""
-        loop = asyncio.get_running_loop()
-        drop_at = self._moved_at + self._limits.connection_idle_ms_max / 1000
-        if loop.time() >= drop_at:
+        assert self._outlet is not None
+        moved_at = max(self._received_at, self._outlet.moved_at)
+        drop_at = moved_at + self._limits.connection_idle_ms_max / 1000
+        if self._loop.time() >= drop_at:
             _log.info("dropped a connection on which nothing moved")
             self.drop()
         else:
-            self._idle_timer = loop.call_at(drop_at, self._drop_if_idle)
+            self._idle_timer = self._loop.call_at(drop_at, self._drop_if_idle)
 
     def _end(self) -> None:
         self._is_ending = True
         for pending, _ in self._pending:
-            pending.close()
+            if pending is not None and not isinstance(pending, list):
+                pending.close()
         self._pending.clear()
         self._requests = iter(())
         self._memory.release(self)

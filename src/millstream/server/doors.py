@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from millstream.protocols.kafka.context import Broker, Endpoint
+from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.gateway import KafkaGateway
 from millstream.protocols.kafka.router import HANDLERS
 from millstream.server.connection import Address, Gateway
@@ -26,7 +27,10 @@ class Doors:
             topics=node.topics,
             partitions=node.partitions,
             groups=node.groups,
+            consumer_groups=node.consumer_groups,
             producer_ids=node.producer_ids,
+            fetch_sessions=Sessions(node.config.limits, node.entropy),
+            transactions=node.transactions,
         )
         self.kafka = Listener(
             "Kafka",

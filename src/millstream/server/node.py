@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from enum import Enum
 
 from millstream.config import Config
+from millstream.control.catalog import Catalog
 from millstream.control.state import State
+from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.controller import Controller
 from millstream.engine.coordinators import Coordinators
 from millstream.engine.gate import Everyone, Gate, Policy
@@ -21,9 +23,12 @@ from millstream.engine.hosting import Hosting
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.topics import Topics
+from millstream.engine.transaction_coordinators import TransactionCoordinators
+from millstream.engine.transactions import Transactions
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, NodeId
 from millstream.ports import Ports
+from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.directory import DataDirectory, open_directory
@@ -75,6 +80,7 @@ class Node:
     ) -> None:
         me = NodeId(config.node_id)
         self.config = config
+        self.entropy = ports.entropy
         self.metrics = Metrics()
         self.phase = Phase.BUILT
         self.ready = asyncio.Event()
@@ -93,35 +99,7 @@ class Node:
         state = State()
         self._hosting = Hosting(me, self.hub, config.topic_defaults)
         self._controller = Controller(control, state, ports.clock, self._hosting.applied)
-        gate = Gate(policy, self.metrics)
-        self.topics = Topics(
-            gate,
-            self._controller,
-            self.hub,
-            config=config,
-            clock=ports.clock,
-            entropy=ports.entropy,
-        )
-        self.partitions = Partitions(
-            gate,
-            self._controller,
-            self.hub,
-            config=config,
-            clock=ports.clock,
-            metrics=self.metrics,
-        )
-        self.producer_ids = ProducerIds(gate, self._controller)
-        self._coordinators = Coordinators(
-            state.catalog, self.hub, self._internal_topics(ports), config=config, clock=ports.clock
-        )
-        self.groups = Groups(
-            gate,
-            state.catalog,
-            self._coordinators,
-            limits=config.limits,
-            clock=ports.clock,
-            entropy=ports.entropy,
-        )
+        self._open_services(Gate(policy, self.metrics), state.catalog, ports)
 
     @property
     def cluster_id(self) -> str:
@@ -135,10 +113,12 @@ class Node:
                 hub = group.create_task(self.hub.run())
                 settling = group.create_task(self._settle())
                 coordinating = group.create_task(self._coordinators.run())
+                transacting = group.create_task(self._transactions.run())
                 await self._stop_asked.wait()
                 self._move(Event.STOP_ASKED)
                 settling.cancel()
                 coordinating.cancel()
+                transacting.cancel()
                 await self._finish_writing()
                 hub.cancel()
             self._close()
@@ -152,6 +132,64 @@ class Node:
     def stop(self) -> None:
         """Ask the node to stop in good order; `run` returns when it has."""
         self._stop_asked.set()
+
+    def _open_services(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
+        """What the doors ask, and what keeps the broker's own books."""
+        config = self.config
+        self.topics = Topics(
+            gate,
+            self._controller,
+            self.hub,
+            config=config,
+            clock=ports.clock,
+            entropy=ports.entropy,
+        )
+        self._transactions = TransactionCoordinators(
+            catalog,
+            self.hub,
+            self._internal_topics(ports),
+            ProducerIds(Gate(Everyone(), self.metrics), self._controller),
+            config=config,
+            clock=ports.clock,
+        )
+        self.partitions = Partitions(
+            gate,
+            self._controller,
+            self.hub,
+            config=config,
+            clock=ports.clock,
+            metrics=self.metrics,
+            transactions=self._transactions,
+        )
+        self.producer_ids = ProducerIds(gate, self._controller)
+        self._coordinators = Coordinators(
+            catalog,
+            self.hub,
+            self._internal_topics(ports),
+            config=config,
+            clock=ports.clock,
+            subscriptions=subscribed_topics,
+        )
+        self.transactions = Transactions(
+            gate,
+            catalog,
+            self._transactions,
+            self._coordinators,
+            config=config,
+            clock=ports.clock,
+        )
+        self.groups = Groups(
+            gate,
+            catalog,
+            self._coordinators,
+            limits=config.limits,
+            clock=ports.clock,
+            entropy=ports.entropy,
+            check_transaction=self.transactions.check_offsets,
+        )
+        self.consumer_groups = ConsumerGroups(
+            gate, catalog, self._coordinators, limits=config.limits, entropy=ports.entropy
+        )
 
     def _internal_topics(self, ports: Ports) -> Topics:
         """For topics that the broker itself needs: nobody's rights are asked."""

@@ -5,12 +5,14 @@ yet; a node alone has none.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from random import SystemRandom
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from millstream.config import Config
 from millstream.model import LogId, NodeId
@@ -30,11 +32,57 @@ class SystemClock:
 
 
 class WorkerThreads:
+    """Threads that take work from one queue, started as they are needed.
+
+    An executor does the same, but a job handed to it and back costs 31 us of CPU instead of 14, and
+    a sync round is such a job. Work under way when the process ends is like work in a power cut.
+    """
+
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="millstream")
+        self._jobs: SimpleQueue[tuple[asyncio.Future[object], Callable[[], object]]] = SimpleQueue()
+        self._started = 0
+        self._unfinished = 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._unfinished += 1
+        if self._started < min(self._unfinished, THREADS_MAX):
+            self._started += 1
+            name = f"millstream-{self._started}"
+            threading.Thread(
+                target=_work_forever, args=(self._jobs,), name=name, daemon=True
+            ).start()
+        try:
+            self._jobs.put((cast("asyncio.Future[object]", done), work))
+            return await done
+        finally:
+            self._unfinished -= 1
+
+
+def _work_forever(
+    jobs: "SimpleQueue[tuple[asyncio.Future[object], Callable[[], object]]]",
+) -> None:
+    while True:
+        done, work = jobs.get()
+        result: object = None
+        problem: Exception | None = None
+        try:
+            result = work()
+        except Exception as raised:
+            problem = raised
+        # A loop that is closed has nobody left who waits.
+        with suppress(RuntimeError):
+            done.get_loop().call_soon_threadsafe(_settle, done, result, problem)
+        del done, work, result, problem  # Or they would live until the next job comes.
+
+
+def _settle(done: "asyncio.Future[object]", result: object, problem: Exception | None) -> None:
+    if done.done():
+        return  # Whoever waited was cancelled.
+    if problem is None:
+        done.set_result(result)
+    else:
+        done.set_exception(problem)
 
 
 class NoLinks:

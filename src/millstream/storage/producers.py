@@ -128,41 +128,45 @@ class Producers:
         producer = self._producers.get(producer_id)
         if producer is None:
             return None  # Forgotten or new: any sequence goes.
-        if header.producer_epoch == producer.epoch:
-            last_sequence = header.last_sequence
-            for sent in reversed(producer.window):
-                if sent.base_sequence == header.base_sequence and (
-                    sent.last_sequence == last_sequence
-                ):
-                    return Duplicate(sent.base_offset, sent.end_offset, sent.timestamp)
-            expected = _next_sequence(producer)
-        elif header.producer_epoch < producer.epoch:
+        if header.producer_epoch < producer.epoch:
             raise StaleProducerEpoch(producer_id, producer.epoch, header.producer_epoch)
-        else:
-            expected = 0
-        if header.base_sequence != expected:
-            raise OutOfOrderSequence(producer_id, expected, header.base_sequence)
+        # Only the broker writes without a sequence: offsets of a consumer, in a transaction.
+        if header.base_sequence >= 0:
+            is_same_epoch = header.producer_epoch == producer.epoch
+            duplicate = _find_duplicate(producer, header) if is_same_epoch else None
+            if duplicate is not None:
+                return duplicate
+            expected = _next_sequence(producer) if is_same_epoch else 0
+            if header.base_sequence != expected:
+                raise OutOfOrderSequence(producer_id, expected, header.base_sequence)
         if producer_id in self._open and not header.is_transactional:
             raise InvalidTransactionState(
                 f"producer {producer_id} has an open transaction here and wrote outside of it"
             )
         return None
 
-    def check_marker(self, marker: Marker) -> None:
+    def check_marker(self, marker: Marker, *, must_be_newer: bool = False) -> None:
         """Ask whether a coordinator may end a transaction with this marker.
 
-        There need not be one: a coordinator repeats markers until it sees them written. Raises
+        There need not be one: a coordinator repeats markers until it sees them written. With
+        `must_be_newer` the epoch is above that of the transaction's batches, so one of its own
+        epoch is a later one, which a late marker must not end (KIP-890). Raises
         `StaleProducerEpoch` or `StaleCoordinatorEpoch`.
         """
         producer = self._producers.get(marker.producer_id)
         if producer is None:
             return
-        if marker.producer_epoch < producer.epoch:
+        is_open = must_be_newer and marker.producer_id in self._open
+        if marker.producer_epoch < producer.epoch + is_open:
             raise StaleProducerEpoch(marker.producer_id, producer.epoch, marker.producer_epoch)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise StaleCoordinatorEpoch(
                 marker.producer_id, producer.coordinator_epoch, marker.coordinator_epoch
             )
+
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction here, and it is of this epoch."""
+        return producer_id in self._open and self._producers[producer_id].epoch == epoch
 
     def apply(self, header: Header, marker: Marker | None = None) -> None:
         """Take a batch that is in the log; `marker` is what a control batch says."""
@@ -173,22 +177,12 @@ class Producers:
                 self._end_transaction(header, marker)
             return
         producer = self._touch(header)
-        base_offset = header.base_offset
-        window = producer.window
-        window.append(
-            _Sent(
-                header.base_sequence,
-                header.last_sequence,
-                base_offset,
-                header.end_offset,
-                header.max_timestamp,
-            )
-        )
-        if len(window) > WINDOW_BATCHES:
-            del window[0]
+        producer.window.append(_sent(header))
+        if len(producer.window) > WINDOW_BATCHES:
+            del producer.window[0]
         # Compaction leaves empty batches behind, and may drop the marker that went with them.
         if header.is_transactional and header.count and header.producer_id not in self._open:
-            self._open[header.producer_id] = base_offset
+            self._open[header.producer_id] = header.base_offset
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """The end of what a reader of committed transactions sees.
@@ -352,6 +346,24 @@ class Producers:
                 self._producers.move_to_end(producer_id)
             else:
                 del self._producers[producer_id]
+
+
+def _sent(header: Header) -> _Sent:
+    return _Sent(
+        header.base_sequence,
+        header.last_sequence,
+        header.base_offset,
+        header.end_offset,
+        header.max_timestamp,
+    )
+
+
+def _find_duplicate(producer: _Producer, header: Header) -> Duplicate | None:
+    last_sequence = header.last_sequence
+    for sent in reversed(producer.window):
+        if sent.base_sequence == header.base_sequence and sent.last_sequence == last_sequence:
+            return Duplicate(sent.base_offset, sent.end_offset, sent.timestamp)
+    return None
 
 
 def _next_sequence(producer: _Producer) -> int:

@@ -58,10 +58,19 @@ class FileRange(NamedTuple):
             raise DamagedLog(f"{len(data)} of {self.size} bytes from offset {self.base_offset}")
         return data
 
-    def pieces(self, bytes_max: int) -> Iterator["FileRange"]:
-        """The same bytes in parts that need not be whole batches, for a sender with little room."""
-        for at in range(self.at, self.at + self.size, bytes_max):
-            yield self._replace(at=at, size=min(bytes_max, self.at + self.size - at))
+    @property
+    def descriptor(self) -> int:
+        """Of the file, for `sendfile`; -1 where there is none."""
+        return self.file.fileno()
+
+    def part(self, start: int, size: int) -> "FileRange":
+        """Some of the same bytes, which need not be whole batches, for a sender with little room.
+
+        It keeps the offsets of the whole: nobody walks a part.
+        """
+        assert start >= 0
+        assert start + size <= self.size
+        return self._replace(at=self.at + start, size=size)
 
     def headers(self) -> Iterator[tuple[int, Header]]:
         """Each batch's position in the file and its header, unverified."""

@@ -6,7 +6,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-
 from tests.interop.samples import Sample
 
 SECONDS_MAX = 20

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 
+from kafka import TopicPartition
 from tests.interop.conftest import PARTITIONS
 from tests.interop.forwarder import forwarding
 from tests.interop.kafka_python.clients import administering, consuming, produce, take

@@ -6,12 +6,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kafka import (
-    AsyncConsumerRebalanceListener,
-    KafkaConsumer,
-    OffsetAndMetadata,
-    TopicPartition,
-)
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import (
@@ -20,6 +14,12 @@ from kafka.errors import (
     InvalidSessionTimeoutError,
 )
 
+from kafka import (
+    AsyncConsumerRebalanceListener,
+    KafkaConsumer,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from tests.interop.conftest import PARTITIONS
 from tests.interop.kafka_python.clients import (
     SECONDS_MAX,

@@ -1,13 +1,13 @@
 """kafka-python writes records and reads the same ones back."""
 
 import pytest
-from kafka import TopicPartition
 from kafka.errors import (
     MessageSizeTooLargeError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
 
+from kafka import TopicPartition
 from tests.interop.kafka_python.clients import (
     SECONDS_MAX,
     as_sample,

@@ -5,6 +5,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from millstream.codec.records import ControlKind, Marker, Record
 from millstream.control.groups import (
     GroupKey,
     GroupsState,
@@ -12,6 +13,7 @@ from millstream.control.groups import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    Pending,
     Protocol,
     StoredGroup,
     check_text,
@@ -63,12 +65,16 @@ def offset_key(group_id: str = "g", target: TopicPartition = ORDERS) -> bytes:
     return encode_key(OffsetKey(group_id, target.topic, target.partition))
 
 
+def record(key: bytes | None, value: bytes | None, offset: int = 0) -> Record:
+    return Record(offset, 0, key, value)
+
+
 def test_the_newest_record_of_a_key_counts() -> None:
     state = GroupsState()
 
-    state.apply(encode_key(GroupKey("g")), encode_value(group_value()))
-    state.apply(offset_key(), encode_value(offset_value(5)))
-    state.apply(offset_key(), encode_value(offset_value(6)))
+    state.apply(record(encode_key(GroupKey("g")), encode_value(group_value())))
+    state.apply(record(offset_key(), encode_value(offset_value(5))))
+    state.apply(record(offset_key(), encode_value(offset_value(6))))
 
     stored = state.find("g")
     assert stored is not None
@@ -78,14 +84,14 @@ def test_the_newest_record_of_a_key_counts() -> None:
 
 def test_a_tombstone_takes_its_key_away_and_nothing_is_left_of_a_bare_group() -> None:
     state = GroupsState()
-    state.apply(encode_key(GroupKey("g")), encode_value(group_value()))
-    state.apply(offset_key(), encode_value(offset_value()))
+    state.apply(record(encode_key(GroupKey("g")), encode_value(group_value())))
+    state.apply(record(offset_key(), encode_value(offset_value())))
 
-    state.apply(encode_key(GroupKey("g")), None)
+    state.apply(record(encode_key(GroupKey("g")), None))
     still = state.find("g")
     assert still is not None
     assert still.value is None
-    state.apply(offset_key(), None)
+    state.apply(record(offset_key(), None))
 
     assert state.find("g") is None
     assert len(state) == 0
@@ -94,8 +100,8 @@ def test_a_tombstone_takes_its_key_away_and_nothing_is_left_of_a_bare_group() ->
 def test_a_tombstone_of_something_unknown_leaves_no_trace() -> None:
     state = GroupsState()
 
-    state.apply(encode_key(GroupKey("g")), None)
-    state.apply(offset_key(), None)
+    state.apply(record(encode_key(GroupKey("g")), None))
+    state.apply(record(offset_key(), None))
 
     assert list(state) == []
 
@@ -106,7 +112,7 @@ def test_a_tombstone_of_something_unknown_leaves_no_trace() -> None:
         (None, b"x"),
         (b"", b"x"),
         (b"garbage", b"x"),
-        (msgspec.msgpack.encode([2, "g", "orders", 0]), b"x"),  # Kept free for later.
+        (msgspec.msgpack.encode([9, "g", "orders", 0]), b"x"),  # Of a later version.
         (encode_key(GroupKey("g")), b"garbage"),
         (offset_key(), msgspec.msgpack.encode([9, 1, 2, 3])),  # A later version.
         (encode_key(GroupKey("g")), encode_value(offset_value())),
@@ -117,7 +123,7 @@ def test_a_record_that_cannot_be_read_changes_nothing_and_is_counted(
 ) -> None:
     state = GroupsState()
 
-    state.apply(key, value)
+    state.apply(record(key, value))
 
     assert list(state) == []
     assert state.skipped_count == 1
@@ -125,9 +131,9 @@ def test_a_record_that_cannot_be_read_changes_nothing_and_is_counted(
 
 def test_a_record_that_cannot_be_read_keeps_what_was_there() -> None:
     state = GroupsState()
-    state.apply(offset_key(), encode_value(offset_value()))
+    state.apply(record(offset_key(), encode_value(offset_value())))
 
-    state.apply(offset_key(), b"garbage")
+    state.apply(record(offset_key(), b"garbage"))
 
     stored = state.find("g")
     assert stored is not None
@@ -138,7 +144,7 @@ def test_values_may_get_further_fields_at_their_end() -> None:
     state = GroupsState()
     fields = msgspec.msgpack.decode(encode_value(offset_value()))
 
-    state.apply(offset_key(), msgspec.msgpack.encode([*fields, "of a later version"]))
+    state.apply(record(offset_key(), msgspec.msgpack.encode([*fields, "of a later version"])))
 
     stored = state.find("g")
     assert stored is not None
@@ -155,6 +161,116 @@ def test_the_spelling_of_keys_and_values_never_changes() -> None:
         "9700a8636f6e73756d657203a572616e6765a16dcd03e8"
         "9198a16dc0a3617070a831302e302e302e31cd2710cdea609192a572616e6765c40100c40101"
     )
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def offset_at(position: int, offset: int | None, target: TopicPartition = ORDERS) -> Record:
+    value = None if offset is None else encode_value(offset_value(offset))
+    return record(offset_key(target=target), value, position)
+
+
+def marker(producer_id: int, kind: ControlKind = ControlKind.COMMIT) -> Marker:
+    return Marker(kind, producer_id, 0, 0)
+
+
+def offsets_of(state: GroupsState) -> dict[TopicPartition, int]:
+    stored = state.find("g")
+    return {} if stored is None else {at: one.offset for at, one in stored.offsets.items()}
+
+
+def test_offsets_in_a_transaction_count_from_its_commit_on() -> None:
+    state = GroupsState()
+    state.apply(offset_at(0, 5))
+
+    state.pend(offset_at(1, 8), 1)
+    before = offsets_of(state)
+    state.end(marker(1))
+
+    assert before == {ORDERS: 5}
+    assert offsets_of(state) == {ORDERS: 8}
+
+
+def test_offsets_in_a_transaction_that_is_aborted_never_count() -> None:
+    state = GroupsState()
+    state.apply(offset_at(0, 5))
+
+    state.pend(offset_at(1, 8), 1)
+    state.end(marker(1, ControlKind.ABORT))
+
+    assert offsets_of(state) == {ORDERS: 5}
+    state.end(marker(1))
+    assert offsets_of(state) == {ORDERS: 5}
+
+
+def test_a_group_of_which_only_a_transaction_knows_is_there_until_that_is_aborted() -> None:
+    state = GroupsState()
+
+    state.pend(offset_at(0, 8), 1)
+    there = state.find("g")
+    assert there is not None
+    assert list(there.pending) == [ORDERS]
+    state.end(marker(1, ControlKind.ABORT))
+
+    assert state.find("g") is None
+
+
+def test_a_marker_ends_the_transaction_of_its_producer_only() -> None:
+    state = GroupsState()
+    state.pend(offset_at(0, 8), 1)
+    state.pend(offset_at(1, 9, TopicPartition("orders", 1)), 2)
+
+    state.end(marker(2))
+
+    assert offsets_of(state) == {TopicPartition("orders", 1): 9}
+
+
+@pytest.mark.parametrize("newer", [6, None])
+def test_a_record_behind_a_pending_one_beats_it_whatever_becomes_of_it(newer: int | None) -> None:
+    state = GroupsState()
+    state.apply(offset_at(0, 5))
+    state.pend(offset_at(1, 8), 1)
+
+    state.apply(offset_at(2, newer))
+    state.end(marker(1))
+
+    assert offsets_of(state) == ({} if newer is None else {ORDERS: newer})
+
+
+def test_of_two_transactions_the_later_record_counts_not_the_later_marker() -> None:
+    state = GroupsState()
+    state.pend(offset_at(0, 8), 1)
+    state.pend(offset_at(1, 9), 2)
+
+    state.end(marker(2))
+    state.end(marker(1))
+
+    assert offsets_of(state) == {ORDERS: 9}
+
+
+def test_the_earlier_of_two_transactions_counts_until_the_later_is_decided() -> None:
+    state = GroupsState()
+    state.pend(offset_at(0, 8), 1)
+    state.pend(offset_at(1, 9), 2)
+
+    state.end(marker(1))
+    between = offsets_of(state)
+    state.end(marker(2))
+
+    assert between == {ORDERS: 8}
+    assert offsets_of(state) == {ORDERS: 9}
+
+
+@pytest.mark.parametrize("key", [None, b"garbage", encode_key(GroupKey("g"))])
+def test_nothing_but_offsets_is_pending(key: bytes | None) -> None:
+    state = GroupsState()
+
+    state.pend(record(key, encode_value(group_value())), 1)
+    state.end(marker(1))
+
+    assert list(state) == []
+    assert state.skipped_count == 1
 
 
 # The codes are what Java's String.hashCode says of the same text, as printed by jshell 17.
@@ -231,6 +347,13 @@ def test_an_offset_committed_after_the_group_became_empty_expires_from_its_commi
 
     assert expired(group, 12.9) == set()
     assert expired(group, 13) == {"reset"}
+
+
+def test_an_offset_that_a_transaction_may_replace_does_not_expire() -> None:
+    group = stored(("old", 0), ("pending", 0))
+    group.pending[TopicPartition("pending", 0)] = {1: Pending(9, offset_value())}
+
+    assert expired(group, 100) == {"old"}
 
 
 def test_a_group_with_members_keeps_what_it_subscribes_to_and_all_if_that_is_unknown() -> None:

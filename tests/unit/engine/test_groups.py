@@ -13,25 +13,26 @@ from millstream.engine.rebalance import GroupState, Leaver
 from millstream.errors import (
     CoordinatorLoading,
     Denied,
+    InternalTopic,
+    NotCoordinator,
+    Overloaded,
+    ProtocolError,
+    RequestError,
+    StorageUnavailable,
+    UnknownTopic,
+)
+from millstream.errors.groups import (
     GroupFull,
     GroupNotEmpty,
     GroupNotFound,
     GroupSubscribed,
     InconsistentProtocol,
-    InternalTopic,
     InvalidGroupId,
     MemberIdRequired,
-    NotCoordinator,
     OffsetMetadataTooLarge,
-    OffsetOutOfRange,
-    Overloaded,
-    ProtocolError,
     RebalanceInProgress,
-    RequestError,
     StaleGeneration,
-    StorageUnavailable,
     UnknownMember,
-    UnknownTopic,
 )
 from millstream.model import OFFSETS_TOPIC, Acks, NodeId, Session, TopicPartition
 from millstream.server.node import Node
@@ -43,6 +44,7 @@ from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run
 
 SECOND = TopicPartition("orders", 1)
+SUBSCRIBED_TO_ORDERS = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 
 
 async def commit(node: Node, offset: int = 5, group_id: str = GROUP) -> None:
@@ -335,7 +337,6 @@ def test_bad_commits_are_refused_one_by_one_and_the_others_count() -> None:
                 {
                     ORDERS: Commit(3),
                     SECOND: Commit(4, "x" * 4097),
-                    TopicPartition("orders", 2): Commit(-1),
                     TopicPartition("orders", 99): Commit(1),
                     TopicPartition("unknown", 0): Commit(1),
                 },
@@ -344,7 +345,6 @@ def test_bad_commits_are_refused_one_by_one_and_the_others_count() -> None:
             assert [type(outcome) for outcome in outcomes.values()] == [
                 type(None),
                 OffsetMetadataTooLarge,
-                OffsetOutOfRange,
                 UnknownTopic,
                 UnknownTopic,
             ]
@@ -409,7 +409,8 @@ def test_an_offset_is_deleted_unless_the_group_reads_its_topic() -> None:
             with pytest.raises(GroupNotEmpty):  # What it is subscribed to is not known.
                 await node.groups.delete_offsets(SESSION, GROUP, [ORDERS])
 
-            node._coordinators._subscriptions = lambda kind, metadata: frozenset({"orders"})
+            member.protocols = (Protocol("range", SUBSCRIBED_TO_ORDERS),)
+            await member.enter()
             outcomes = await node.groups.delete_offsets(SESSION, GROUP, [ORDERS, other])
             assert [type(o) for o in outcomes.values()] == [GroupSubscribed, type(None)]
             assert set(await node.groups.fetch_offsets(SESSION, GROUP)) == {ORDERS}
@@ -439,6 +440,24 @@ def test_unused_offsets_expire_and_the_group_with_them() -> None:
 
             assert [g.group_id for g in node.groups.list(SESSION)] == ["standalone"]
             assert await committed(node) == -1
+
+    run(story())
+
+
+def test_offsets_of_topics_that_the_members_do_not_read_expire() -> None:
+    async def story() -> None:
+        timing = Timing(offsets_retention_ms=60_000, offsets_check_ms=1_000)
+        async with running_groups(Config(timing=timing)) as node:
+            await node.topics.create(SESSION, "other")
+            other = TopicPartition("other", 0)
+            await node.groups.commit_offsets(SESSION, GROUP, {ORDERS: Commit(1), other: Commit(2)})
+            member = Consumer(node.groups)
+            member.protocols = (Protocol("range", SUBSCRIBED_TO_ORDERS),)
+
+            await member.enter()
+            await member.beat_for(100)
+
+            assert set(await node.groups.fetch_offsets(SESSION, GROUP)) == {ORDERS}
 
     run(story())
 

@@ -8,17 +8,18 @@ from itertools import pairwise
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import ControlKind, Record, control_batch
+from millstream.codec.records import ControlKind, Marker, Record, control_batch
 from millstream.control.catalog import Topic
 from millstream.engine.ledger import Entry, Ledger
 from millstream.errors import (
     BatchTooLarge,
     DamagedLog,
     NotLeader,
+    StaleProducerEpoch,
     StorageUnavailable,
     TopicExists,
 )
-from millstream.model import Acks, TopicPartition
+from millstream.model import NO_PRODUCER, Acks, Producer, TopicPartition
 from millstream.replication.replica import Replica
 from millstream.server.node import Node
 from tests.support.crashing_files import CrashingFiles
@@ -155,6 +156,79 @@ def test_control_batches_are_no_records_of_the_ledger() -> None:
 
             assert reply == 4
             assert at.ledger.applied_offset == 2
+
+    run(story())
+
+
+class Drafts:
+    """Sums in transactions: a producer's records are applied together, or not at all."""
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+        self.by_producer: dict[int, list[Record]] = {}
+
+    def pend(self, record: Record, producer_id: int) -> int:
+        self.by_producer.setdefault(producer_id, []).append(record)
+        return len(self.by_producer[producer_id])
+
+    def end(self, marker: Marker) -> None:
+        for record in self.by_producer.pop(marker.producer_id, []):
+            if marker.kind is ControlKind.COMMIT:
+                self.sums.apply(record)
+
+
+def marker_of(kind: ControlKind, producer_id: int) -> bytes:
+    return control_batch(
+        kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
+    )
+
+
+@pytest.mark.parametrize("records_max", [1, 1_000])
+def test_records_of_a_transaction_are_handed_over_until_its_marker_comes(records_max: int) -> None:
+    async def story() -> None:
+        async with led() as at:
+            sums = Sums()
+            drafts = Drafts(sums)
+            ledger = Ledger(at.replica, FixedClock(), sums.apply, transactions=drafts)
+            at.replica.watch(ledger.fold)
+
+            replies = [
+                await ledger.outcome(ledger.write(entries, producer=producer))
+                for entries, producer in (
+                    ([Entry(b"a", b"1"), Entry(b"a", b"2")], Producer(7, 0)),
+                    ([Entry(b"a", b"4")], NO_PRODUCER),
+                    ([Entry(b"a", b"8")], Producer(8, 0)),
+                )
+            ]
+            before = dict(sums.by_key)
+            for kind, producer_id in ((ControlKind.COMMIT, 7), (ControlKind.ABORT, 8)):
+                data = marker_of(kind, producer_id)
+                end_offset = at.replica.append(data, read_header(data)).end_offset
+            await at.replica.committed(end_offset, None)
+
+            assert replies == [2, 4, 1]
+            assert before == {b"a": 4}
+            assert sums.by_key == {b"a": 7}
+            again = Sums()
+            loading = Ledger(at.replica, FixedClock(), again.apply, transactions=Drafts(again))
+            while not loading.fold(records_max=records_max):
+                pass
+            assert again.by_key == sums.by_key
+
+    run(story())
+
+
+def test_a_producer_of_an_older_epoch_writes_nothing() -> None:
+    async def story() -> None:
+        async with led() as at:
+            drafts = Drafts(at.sums)
+            ledger = Ledger(at.replica, FixedClock(), at.sums.apply, transactions=drafts)
+            end_offset = ledger.write([Entry(b"a", b"1")], producer=Producer(7, 1))
+
+            with pytest.raises(StaleProducerEpoch):
+                ledger.write([Entry(b"a", b"1")], producer=Producer(7, 0))
+
+            assert ledger.written_offset == end_offset
 
     run(story())
 

@@ -8,14 +8,16 @@ from millstream.control.groups import Protocol
 from millstream.engine.membership import Membership
 from millstream.engine.rebalance import TRANSITIONS, GroupEvent, GroupState, Leaver, Rules
 from millstream.errors import (
+    NotCoordinator,
+    RequestError,
+)
+from millstream.errors.groups import (
     FencedInstance,
     GroupFull,
     InconsistentProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
-    NotCoordinator,
     RebalanceInProgress,
-    RequestError,
     StaleGeneration,
     UnknownMember,
 )

@@ -34,6 +34,7 @@ from millstream.errors import (
 from millstream.model import Acks, Epoch, Isolation, Position, TopicPartition
 from millstream.server.node import Node
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, running_node, values_of
+from tests.support.transactions import Writer
 from tests.support.virtual_loop import run
 
 
@@ -424,21 +425,14 @@ def test_waiting_appends_are_bounded() -> None:
     run(story())
 
 
-def test_read_committed_stops_at_an_open_transaction_and_lists_what_was_aborted() -> None:
-    def transactional(value: bytes, sequence: int) -> bytes:
-        return build(
-            [Record(0, NOW_MS, None, value)],
-            producer_id=5,
-            producer_epoch=0,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-
+def test_read_committed_stops_at_an_open_transaction() -> None:
     async def story() -> None:
         async with running_node() as node:
             await orders(node)
             await node.partitions.append(SESSION, ORDERS, batch(b"before"), Acks.ALL)
-            await node.partitions.append(SESSION, ORDERS, transactional(b"open", 0), Acks.ALL)
+            writer = Writer(node)
+            await writer.init()
+            await writer.write(ORDERS, b"open")
             await node.partitions.append(SESSION, ORDERS, batch(b"after"), Acks.ALL)
 
             (committed,) = await node.partitions.read(

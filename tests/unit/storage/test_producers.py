@@ -97,6 +97,24 @@ def test_a_gap_or_a_step_back_is_refused(sequence: int) -> None:
     assert (refusal.value.expected, refusal.value.got) == (10, sequence)
 
 
+def test_the_broker_writes_without_a_sequence_as_often_as_it_likes() -> None:
+    log = folded(batch(0, sequence=-1, transactional=True))
+
+    assert log.check(batch(1, sequence=-1, transactional=True)) is None
+    assert log.first_unstable_offset == 0
+    (view,) = log.describe()
+    assert (view.last_sequence, view.last_offset) == (-1, 0)
+
+
+def test_without_a_sequence_epochs_and_transactions_are_checked_all_the_same() -> None:
+    log = folded(batch(0, sequence=-1, epoch=3, transactional=True))
+
+    with pytest.raises(StaleProducerEpoch):
+        log.check(batch(1, sequence=-1, epoch=2, transactional=True))
+    with pytest.raises(InvalidTransactionState):
+        log.check(batch(1, sequence=-1, epoch=3))
+
+
 def test_a_repeated_batch_is_answered_with_where_the_first_copy_went() -> None:
     log = folded(batch(100, sequence=0, count=10, timestamp=5), batch(110, sequence=10, count=2))
 

@@ -26,18 +26,13 @@ from millstream.protocols.kafka.apis.admin import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from millstream.protocols.kafka.apis.transactions import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from millstream.protocols.kafka.config_table import read_overrides, topic_entries
 from millstream.protocols.kafka.context import Context
-from millstream.protocols.kafka.error_codes import ErrorCode, code_for, control_code_for
+from millstream.protocols.kafka.error_codes import ErrorCode, control_code_for
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.schema import NO_ID
 
 BROKERS_CHOICE = -1  # Of partitions or replicas: as the broker is configured.
-NO_PRODUCER = -1
 
 T = TypeVar("T")
 _Created = CreateTopicsResponse.Topic
@@ -199,31 +194,6 @@ async def _grown(
         await topics.add_partitions(session, topic.name, total=topic.count, placement=placement)
 
 
-# -- producers ---------------------------------------------------------------------------------
-
-
-async def init_producer_id(
-    context: Context, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
-    """A number for an idempotent producer. Nobody coordinates transactions here yet."""
-    if request.transactional_id == "":
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    try:
-        producer_id = await context.broker.producer_ids.next(context.session)
-    except RequestError as problem:
-        # Of all that passes, this is the code after which every client simply asks again: others
-        # are fatal to Java's producer, or send it looking for a coordinator that it has not.
-        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return InitProducerIdResponse(
-            error_code=loading if problem.retriable else code_for(problem)
-        )
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-
 # -- parts -------------------------------------------------------------------------------------
 
 
@@ -251,6 +221,5 @@ def _replicas(nodes: Sequence[int]) -> Replicas:
 HANDLERS: dict[int, Handler] = {
     19: create_topics,
     20: delete_topics,
-    22: init_producer_id,
     37: create_partitions,
 }

@@ -1,15 +1,31 @@
-"""Handlers of committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+"""Handlers of committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
-Owns the translation between Kafka's requests and the engine's groups.
+Owns the translation between Kafka's requests and the engine's groups. The one thing to know: the
+engine speaks of topics by name. Where a request has ids, they are turned into names on the way in
+and into ids on the way out; one that is unknown gets a name that no topic can have.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeVar
+from uuid import UUID
 
-from millstream.engine.group_views import Commit, Committed
-from millstream.errors import GroupNotFound, RequestError, StaleGeneration
-from millstream.model import TopicPartition
+from millstream.engine.group_offsets import Outcomes
+from millstream.engine.group_views import NOT_COMMITTED, Commit, Committed
+from millstream.engine.groups import NO_GENERATION
+from millstream.errors import (
+    BatchTooLarge,
+    Denied,
+    RequestError,
+    StorageUnavailable,
+    UnknownTopic,
+)
+from millstream.errors.groups import (
+    GroupNotFound,
+    StaleGeneration,
+)
+from millstream.model import Producer, TopicPartition
 from millstream.protocols.kafka.apis.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -18,27 +34,46 @@ from millstream.protocols.kafka.apis.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from millstream.protocols.kafka.apis.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.schema import NO_ID
 
 _MANY_GROUPS = 8
 _TELLS_GROUP_NOT_FOUND = 9
 _TELLS_ERROR_AT_TOP = 2
+_JOINS_TRANSACTION = 5  # From here on a client does not add its group itself (KIP-890).
+_TOPICS_BY_ID = 10
+
+_NAMELESS = "id:"  # In front of an id that is no topic's; no topic's name has a colon.
+
+# Where clients know these errors by another name when they commit offsets.
+_COMMIT_CODES: dict[type[RequestError], ErrorCode] = {
+    StorageUnavailable: ErrorCode.NOT_COORDINATOR,
+    BatchTooLarge: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
 
 _Group = OffsetFetchResponse.Group
 _Found = Mapping[TopicPartition, Committed | RequestError]
+_AskedTopics = Sequence[
+    OffsetCommitRequest.Topic | TxnOffsetCommitRequest.Topic | OffsetDeleteRequest.Topic
+]
+_Answered = TypeVar(
+    "_Answered",
+    OffsetCommitResponse.Topic,
+    TxnOffsetCommitResponse.Topic,
+    OffsetDeleteResponse.Topic,
+)
 
 
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    commits = {
-        TopicPartition(topic.name, part.partition_index): Commit(
-            part.committed_offset, part.committed_metadata or "", part.committed_leader_epoch
-        )
-        for topic in request.topics
-        for part in topic.partitions
-    }
-    outcomes: Mapping[TopicPartition, RequestError | None]
+    _give_names(context, request.topics)
+    commits = _commits(request.topics)
+    outcomes: Outcomes
     try:
         outcomes = await context.broker.groups.commit_offsets(
             context.session,
@@ -55,36 +90,93 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
         outcomes = dict.fromkeys(commits, problem if is_told else older)
     except RequestError as problem:
         outcomes = dict.fromkeys(commits, problem)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponse.Topic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponse.Topic.Partition(
-                        partition_index=part.partition_index,
-                        error_code=_code(
-                            outcomes[TopicPartition(topic.name, part.partition_index)]
-                        ),
-                    )
-                    for part in topic.partitions
-                ],
+    topics = _answered(OffsetCommitResponse.Topic, request.topics, outcomes)
+    for answered, asked in zip(topics, request.topics, strict=True):
+        answered.topic_id = asked.topic_id
+    return OffsetCommitResponse(topics=topics)
+
+
+async def txn_offset_commit(
+    context: Context, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    commits = _commits(request.topics)
+    outcomes: Outcomes
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        if context.version >= _JOINS_TRANSACTION:
+            await context.broker.transactions.add_offsets(
+                context.session, request.transactional_id, producer, request.group_id
             )
-            for topic in request.topics
-        ]
+        outcomes = await context.broker.groups.commit_in_transaction(
+            context.session,
+            request.group_id,
+            commits,
+            transactional_id=request.transactional_id,
+            producer=producer,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id,
+        )
+    except GroupNotFound:
+        # A producer knows no other word for it.
+        outcomes = dict.fromkeys(commits, StaleGeneration(-1, request.generation_id))
+    except RequestError as problem:
+        outcomes = dict.fromkeys(commits, problem)
+    return TxnOffsetCommitResponse(
+        topics=_answered(TxnOffsetCommitResponse.Topic, request.topics, outcomes)
     )
+
+
+def _commits(
+    topics: Iterable[OffsetCommitRequest.Topic | TxnOffsetCommitRequest.Topic],
+) -> dict[TopicPartition, Commit]:
+    return {
+        TopicPartition(topic.name, part.partition_index): Commit(
+            part.committed_offset, part.committed_metadata or "", part.committed_leader_epoch
+        )
+        for topic in topics
+        for part in topic.partitions
+    }
+
+
+def _answered(kind: type[_Answered], asked: _AskedTopics, outcomes: Outcomes) -> list[_Answered]:
+    return [
+        kind(
+            name=topic.name,
+            partitions=[
+                kind.Partition(
+                    partition_index=part.partition_index,
+                    error_code=_code(
+                        topic.name, outcomes[TopicPartition(topic.name, part.partition_index)]
+                    ),
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in asked
+    ]
 
 
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version >= _MANY_GROUPS:
+        for group in request.groups:
+            _give_names(context, group.topics or [])
         return OffsetFetchResponse(
             groups=[
-                await _fetched(context, group.group_id, _targets(group.topics))
+                await _fetched(
+                    context,
+                    group.group_id,
+                    _targets(group.topics),
+                    request,
+                    member_id=group.member_id,
+                    epoch=group.member_epoch,
+                )
                 for group in request.groups
             ]
         )
-    group = await _fetched(context, request.group_id, _targets(request.topics))
+    found = await _fetched(context, request.group_id, _targets(request.topics), request)
     return OffsetFetchResponse(
-        topics=_as_single(group, request, context), error_code=group.error_code
+        topics=_as_single(found, request, context), error_code=found.error_code
     )
 
 
@@ -96,10 +188,23 @@ def _targets(
     return [TopicPartition(t.name, index) for t in topics for index in t.partition_indexes]
 
 
-async def _fetched(context: Context, group_id: str, targets: list[TopicPartition] | None) -> _Group:
+async def _fetched(
+    context: Context,
+    group_id: str,
+    targets: list[TopicPartition] | None,
+    request: OffsetFetchRequest,
+    *,
+    member_id: str | None = None,
+    epoch: int = NO_GENERATION,
+) -> _Group:
     try:
         found: _Found = await context.broker.groups.fetch_offsets(
-            context.session, group_id, targets
+            context.session,
+            group_id,
+            targets,
+            must_be_stable=request.require_stable,
+            member_id=member_id,
+            epoch=epoch,
         )
     except RequestError as problem:
         return _Group(group_id=group_id, topics=[], error_code=code_for(problem))
@@ -108,23 +213,24 @@ async def _fetched(context: Context, group_id: str, targets: list[TopicPartition
         group_id=group_id,
         topics=[
             _Group.Topic(
-                name=topic, partitions=[_partition(target, found[target]) for target in targets_of]
+                name=topic,
+                topic_id=topic_id,
+                partitions=[_partition(target, found[target]) for target in targets_of],
             )
             for topic, targets_of in by_topic
+            if (topic_id := _topic_id(context, topic)) is not None
         ],
     )
 
 
 def _partition(target: TopicPartition, found: Committed | RequestError) -> _Group.Topic.Partition:
-    if isinstance(found, RequestError):
-        return _Group.Topic.Partition(
-            partition_index=target.partition, committed_offset=-1, error_code=code_for(found)
-        )
+    told, problem = (found, None) if isinstance(found, Committed) else (NOT_COMMITTED, found)
     return _Group.Topic.Partition(
         partition_index=target.partition,
-        committed_offset=found.offset,
-        committed_leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
+        committed_offset=told.offset,
+        committed_leader_epoch=told.leader_epoch,
+        metadata=told.metadata,
+        error_code=_code(target.topic, problem),
     )
 
 
@@ -177,26 +283,47 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
     except RequestError as problem:
         return OffsetDeleteResponse(error_code=code_for(problem), topics=[])
     return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponse.Topic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponse.Topic.Partition(
-                        partition_index=part.partition_index,
-                        error_code=_code(
-                            outcomes[TopicPartition(topic.name, part.partition_index)]
-                        ),
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        topics=_answered(OffsetDeleteResponse.Topic, request.topics, outcomes)
     )
 
 
-def _code(outcome: RequestError | None) -> ErrorCode:
-    return ErrorCode.NONE if outcome is None else code_for(outcome)
+def _give_names(
+    context: Context,
+    topics: Iterable[OffsetCommitRequest.Topic | OffsetFetchRequest.Group.Topic],
+) -> None:
+    if context.version < _TOPICS_BY_ID:
+        return
+    for topic in topics:
+        try:
+            found = context.broker.topics.describe_id(context.session, topic.topic_id)
+            topic.name = found.name
+        except (UnknownTopic, Denied):
+            topic.name = f"{_NAMELESS}{topic.topic_id}"
 
 
-HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch, 47: offset_delete}
+def _topic_id(context: Context, name: str) -> UUID | None:
+    """The id to tell a client with the answer; None for a topic that has gone with its id."""
+    if context.version < _TOPICS_BY_ID:
+        return NO_ID
+    if name.startswith(_NAMELESS):
+        return UUID(name.removeprefix(_NAMELESS))
+    try:
+        return context.broker.topics.describe(context.session, name).topic_id
+    except (UnknownTopic, Denied):
+        return None
+
+
+def _code(topic: str, outcome: RequestError | None) -> ErrorCode:
+    if topic.startswith(_NAMELESS):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if outcome is None:
+        return ErrorCode.NONE
+    return _COMMIT_CODES.get(type(outcome)) or code_for(outcome)
+
+
+HANDLERS: dict[int, Handler] = {
+    8: offset_commit,
+    9: offset_fetch,
+    28: txn_offset_commit,
+    47: offset_delete,
+}

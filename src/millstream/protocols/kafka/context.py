@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millstream.config import Config
+from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.topics import Topics
+from millstream.engine.transactions import Transactions
 from millstream.model import Session
+from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader
 
 
@@ -31,7 +34,10 @@ class Broker:
     topics: Topics
     partitions: Partitions
     groups: Groups
+    consumer_groups: ConsumerGroups
     producer_ids: ProducerIds
+    fetch_sessions: Sessions
+    transactions: Transactions
 
     @property
     def node_id(self) -> int:

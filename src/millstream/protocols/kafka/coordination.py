@@ -6,7 +6,13 @@ through the broker, subscriptions and assignments, are bytes that nobody here re
 
 from millstream.control.groups import Protocol
 from millstream.engine.rebalance import GroupState, Leaver
-from millstream.errors import GroupNotFound, MemberIdRequired, RequestError
+from millstream.errors import (
+    RequestError,
+)
+from millstream.errors.groups import (
+    GroupNotFound,
+    MemberIdRequired,
+)
 from millstream.protocols.kafka.apis.discovery import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -30,22 +36,15 @@ from millstream.protocols.kafka.apis.groups import (
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.group_states import STATES, type_of
 
-_GROUP_KEY = 0  # The kinds of keys that FindCoordinator is asked for; others are not served yet.
-_CLASSIC = "Classic"
+_GROUP_KEY = 0  # The kinds of keys that FindCoordinator is asked for; 2 is not served yet.
+_TRANSACTION_KEY = 1
 _KEYS_IN_A_LIST = 4
 _MEMBER_ID_FIRST = 4
 _CAN_SKIP_ASSIGNMENT = 9
 _MEMBERS_IN_A_LIST = 3
 _TELLS_NOT_FOUND = 6
-
-_STATES: dict[GroupState, str] = {
-    GroupState.EMPTY: "Empty",
-    GroupState.PREPARING: "PreparingRebalance",
-    GroupState.COMPLETING: "CompletingRebalance",
-    GroupState.STABLE: "Stable",
-    GroupState.DEAD: "Dead",
-}
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 _Described = DescribeGroupsResponse.Group
@@ -73,9 +72,12 @@ async def find_coordinator(
 
 async def _coordinator(context: Context, key: str, key_type: int) -> _Coordinator:
     try:
-        if key_type != _GROUP_KEY:
-            raise RequestError("transactions and share groups are not served yet")
-        node_id = await context.broker.groups.coordinator_of(context.session, key)
+        if key_type == _GROUP_KEY:
+            node_id = await context.broker.groups.coordinator_of(context.session, key)
+        elif key_type == _TRANSACTION_KEY:
+            node_id = await context.broker.transactions.coordinator_of(context.session, key)
+        else:
+            raise RequestError("share groups are not served yet")
     except RequestError as problem:
         code = code_for(problem)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -216,14 +218,14 @@ async def _described(context: Context, group_id: str) -> _Described:
             error_code=code,
             error_message=str(problem),
             group_id=group_id,
-            group_state=_STATES[GroupState.DEAD],
+            group_state=STATES[GroupState.DEAD],
             protocol_type="",
             protocol_data="",
             members=[],
         )
     return _Described(
         group_id=group_id,
-        group_state=_STATES[group.state],
+        group_state=STATES[group.state],
         protocol_type=group.protocol_type,
         protocol_data=group.protocol or "",
         members=[
@@ -243,18 +245,17 @@ async def _described(context: Context, group_id: str) -> _Described:
 def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    if types and _CLASSIC.lower() not in types:
-        return ListGroupsResponse(groups=[])
     return ListGroupsResponse(
         groups=[
             ListGroupsResponse.Group(
                 group_id=one.group_id,
                 protocol_type=one.protocol_type,
-                group_state=_STATES[one.state],
-                group_type=_CLASSIC,
+                group_state=STATES[one.state],
+                group_type=type_of(one.state),
             )
             for one in context.broker.groups.list(context.session)
-            if not states or _STATES[one.state].lower() in states
+            if not states or STATES[one.state].lower() in states
+            if not types or type_of(one.state).lower() in types
         ]
     )
 

@@ -21,10 +21,11 @@ from millstream.protocols.kafka.apis.discovery import (
     MetadataResponse,
     TopicCursor,
 )
-from millstream.protocols.kafka.apis.table import api_versions
+from millstream.protocols.kafka.apis.table import FEATURES, FINALIZED, api_versions
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.schema import NO_ID
 
 NO_LEADER = -1
 # Kafka's bound on one page of DescribeTopicPartitions.
@@ -38,7 +39,7 @@ _PagedTopic = DescribeTopicPartitionsResponse.Topic
 def api_versions_handler(
     context: Context, request: ApiVersionsRequest, served: Sequence[int]
 ) -> ApiVersionsResponse:
-    return api_versions(context.version, served)
+    return api_versions(context.version, served, FEATURES, FINALIZED)
 
 
 # -- metadata ----------------------------------------------------------------------------------
@@ -67,18 +68,24 @@ async def _wanted(
     context: Context, want: MetadataRequest.Topic, request: MetadataRequest
 ) -> _MetadataTopic:
     topics, session = context.broker.topics, context.session
+    name = _asked_name(want)
     try:
-        if want.name is None:
+        if name is None:
             return _described(context, topics.describe_id(session, want.topic_id))
-        return _described(context, topics.describe(session, want.name))
+        return _described(context, topics.describe(session, name))
     except UnknownTopic as unknown:
-        if want.name is None:
+        if name is None:
             return _refused(context, want, ErrorCode.UNKNOWN_TOPIC_ID)
         if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics):
             return _refused(context, want, code_for(unknown))
     except RequestError as problem:
         return _refused(context, want, code_for(problem))
-    return await _created(context, want, want.name)
+    return await _created(context, want, name)
+
+
+def _asked_name(want: MetadataRequest.Topic) -> str | None:
+    """None where the id is what counts: Java's clients send an empty name with it, others none."""
+    return want.name if want.topic_id == NO_ID else None
 
 
 async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> _MetadataTopic:
@@ -99,8 +106,9 @@ async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> 
 
 
 def _refused(context: Context, want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
-    # Before v12 there is no word for a topic without a name, though it could be asked for by id.
-    name = "" if want.name is None and context.version < _NAMELESS_TOPICS else want.name
+    name = _asked_name(want)
+    if name is None and context.version < _NAMELESS_TOPICS:
+        name = ""  # There is no word yet for a topic without a name.
     return _MetadataTopic(error_code=code, name=name, topic_id=want.topic_id, partitions=[])
 
 
@@ -199,6 +207,9 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
                 leader_epoch=one.epoch,
                 replica_nodes=list(one.replicas),
                 isr_nodes=list(one.replicas),
+                # Null is allowed by the schema, but Java's admin client reads it as a list.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
                 offline_replicas=[],
             )
             for index, one in list(enumerate(leaderships))[start : start + count_max]

@@ -8,6 +8,7 @@ theirs that is, or clients would drop what they could have sent again.
 from enum import IntEnum
 
 from millstream import errors
+from millstream.errors import groups as group_errors
 from millstream.errors import RequestError
 
 
@@ -206,6 +207,12 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.StaleCoordinatorEpoch: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.ProducerFenced: ErrorCode.PRODUCER_FENCED,
+    errors.UnknownProducer: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    errors.TransactionInProgress: ErrorCode.CONCURRENT_TRANSACTIONS,
+    errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    errors.TransactionNotFound: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    errors.NotAttempted: ErrorCode.OPERATION_NOT_ATTEMPTED,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.StaleLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
@@ -218,22 +225,28 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
-    errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
-    errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
-    errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
-    errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
+    group_errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
+    group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    group_errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    group_errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
-    errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
-    errors.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
-    errors.StaleGeneration: ErrorCode.ILLEGAL_GENERATION,
-    errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
-    errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
-    errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    group_errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    group_errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    group_errors.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    group_errors.StaleGeneration: ErrorCode.ILLEGAL_GENERATION,
+    group_errors.StaleMemberEpoch: ErrorCode.STALE_MEMBER_EPOCH,
+    group_errors.FencedMember: ErrorCode.FENCED_MEMBER_EPOCH,
+    group_errors.UnreleasedInstance: ErrorCode.UNRELEASED_INSTANCE_ID,
+    group_errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
+    group_errors.InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
+    group_errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    group_errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    group_errors.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
 }
 
 # By the kind in front of a resource's name; what is not here belongs to the cluster.

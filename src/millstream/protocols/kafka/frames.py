@@ -5,6 +5,7 @@ piece is a view of that piece, one that came in many is put together once, so a 
 most once however the stream was cut. Memory grows with what arrived, never with what was announced.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 
 from millstream.errors import ProtocolError
@@ -24,30 +25,28 @@ class Frames:
         self._size = 0  # Of the frame that is on its way; 0 between frames.
         self._body = bytearray()  # What has arrived of it.
 
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """Return the frames that `data` completes, without their lengths.
+    def feed(self, data: Buffer) -> Iterator[memoryview]:
+        """Yield the frames that `data` completes, without their lengths; feed again after all.
 
-        They may be views of `data`: whoever feeds must not write to it again.
+        They may be views of `data`: whoever feeds must not write to it again. `ProtocolError` comes
+        in the place of a frame that cannot be: those before it are as good as any.
         """
         view = memoryview(data)
-        whole: list[memoryview] = []
         at, end = 0, len(view)
         while at < end:
             if not self._size:
                 at = self._read_length(view, at)
                 continue
-            missing = self._size - len(self._body)
-            if not self._body and end - at >= missing:
-                whole.append(view[at : at + missing])
+            start, at = at, at + self._size - len(self._body)
+            if not self._body and end >= at:
                 self._size = 0
-            else:
-                self._body += view[at : at + missing]
-                if len(self._body) == self._size:
-                    whole.append(memoryview(self._body))
-                    self._body = bytearray()
-                    self._size = 0
-            at += missing
-        return whole
+                yield view[start:at]
+                continue
+            self._body += view[start:at]
+            if len(self._body) == self._size:
+                whole, self._body = self._body, bytearray()
+                self._size = 0
+                yield memoryview(whole)
 
     def _read_length(self, view: memoryview, at: int) -> int:
         taken = view[at : at + LENGTH.size - len(self._length)]

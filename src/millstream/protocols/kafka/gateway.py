@@ -3,8 +3,9 @@
 Owns the connection's state and the way of a request through it: cut, decode, hand to its handler,
 encode what comes back. Which handler answers which API is a table; what a broker can do is the
 engine's. The one thing to know: a handler that is a plain function does its ordered part at once,
-one that is `async` does nothing before its turn to reply has come. Its request is not even decoded
-before, because a request of many small parts takes a hundred times the memory of its bytes.
+and answers at once if it can; one that is `async` does nothing before its turn to reply has come.
+Its request is not even decoded before, because a request of many small parts takes a hundred times
+the memory of its bytes.
 """
 
 import inspect
@@ -28,7 +29,8 @@ from millstream.protocols.kafka.headers import (
 from millstream.protocols.kafka.schema import Chunk, Message
 
 # A handler takes its own request type; the table below pairs each with the key that decodes to it.
-Handler = Callable[[Context, Any], Message | Awaitable[Message | None]]
+Outcome = Message | Awaitable[Message | None] | None
+Handler = Callable[[Context, Any], Outcome]
 
 CLIENT_ID_LENGTH_MAX = 256
 
@@ -65,7 +67,9 @@ class KafkaGateway:
             self.unfinished_bytes -= LENGTH.size + len(frame)
             yield frame
 
-    def begin(self, frame: Sized) -> "Coroutine[Any, Any, list[Chunk] | None] | _Coming":
+    def begin(
+        self, frame: Sized
+    ) -> "Coroutine[Any, Any, list[Chunk] | None] | _Coming | list[Chunk] | None":
         assert isinstance(frame, memoryview)
         handler = self._handlers.get(int.from_bytes(frame[:2], signed=True))
         if handler is not None and _waits_for_its_turn(handler):
@@ -76,9 +80,9 @@ class KafkaGateway:
             answer = refusal(problem)
             if answer is None:
                 raise
-            return _ready(answer)
-        if isinstance(outcome, Message):
-            return _ready(encode_response(header, outcome))
+            return answer
+        if outcome is None or isinstance(outcome, Message):
+            return _encode(header, outcome)
         return _Coming(header, outcome)
 
     def close(self) -> None:
@@ -86,10 +90,11 @@ class KafkaGateway:
 
     async def _answer(self, frame: bytes) -> list[Chunk] | None:
         header, outcome = self._handle(frame)
+        assert outcome is not None
         assert not isinstance(outcome, Message)
         return _encode(header, await outcome)
 
-    def _handle(self, frame: Buffer) -> tuple[RequestHeader, Message | Awaitable[Message | None]]:
+    def _handle(self, frame: Buffer) -> tuple[RequestHeader, Outcome]:
         header, request = decode_request(frame, self._handlers.keys())
         context = Context(self._broker, self._session_of(header), header, self._dialled)
         return header, self._handlers[header.api_key](context, request)
@@ -126,7 +131,3 @@ def _waits_for_its_turn(handler: Handler) -> bool:
 
 def _encode(header: RequestHeader, response: Message | None) -> list[Chunk] | None:
     return None if response is None else encode_response(header, response)
-
-
-async def _ready(answer: list[Chunk]) -> list[Chunk]:
-    return answer

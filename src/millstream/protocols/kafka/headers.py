@@ -73,11 +73,13 @@ def decode_request(
         raise UnsupportedRequest(RequestHeader(key, version, correlation_id))
     client_id, at = read_string(frame, _PREFIX.size)
     if version >= api.flexible_since:
-        _, at = read_tags(frame, at)
+        if frame[at : at + 1] == b"\0":
+            at += 1  # No tags, as every client known to us has it.
+        else:
+            _, at = read_tags(frame, at)
+    reader, what = _request_reader(key, version)
     header = RequestHeader(key, version, correlation_id, client_id)
-    return header, decode(
-        _request_reader(key, version), frame, at, f"{api.name} request v{version}"
-    )
+    return header, decode(reader, frame, at, what)
 
 
 def encode_response(header: RequestHeader, response: Message) -> list[Chunk]:
@@ -134,15 +136,17 @@ def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Message
 def _finish(out: bytearray, writer: Writer, message: Message) -> list[Chunk]:
     splices: Splices = []
     writer(message, out, splices)
-    spliced = sum(size for _, size, _ in splices)
+    spliced = sum([size for _, size, _ in splices]) if splices else 0
     LENGTH.pack_into(out, 0, len(out) + spliced - LENGTH.size)
     return splice(out, splices)
 
 
 @cache
-def _request_reader(key: int, version: int) -> Reader:
+def _request_reader(key: int, version: int) -> tuple[Reader, str]:
+    """The reader of a request, and the request's name in errors."""
     api = APIS[key]
-    return reader_of(api.request, version, is_flexible=api.is_flexible(version))
+    reader = reader_of(api.request, version, is_flexible=api.is_flexible(version))
+    return reader, f"{api.name} request v{version}"
 
 
 @cache

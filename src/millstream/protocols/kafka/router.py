@@ -9,21 +9,27 @@ from millstream.protocols.kafka import (
     admin,
     commits,
     configs,
+    consumer_groups,
     coordination,
     data,
     discovery,
+    fetch,
     placement,
+    transactions,
 )
 from millstream.protocols.kafka.gateway import Handler
 
 _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **coordination.HANDLERS,
+    **consumer_groups.HANDLERS,
     **commits.HANDLERS,
     **admin.HANDLERS,
     **configs.HANDLERS,
     **placement.HANDLERS,
     **data.HANDLERS,
+    **fetch.HANDLERS,
     **discovery.HANDLERS,
+    **transactions.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

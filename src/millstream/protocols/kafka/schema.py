@@ -8,7 +8,7 @@ turn a class and a version into code.
 A field that a version lacks keeps its default when read and is left out when written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -30,11 +30,17 @@ class Range(Protocol):
     """Bytes that are elsewhere, in a file for instance: the sender fetches them when it sends."""
 
     @property
+    def descriptor(self) -> int: ...
+
+    @property
+    def at(self) -> int: ...
+
+    @property
     def size(self) -> int: ...
 
     def read(self) -> bytes: ...
 
-    def pieces(self, bytes_max: int, /) -> Iterable["Range"]: ...
+    def part(self, start: int, size: int, /) -> "Range": ...
 
 
 # What an encoded message is made of. Whoever sends it tells buffers and ranges apart.

@@ -4,15 +4,38 @@ import inspect
 from typing import TypeVar
 
 from millstream.model import Session
-from millstream.protocols.kafka import admin, configs, placement
+from millstream.protocols.kafka import (
+    admin,
+    commits,
+    configs,
+    consumer_groups,
+    coordination,
+    data,
+    discovery,
+    fetch,
+    placement,
+    transactions,
+)
 from millstream.protocols.kafka.apis.table import APIS
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
+from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_response
 from millstream.protocols.kafka.schema import Message
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
-HANDLERS = {**admin.HANDLERS, **configs.HANDLERS, **placement.HANDLERS}
+HANDLERS = {
+    **admin.HANDLERS,
+    **commits.HANDLERS,
+    **configs.HANDLERS,
+    **consumer_groups.HANDLERS,
+    **coordination.HANDLERS,
+    **data.HANDLERS,
+    **discovery.HANDLERS,
+    **fetch.HANDLERS,
+    **placement.HANDLERS,
+    **transactions.HANDLERS,
+}
 STRANGER = Session(principal="stranger")
 
 M = TypeVar("M", bound=Message)
@@ -25,7 +48,10 @@ def context_of(node: Node, header: RequestHeader, session: Session) -> Context:
         topics=node.topics,
         partitions=node.partitions,
         groups=node.groups,
+        consumer_groups=node.consumer_groups,
         producer_ids=node.producer_ids,
+        fetch_sessions=Sessions(node.config.limits, node.entropy),
+        transactions=node.transactions,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092))
 

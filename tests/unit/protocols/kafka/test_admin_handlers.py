@@ -651,7 +651,7 @@ def test_every_idempotent_producer_gets_a_number_of_its_own_and_epoch_zero() -> 
         ("", (-1, -1), ErrorCode.INVALID_REQUEST),
         (None, (5, -1), ErrorCode.INVALID_REQUEST),
         (None, (-1, 0), ErrorCode.INVALID_REQUEST),
-        ("payments", (-1, -1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("payments", (5, -1), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_producer_ids_that_cannot_be_given_are_refused(

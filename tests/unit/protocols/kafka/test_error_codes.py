@@ -4,11 +4,13 @@ from kio.schema.errors import ErrorCode as KioCode
 
 from millstream.errors import (
     Denied,
-    MemberIdRequired,
     NotLeader,
-    RebalanceInProgress,
     RequestError,
     UnknownTopic,
+)
+from millstream.errors.groups import (
+    MemberIdRequired,
+    RebalanceInProgress,
 )
 from millstream.protocols.kafka.error_codes import CODES, RETRIABLE, ErrorCode, code_for
 

@@ -50,14 +50,24 @@ def test_a_length_out_of_bounds_is_refused_at_once(size: int) -> None:
     frames = Frames(frame_bytes_max=100)
 
     with pytest.raises(ProtocolError, match=f"frame of {size} bytes, not 4 to 100"):
-        frames.feed(LENGTH.pack(size))
+        list(frames.feed(LENGTH.pack(size)))
+
+
+def test_whole_frames_are_served_before_a_length_out_of_bounds() -> None:
+    stream = stream_of([b"abcd", b"efghi"]) + LENGTH.pack(-1) + b"whatever"
+    served: list[bytes] = []
+
+    with pytest.raises(ProtocolError, match="frame of -1 bytes"):
+        served.extend(bytes(frame) for frame in Frames(frame_bytes_max=100).feed(stream))
+
+    assert served == [b"abcd", b"efghi"]
 
 
 def test_announcing_a_large_frame_takes_no_memory() -> None:
     frames = Frames(frame_bytes_max=2**30)
     tracemalloc.start()
 
-    frames.feed(LENGTH.pack(2**30) + b"only this")
+    assert list(frames.feed(LENGTH.pack(2**30) + b"only this")) == []
 
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -130,7 +130,7 @@ def test_an_api_versions_from_the_future_is_answered_in_v0_with_our_range() -> N
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(0, 2), (0, 12), (1, 3), (22, 6), (4, 0), (999, 0), (-1, 0), (3, -1)]
+    ("key", "version"), [(0, 2), (0, 13), (1, 3), (22, 6), (4, 0), (999, 0), (-1, 0), (3, -1)]
 )
 def test_what_is_not_served_is_refused_with_the_number_of_the_request(
     key: int, version: int
@@ -180,7 +180,7 @@ def test_the_ranges_that_old_clients_test_for_are_advertised() -> None:
     for key, version in [(10, 0), (11, 0), (12, 0), (13, 0), (14, 0), (2, 1), (22, 0), (0, 7)]:
         low, high = ranges[key]
         assert low <= version <= high
-    assert ranges[0] == (0, 11)
+    assert ranges[0] == (0, 12)
     assert ranges[1] == (4, 17)
     assert ranges[22] == (0, 5)
     assert sorted(ranges) == list(ranges)

@@ -3,7 +3,9 @@
 from typing import Annotated
 
 from millstream.protocols.kafka.schema import (
+    NO_ID,
     Bool,
+    Id,
     Int16,
     Int32,
     Int64,
@@ -22,7 +24,8 @@ class OffsetCommitRequest(Message, kw_only=True):
             committed_leader_epoch: Annotated[Int32, Since(6)] = -1
             committed_metadata: String | None = None
 
-        name: String
+        name: Annotated[String, Since(until=9)] = ""
+        topic_id: Annotated[Id, Since(10)] = NO_ID
         partitions: list[Partition]
 
     group_id: String
@@ -39,7 +42,8 @@ class OffsetCommitResponse(Message, kw_only=True):
             partition_index: Int32
             error_code: Int16 = 0
 
-        name: String
+        name: Annotated[String, Since(until=9)] = ""
+        topic_id: Annotated[Id, Since(10)] = NO_ID
         partitions: list[Partition]
 
     throttle_time_ms: Annotated[Int32, Since(3)] = 0
@@ -53,7 +57,8 @@ class OffsetFetchRequest(Message, kw_only=True):
 
     class Group(Message, kw_only=True):
         class Topic(Message, kw_only=True):
-            name: String
+            name: Annotated[String, Since(until=9)] = ""
+            topic_id: Annotated[Id, Since(10)] = NO_ID
             partition_indexes: list[Int32]
 
         group_id: String
@@ -88,7 +93,8 @@ class OffsetFetchResponse(Message, kw_only=True):
                 metadata: String | None = None
                 error_code: Int16 = 0
 
-            name: String
+            name: Annotated[String, Since(until=9)] = ""
+            topic_id: Annotated[Id, Since(10)] = NO_ID
             partitions: list[Partition]
 
         group_id: String

@@ -23,6 +23,17 @@ from millstream.protocols.kafka.schema import VERSION_MAX, Message
 
 API_VERSIONS = 18
 NEVER = VERSION_MAX + 1
+FINALIZED_EPOCH = 0  # They never change in the life of a cluster.
+FEATURES = (
+    ApiVersionsResponse.SupportedFeature(name="transaction.version", min_version=0, max_version=2),
+)
+# What is in use: clients add partitions by producing to them, and each transaction has an epoch of
+# its own (KIP-890). Older clients do not know the feature, and go on as before.
+FINALIZED = (
+    ApiVersionsResponse.FinalizedFeature(
+        name="transaction.version", max_version_level=2, min_version_level=2
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +78,15 @@ def api_versions(
     version: int,
     served: Collection[int],
     features: Collection[ApiVersionsResponse.SupportedFeature] = (),
+    finalized: Collection[ApiVersionsResponse.FinalizedFeature] = (),
 ) -> ApiVersionsResponse:
     """Answer ApiVersions. Clients below v4 fail to parse a feature whose minimum is 0."""
-    readable = [feature for feature in features if version >= 4 or feature.min_version > 0]
-    return ApiVersionsResponse(api_keys=advertised(served), supported_features=readable)
+    return ApiVersionsResponse(
+        api_keys=advertised(served),
+        supported_features=[one for one in features if version >= 4 or one.min_version > 0],
+        finalized_features_epoch=FINALIZED_EPOCH if finalized else -1,
+        finalized_features=list(finalized),
+    )
 
 
 def unsupported_api_versions() -> ApiVersionsResponse:
@@ -94,12 +110,12 @@ def _api(
 
 
 _ROWS = (
-    _api(0, data.ProduceRequest, data.ProduceResponse, (3, 11), 9, advertised_first=0),
+    _api(0, data.ProduceRequest, data.ProduceResponse, (3, 12), 9, advertised_first=0),
     _api(1, data.FetchRequest, data.FetchResponse, (4, 17), 12),
     _api(2, data.ListOffsetsRequest, data.ListOffsetsResponse, (1, 10), 6),
     _api(3, discovery.MetadataRequest, discovery.MetadataResponse, (0, 13), 9),
-    _api(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, (2, 9), 8),
-    _api(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, (1, 9), 6),
+    _api(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, (2, 10), 8),
+    _api(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, (1, 10), 6),
     _api(10, discovery.FindCoordinatorRequest, discovery.FindCoordinatorResponse, (0, 6), 3),
     _api(11, groups.JoinGroupRequest, groups.JoinGroupResponse, (0, 9), 6),
     _api(12, groups.HeartbeatRequest, groups.HeartbeatResponse, (0, 4), 4),
@@ -123,9 +139,9 @@ _ROWS = (
         3,
     ),
     _api(25, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, (0, 4), 3),
-    _api(26, transactions.EndTxnRequest, transactions.EndTxnResponse, (0, 4), 3),
+    _api(26, transactions.EndTxnRequest, transactions.EndTxnResponse, (0, 5), 3),
     _api(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, (1, 2), 1),
-    _api(28, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, (0, 4), 3),
+    _api(28, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, (0, 5), 3),
     _api(29, security.DescribeAclsRequest, security.DescribeAclsResponse, (1, 3), 2),
     _api(30, security.CreateAclsRequest, security.CreateAclsResponse, (1, 3), 2),
     _api(31, security.DeleteAclsRequest, security.DeleteAclsResponse, (1, 3), 2),

@@ -101,6 +101,8 @@ class EndTxnRequest(Message, kw_only=True):
 class EndTxnResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
+    producer_id: Annotated[Int64, Since(5)] = -1
+    producer_epoch: Annotated[Int16, Since(5)] = -1
 
 
 class WriteTxnMarkersRequest(Message, kw_only=True):

@@ -147,7 +147,47 @@ class StaleCoordinatorEpoch(RequestError):
 
 
 class InvalidTransactionState(RequestError):
-    """A write that the producer's transaction on this partition does not allow."""
+    """What was asked for does not fit where the producer's transaction is."""
+
+
+class ProducerFenced(RequestError):
+    """Another process has taken over the transactional id: this one must stop."""
+
+    def __init__(self, transactional_id: str, epoch: int) -> None:
+        super().__init__(f"epoch {epoch} of {transactional_id!r} is over")
+
+
+class UnknownProducer(RequestError):
+    """The producer id is not the one that this transactional id has."""
+
+    def __init__(self, transactional_id: str, producer_id: int) -> None:
+        super().__init__(f"{transactional_id!r} has no producer {producer_id}")
+
+
+class TransactionInProgress(RequestError):
+    """The transaction before is still being ended: ask again in a moment."""
+
+    retriable = True
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"a transaction of {transactional_id!r} is still being ended")
+
+
+class InvalidTransactionTimeout(RequestError):
+    def __init__(self, got_ms: int, high_ms: int) -> None:
+        super().__init__(f"transaction timeout {got_ms} ms, it must be in 1 to {high_ms}")
+
+
+class TransactionNotFound(RequestError):
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"nothing is known of transactional id {transactional_id!r}")
+
+
+class NotAttempted(RequestError):
+    """Left undone, because another part of the same request was refused."""
+
+    def __init__(self) -> None:
+        super().__init__("not attempted, because something else in the request was refused")
 
 
 # -- places and leadership -------------------------------------------------------------------------
@@ -236,117 +276,36 @@ class Denied(RequestError):
         self.resource = resource
 
 
-# -- groups ----------------------------------------------------------------------------------------
-
-
-class InvalidGroupId(RequestError):
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"{group_id[:260]!r} is not a group id: some text, not empty")
-
-
-class GroupNotFound(RequestError):
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"there is no group {group_id!r}")
-
-
-class GroupNotEmpty(RequestError):
-    """The group has members, so it stays."""
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"group {group_id!r} has members")
-
-
-class GroupSubscribed(RequestError):
-    """The group reads the topic at the moment, so its offsets there stay."""
-
-    def __init__(self, group_id: str, topic: str) -> None:
-        super().__init__(f"group {group_id!r} is subscribed to topic {topic!r}")
-
-
-class GroupFull(RequestError):
-    def __init__(self, members_max: int) -> None:
-        super().__init__(f"the group has {members_max} members, which is all it may have")
+# -- coordinators -----------------------------------------------------------------------------------
 
 
 class NotCoordinator(RequestError):
-    """Another node coordinates the group; `leader` is a hint and None if it is not known."""
+    """Another node coordinates this group or transactional id; `leader` is a hint, or None."""
 
     retriable = True
 
-    def __init__(self, group_id: str, leader: int | None) -> None:
+    def __init__(self, key: str, leader: int | None) -> None:
         where = "somewhere else" if leader is None else f"by node {leader}"
-        super().__init__(f"group {group_id!r} is coordinated {where}")
+        super().__init__(f"{key!r} is coordinated {where}")
         self.leader = leader
 
 
 class CoordinatorLoading(RequestError):
-    """The coordinator is new and still reads what it must know of the group."""
+    """The coordinator is new and still reads what it must know."""
 
     retriable = True
 
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"the coordinator of group {group_id!r} is still loading")
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the coordinator of {key!r} is still loading")
 
 
 class CoordinatorUnavailable(RequestError):
-    """Nobody coordinates the group yet: the partition that remembers it has no leader."""
+    """Nobody coordinates it yet: the partition that would remember it has no leader."""
 
     retriable = True
 
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"group {group_id!r} has no coordinator at the moment")
-
-
-class UnknownMember(RequestError):
-    """Not a member, or not any more: join as a new one."""
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(f"the group has no member {member_id!r}")
-
-
-class MemberIdRequired(RequestError):
-    """Join again under this id, so that a lost answer leaves no ghost in the group."""
-
-    retriable = True
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(f"join again as {member_id!r}")
-        self.member_id = member_id
-
-
-class FencedInstance(RequestError):
-    """Another process has taken the place of this static member."""
-
-    def __init__(self, instance_id: str) -> None:
-        super().__init__(f"instance {instance_id!r} is held by another member")
-
-
-class StaleGeneration(RequestError):
-    def __init__(self, current: int, got: int) -> None:
-        super().__init__(f"the group is in generation {current}, not {got}")
-
-
-class RebalanceInProgress(RequestError):
-    """The group is on its way to a new generation: join again."""
-
-    retriable = True
-
-    def __init__(self) -> None:
-        super().__init__("the group rebalances")
-
-
-class InconsistentProtocol(RequestError):
-    """The member offers no protocol that all others speak too, or another protocol type."""
-
-
-class InvalidSessionTimeout(RequestError):
-    def __init__(self, got_ms: int, low_ms: int, high_ms: int) -> None:
-        super().__init__(f"session timeout {got_ms} ms, it must be in {low_ms} to {high_ms}")
-
-
-class OffsetMetadataTooLarge(RequestError):
-    def __init__(self, length: int, length_max: int) -> None:
-        super().__init__(f"offset metadata of {length} characters, at most {length_max}")
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key!r} has no coordinator at the moment")
 
 
 # -- storage ---------------------------------------------------------------------------------------

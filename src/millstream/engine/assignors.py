@@ -1,0 +1,166 @@
+"""Who reads what: the ways in which the broker shares partitions among the members of a group.
+
+Owns `uniform` (even, and moving as little as can be) and `range` (neighbouring partitions, the same
+of every topic to the same member). Pure: the outcome follows from the wishes alone. Every partition
+of a topic that somebody wants goes to exactly one of those who want it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import heapify, heapreplace
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.model import LogId
+
+# Each pass moves partitions from those who have too many; few are needed. A bound on cost, not on
+# correctness: what is left after the last pass is assigned, if less evenly.
+EVENING_PASSES_MAX = 20
+
+
+class Wish(NamedTuple):
+    """What one member wants to read, and what it was to read so far."""
+
+    member_id: str
+    topics: frozenset[UUID]
+    held: frozenset[LogId] = frozenset()
+    instance_id: str | None = None
+
+
+Shares = dict[str, frozenset[LogId]]  # By member id; every member has one, if only an empty one.
+Assignor = Callable[[Collection[Wish], Mapping[UUID, int]], Shares]
+
+
+def uniform(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
+    """As many partitions to each as to the others, give or take one, and few of them moved.
+
+    With different subscriptions that may be impossible; then nobody has two more than another who
+    could take one over. `counts` are the partitions of each topic.
+    """
+    topics = {frozenset(wish.topics & counts.keys()) for wish in wishes}
+    if len(topics) == 1:
+        return _uniform_for_equals(wishes, _partitions(next(iter(topics)), counts))
+    return _uniform_for_all(wishes, counts)
+
+
+def range_(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
+    """A run of neighbouring partitions of each topic to each member that wants it."""
+    shares: dict[str, set[LogId]] = {wish.member_id: set() for wish in wishes}
+    # Static members keep their place in this order from process to process.
+    ordered = sorted(wishes, key=lambda w: (w.instance_id is None, w.instance_id or w.member_id))
+    for topic_id, count in counts.items():
+        takers = [wish.member_id for wish in ordered if topic_id in wish.topics]
+        for at, member_id in enumerate(takers):
+            first, end = at * count // len(takers), (at + 1) * count // len(takers)
+            shares[member_id].update(LogId(topic_id, index) for index in range(first, end))
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
+DEFAULT_ASSIGNOR = "uniform"
+
+
+def _uniform_for_equals(wishes: Collection[Wish], partitions: list[LogId]) -> Shares:
+    """All want the same, so each has a quota, and keeps what it has within it."""
+    least, extras = divmod(len(partitions), len(wishes))
+    free = set(partitions)
+    shares: dict[str, list[LogId]] = {}
+    # Those who hold most come first: one partition more than the least is theirs to keep.
+    for wish in sorted(wishes, key=lambda w: (-len(w.held & free), w.member_id)):
+        kept = sorted(wish.held & free)
+        quota = least + 1 if extras > 0 and len(kept) > least else least
+        shares[wish.member_id] = kept[:quota]
+        extras -= quota > least
+        free.difference_update(kept[:quota])
+    left = sorted(free, reverse=True)
+    for share in shares.values():
+        while len(share) < least:
+            share.append(left.pop())
+    for share in shares.values():
+        if left and len(share) == least:
+            share.append(left.pop())
+    assert not left
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def _uniform_for_all(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
+    takers: dict[UUID, list[str]] = defaultdict(list)
+    for wish in sorted(wishes):
+        for topic_id in wish.topics & counts.keys():
+            takers[topic_id].append(wish.member_id)
+    owners = _kept(wishes, counts)
+    loads = dict.fromkeys((wish.member_id for wish in wishes), 0)
+    for owner in owners.values():
+        loads[owner] += 1
+    # Topics that few want come first: whoever wants them has less to say elsewhere.
+    rarest = sorted(takers, key=lambda topic_id: (len(takers[topic_id]), topic_id))
+    for topic_id in rarest:
+        homeless = [p for p in _partitions([topic_id], counts) if p not in owners]
+        _give(homeless, takers[topic_id], owners, loads)
+    for _ in range(EVENING_PASSES_MAX):
+        moved = [
+            _even_out(topic_id, counts, takers[topic_id], owners, loads) for topic_id in rarest
+        ]
+        if not any(moved):
+            break
+    shares: dict[str, set[LogId]] = {member_id: set() for member_id in loads}
+    for partition, owner in owners.items():
+        shares[owner].add(partition)
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def _kept(wishes: Iterable[Wish], counts: Mapping[UUID, int]) -> dict[LogId, str]:
+    """What can stay where it is."""
+    owners: dict[LogId, str] = {}
+    for wish in sorted(wishes):
+        for partition in wish.held:
+            topic_id, index = partition
+            if topic_id in wish.topics and index < counts.get(topic_id, 0):
+                owners.setdefault(partition, wish.member_id)
+    return owners
+
+
+def _give(
+    partitions: Iterable[LogId],
+    takers: Iterable[str],
+    owners: dict[LogId, str],
+    loads: dict[str, int],
+) -> None:
+    """Each partition to the one who has least at that moment."""
+    least = [(loads[member_id], member_id) for member_id in takers]
+    heapify(least)
+    for partition in partitions:
+        load, member_id = least[0]
+        owners[partition] = member_id
+        loads[member_id] = load + 1
+        heapreplace(least, (load + 1, member_id))
+
+
+def _even_out(
+    topic_id: UUID,
+    counts: Mapping[UUID, int],
+    takers: Iterable[str],
+    owners: dict[LogId, str],
+    loads: dict[str, int],
+) -> bool:
+    """Move partitions of one topic to those who have at least two fewer; say whether any moved."""
+    least = [(loads[member_id], member_id) for member_id in takers]
+    heapify(least)
+    has_moved = False
+    for partition in _partitions([topic_id], counts):
+        while least[0][0] != loads[least[0][1]]:  # It gave something away in the meantime.
+            heapreplace(least, (loads[least[0][1]], least[0][1]))
+        load, member_id = least[0]
+        owner = owners[partition]
+        if loads[owner] < load + 2:
+            continue
+        owners[partition] = member_id
+        loads[owner] -= 1
+        loads[member_id] += 1
+        heapreplace(least, (load + 1, member_id))
+        has_moved = True
+    return has_moved
+
+
+def _partitions(topics: Iterable[UUID], counts: Mapping[UUID, int]) -> list[LogId]:
+    return [LogId(topic, index) for topic in sorted(topics) for index in range(counts[topic])]

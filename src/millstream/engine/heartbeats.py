@@ -1,0 +1,74 @@
+"""The words of a consumer group (KIP-848): its states, what members say, and what they are told.
+
+Owns values; the rules that use them are `consumer_group`'s.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+from uuid import UUID
+
+from millstream.model import LogId
+
+
+class ConsumersState(Enum):
+    EMPTY = "empty"  # No members; there may be offsets.
+    ASSIGNING = "assigning"  # Shares are to be worked out anew.
+    RECONCILING = "reconciling"  # Somebody has yet to give up, or to get, partitions.
+    STABLE = "stable"
+
+
+class World(Protocol):
+    """All topics. A change of any of them changes `version`."""
+
+    @property
+    def version(self) -> int: ...
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        """The id of a topic and how many partitions it has."""
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """The names that a pattern of the member that asks matches, as far as it may know of them.
+
+        In order; raises `InvalidPattern`.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRules:
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    members_max: int = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What a member says. None: as before."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int | None = None
+    names: tuple[str, ...] | None = None
+    pattern: str | None = None  # Empty: without one.
+    assignor: str | None = None
+    owned: frozenset[LogId] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says all there is to say, as a member does that may have missed an answer."""
+        has_topics = self.names is not None or self.pattern is not None
+        return has_topics and self.rebalance_timeout_ms is not None and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beaten:
+    """What a member is told. Without an assignment it is what it was."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int
+    assignment: frozenset[LogId] | None = None

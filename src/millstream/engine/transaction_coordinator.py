@@ -1,0 +1,142 @@
+"""The coordinator of all transactional ids of one partition, as long as this node leads it.
+
+Owns what is written about them and not yet committed, on top of what is. The one thing to know:
+decisions are made on what is written, in the order of their arrival, but nobody is told of one, and
+no marker is written for it, before it is committed.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from millstream.codec.records import Record
+from millstream.control.transaction_steps import check_member
+from millstream.control.transactions import (
+    Participant,
+    TransactionsState,
+    TransactionValue,
+    encode_key,
+    encode_value,
+)
+from millstream.engine.ledger import Entry
+from millstream.engine.shards import Shard
+from millstream.errors import NotLeader
+from millstream.model import Epoch, Offset, Producer
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+# What is known of a transactional id, and what will be.
+Step = Callable[[TransactionValue | None], TransactionValue]
+
+
+class TransactionCoordinator(Shard):
+    def __init__(self, replica: Replica, clock: Clock, wake: Callable[[], None]) -> None:
+        """`wake` is called when there is a transaction whose markers are to be written."""
+        self.stored = TransactionsState()
+        self.unmarked: set[str] = set()  # Decided on, but their partitions do not know it yet.
+        self._wake = wake
+        # By the offset at which that was written, ascending.
+        self._written: OrderedDict[str, tuple[Offset, TransactionValue | None]] = OrderedDict()
+        super().__init__(replica, clock)
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of its leadership: what a marker says of who wrote it."""
+        return self._epoch
+
+    def latest(self, transactional_id: str) -> TransactionValue | None:
+        """What was written last, committed or not."""
+        written = self._written.get(transactional_id)
+        return self.stored.find(transactional_id) if written is None else written[1]
+
+    async def change(self, transactional_id: str, step: Step) -> TransactionValue:
+        """Take a step and have it committed; raises what `step` refuses, with nothing written."""
+        value = self.begin(transactional_id, step)
+        await self.settle(transactional_id)
+        return value
+
+    def begin(self, transactional_id: str, step: Step) -> TransactionValue:
+        """Take a step without waiting until it is committed."""
+        if self.is_gone:
+            raise self._moved(transactional_id)
+        before = self.latest(transactional_id)
+        value = step(before)
+        if value is not before:
+            self.write(transactional_id, value)
+        return value
+
+    def write(self, transactional_id: str, value: TransactionValue | None) -> None:
+        """Write what is known from here on, or that nothing is."""
+        entry = Entry(encode_key(transactional_id), None if value is None else encode_value(value))
+        self._written[transactional_id] = (self.ledger.write([entry]), value)
+        self._written.move_to_end(transactional_id)
+
+    def is_settled(self, transactional_id: str) -> bool:
+        """Whether all that was written about it is committed."""
+        return transactional_id not in self._written
+
+    async def settle(self, transactional_id: str) -> None:
+        """Wait until all that was written about it so far is committed."""
+        written = self._written.get(transactional_id)
+        if written is None:
+            return
+        try:
+            await self.settled(transactional_id)
+        except NotLeader as problem:
+            raise self._moved(transactional_id) from problem
+        if self.ledger.applied_offset < written[0]:
+            raise self._moved(transactional_id)  # Nobody folds here any more.
+
+    def settled(self, transactional_id: str) -> "asyncio.Future[None]":
+        """Done when all that was written about it is committed, and applied right after."""
+        written = self._written.get(transactional_id)
+        return self._replica.committed(0 if written is None else written[0], None)
+
+    def check_member(
+        self, transactional_id: str, producer: Producer, participant: Participant
+    ) -> None:
+        """Ask whether the producer may write there: by what is committed, and still is so."""
+        if self.is_gone:
+            raise self._moved(transactional_id)
+        for value in (self.latest(transactional_id), self.stored.find(transactional_id)):
+            check_member(transactional_id, value, producer, participant)
+
+    # -- loading and forgetting ------------------------------------------------------------------
+
+    def _apply(self, record: Record) -> None:
+        transactional_id = self.stored.apply(record.key, record.value)
+        if transactional_id is None:
+            return
+        value = self.stored.find(transactional_id)
+        if value is not None and value.is_preparing:
+            self.unmarked.add(transactional_id)
+        else:
+            self.unmarked.discard(transactional_id)
+
+    def _restore(self) -> Iterator[None]:
+        yield from ()
+
+    def _loaded(self) -> None:
+        if self.stored or self.stored.skipped_count:
+            log.info(
+                "loaded transactional_ids=%d unmarked=%d log=%s skipped_records=%d",
+                len(self.stored),
+                len(self.unmarked),
+                self._replica.id,
+                self.stored.skipped_count,
+            )
+        self._folded()
+
+    def _folded(self) -> None:
+        written, applied_offset = self._written, self.ledger.applied_offset
+        while written and next(iter(written.values()))[0] <= applied_offset:
+            written.popitem(last=False)
+        if self.unmarked:
+            self._wake()
+
+    def _close(self) -> None:
+        self._written.clear()
+        self.unmarked.clear()

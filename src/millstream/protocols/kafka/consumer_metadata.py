@@ -1,0 +1,36 @@
+"""What a consumer's metadata says: the topics it is subscribed to.
+
+Owns the little that the broker reads of what classic members tell each other in JoinGroup. Topics
+stand at the beginning in every version; user data, owned partitions, a generation and a rack follow
+in some of them, and concern the members alone. Bytes that are anything else say nothing.
+"""
+
+from millstream.codec.primitives import read_int16, read_int32, read_string
+from millstream.errors import ProtocolError
+
+CONSUMER = "consumer"  # The protocol type; Connect's workers have one with other metadata.
+TOPIC_BYTES_MIN = 2  # A length.
+
+
+def subscribed_topics(protocol_type: str, metadata: bytes) -> frozenset[str] | None:
+    """The topics that a member wants to read; None if its metadata does not say."""
+    if protocol_type != CONSUMER:
+        return None
+    try:
+        return _read_topics(metadata)
+    except ProtocolError:
+        return None
+
+
+def _read_topics(metadata: bytes) -> frozenset[str]:
+    version, at = read_int16(metadata, 0)
+    count, at = read_int32(metadata, at)
+    if version < 0 or not 0 <= count <= (len(metadata) - at) // TOPIC_BYTES_MIN:
+        raise ProtocolError(f"{count} topics in version {version}")
+    topics = set()
+    for _ in range(count):
+        topic, at = read_string(metadata, at)
+        if topic is None:
+            raise ProtocolError("a topic without a name")
+        topics.add(topic)
+    return frozenset(topics)

@@ -1,0 +1,20 @@
+"""Kafka's words for the states of groups and for the two kinds of them."""
+
+from millstream.engine.heartbeats import ConsumersState
+from millstream.engine.rebalance import GroupState
+
+STATES: dict[GroupState | ConsumersState, str] = {
+    GroupState.EMPTY: "Empty",
+    GroupState.PREPARING: "PreparingRebalance",
+    GroupState.COMPLETING: "CompletingRebalance",
+    GroupState.STABLE: "Stable",
+    GroupState.DEAD: "Dead",
+    ConsumersState.EMPTY: "Empty",
+    ConsumersState.ASSIGNING: "Assigning",
+    ConsumersState.RECONCILING: "Reconciling",
+    ConsumersState.STABLE: "Stable",
+}
+
+
+def type_of(state: GroupState | ConsumersState) -> str:
+    return "Consumer" if isinstance(state, ConsumersState) else "Classic"

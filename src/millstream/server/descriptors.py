@@ -1,0 +1,48 @@
+"""Bytes from a file into a socket without passing through this process.
+
+Owns the system calls and the question whether they would wait for a disk. Order and back-pressure
+are the connection's. Works on descriptors, because the sockets that event loops hand out cannot
+send; where the system has no such call, nothing is sendable and files are read instead.
+"""
+
+import os
+import sys
+
+_CAN_SEND = sys.platform == "linux"
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+# One byte speaks for its neighbours: pages come and go in long runs, and a probe costs 3 us.
+_PROBE_BYTES = 512 * 1024
+
+
+def can_send(file_descriptor: int) -> bool:
+    """Whether `send_file` works from this file; one in memory has no descriptor."""
+    return _CAN_SEND and file_descriptor >= 0
+
+
+def send_file(socket_descriptor: int, file_descriptor: int, at: int, size: int) -> int:
+    """Send what a non-blocking socket takes now, and return how much: 0 if it is full.
+
+    Raises `OSError` if the connection is broken or the disk is, `EOFError` if the file is shorter.
+    """
+    try:
+        sent = os.sendfile(socket_descriptor, file_descriptor, at, size)
+    except BlockingIOError:
+        return 0
+    if sent == 0:
+        raise EOFError(f"no bytes at {at}, {size} expected")
+    return sent
+
+
+def is_cached(file_descriptor: int, at: int, size: int) -> bool:
+    """Whether reading would probably not wait for the disk. A guess: pages may leave any time."""
+    if not _NOWAIT:
+        return True
+    probe = [bytearray(1)]
+    try:
+        for position in range(at + size - 1, at - 1, -_PROBE_BYTES):
+            os.preadv(file_descriptor, probe, position, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # A file system that cannot tell, such as an overlay: then reading is the test.
+    return True

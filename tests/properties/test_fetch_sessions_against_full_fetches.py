@@ -1,0 +1,141 @@
+"""A client with a session sees exactly what one sees that sends everything every time."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.config import Limits
+from millstream.protocols.kafka.fetch_sessions import (
+    OPENING_EPOCH,
+    Ask,
+    Part,
+    Sessions,
+    Told,
+    Turn,
+    Wanted,
+)
+from millstream.protocols.kafka.schema import NO_ID
+
+PARTITIONS = 4
+
+
+class Log:
+    """A partition: where it starts and ends, and whether asking for it is an error."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self.is_broken = False
+
+    def told(self, wanted: Wanted) -> Told:
+        if self.is_broken or not self.start <= wanted.offset <= self.end:
+            return Told(0, -1, -1, is_special=True)
+        return Told(min(self.end - wanted.offset, wanted.bytes_max), self.end, self.start, False)
+
+
+class Consumer:
+    """Follows partitions; what it knows of each is what it was last told."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.known: dict[int, Told] = {}
+        self.taken: dict[int, int] = {}
+
+    def wanted(self, number: int) -> Wanted:
+        return Wanted(self.offsets[number], 3, -1, -1)
+
+    def take(self, number: int, told: Told, log: Log) -> None:
+        self.known[number] = told._replace(size=0)
+        if told.is_special and not log.is_broken:
+            self.offsets[number] = log.start
+        self.offsets[number] += told.size
+        self.taken[number] = self.taken.get(number, 0) + told.size
+
+
+class SessionConsumer(Consumer):
+    """Sends only what changed since its last request."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        super().__init__()
+        self._sessions = sessions
+        self._session_id = 0
+        self._epoch = OPENING_EPOCH
+        self._sent: dict[int, Wanted] = {}
+
+    def fetch(self, logs: list[Log]) -> None:
+        now = {number: self.wanted(number) for number in self.offsets}
+        is_opening = self._epoch == OPENING_EPOCH
+        changed = {n: w for n, w in now.items() if is_opening or self._sent.get(n) != w}
+        turn = self._sessions.begin(
+            Ask(
+                principal="p",
+                session_id=self._session_id,
+                epoch=self._epoch,
+                uses_ids=False,
+                wanted={Part("t", NO_ID, n): wanted for n, wanted in changed.items()},
+                forgotten=[Part("t", NO_ID, n) for n in self._sent if n not in now],
+            ),
+            now_ms=0,
+        )
+        if not isinstance(turn, Turn):
+            self._session_id, self._epoch, self._sent = 0, OPENING_EPOCH, {}
+            self.fetch(logs)
+            return
+        self._session_id = turn.session_id
+        self._sent = now if turn.session_id else {}
+        self._epoch = self._epoch + 1 if turn.session_id else OPENING_EPOCH
+        for part, wanted in list(turn.wanted.items()):
+            told = logs[part.partition].told(wanted)
+            assert wanted == now[part.partition]
+            if turn.session_id == 0 or turn.tells(part, told):
+                self.take(part.partition, told, logs[part.partition])
+
+
+class FullConsumer(Consumer):
+    def fetch(self, logs: list[Log]) -> None:
+        for number in list(self.offsets):
+            self.take(number, logs[number].told(self.wanted(number)), logs[number])
+
+
+steps = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("trim"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("break"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("follow"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("forget"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("fetch"), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(steps, max_size=60))
+def test_a_session_client_sees_what_a_sessionless_one_sees(script: list[tuple[str, int]]) -> None:
+    logs = [Log() for _ in range(PARTITIONS)]
+    sessions = Sessions(Limits(), Random(1))
+    one, other = SessionConsumer(sessions), FullConsumer()
+
+    for word, number in script:
+        match word:
+            case "append":
+                logs[number].end += 2
+            case "trim":
+                logs[number].start = logs[number].end
+            case "break":
+                logs[number].is_broken = not logs[number].is_broken
+            case "follow":
+                one.offsets.setdefault(number, 0)
+                other.offsets.setdefault(number, 0)
+            case "forget":
+                for consumer in (one, other):
+                    consumer.offsets.pop(number, None)
+                    consumer.known.pop(number, None)
+            case "restart":
+                sessions = one._sessions = Sessions(Limits(), Random(2))
+            case _:
+                one.fetch(logs)
+                other.fetch(logs)
+                assert one.known == other.known
+                assert one.offsets == other.offsets
+                assert one.taken == other.taken

@@ -1,0 +1,57 @@
+"""Finding one's way as Kafka clients ask for it."""
+
+from uuid import UUID
+
+import pytest
+
+from millstream.protocols.kafka.apis.discovery import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from millstream.protocols.kafka.error_codes import ErrorCode
+from tests.support.nodes import SESSION, running_node
+from tests.support.virtual_loop import run
+from tests.unit.protocols.kafka.asking import ask
+
+
+def test_replicas_that_may_lead_are_an_empty_list_and_not_null() -> None:
+    """Java's admin client takes the null that the schema allows for a list, and fails."""
+
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders", partitions=2)
+            wanted = [DescribeTopicPartitionsRequest.Topic(name="orders")]
+
+            answer = await ask(
+                node,
+                DescribeTopicPartitionsRequest(topics=wanted),
+                DescribeTopicPartitionsResponse,
+            )
+
+            (topic,) = answer.topics
+            assert [one.eligible_leader_replicas for one in topic.partitions] == [[], []]
+            assert [one.last_known_elr for one in topic.partitions] == [[], []]
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", [None, ""], ids=["none", "empty"])
+def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(name: str | None) -> None:
+    """Java's consumers ask so for the topics that a pattern of theirs was found to name."""
+
+    async def story() -> None:
+        async with running_node() as node:
+            topic = await node.topics.create(SESSION, "orders")
+            wanted = MetadataRequest.Topic(topic_id=topic.topic_id, name=name)
+            absent = MetadataRequest.Topic(topic_id=UUID(int=7), name=name)
+
+            answer = await ask(node, MetadataRequest(topics=[wanted, absent]), MetadataResponse)
+
+            assert [(one.error_code, one.name) for one in answer.topics] == [
+                (ErrorCode.NONE, "orders"),
+                (ErrorCode.UNKNOWN_TOPIC_ID, None),
+            ]
+
+    run(story())

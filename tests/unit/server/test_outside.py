@@ -1,0 +1,77 @@
+"""Work on real threads: outcomes come back to the loop, whatever became of who waits."""
+
+import asyncio
+import threading
+
+import pytest
+
+from millstream.server.outside import THREADS_MAX, WorkerThreads
+from tests.support.doors import LOOPS, run_on
+
+SECONDS_MAX = 20
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_results_and_problems_come_back(loop: str) -> None:
+    async def main() -> None:
+        threads = WorkerThreads()
+
+        assert await threads.run(lambda: threading.current_thread().name) != "MainThread"
+        with pytest.raises(ZeroDivisionError):
+            await threads.run(lambda: 1 // 0)
+        assert await threads.run(lambda: "still working") == "still working"
+
+    run_on(loop, main())
+
+
+def test_jobs_run_side_by_side_up_to_the_number_of_threads() -> None:
+    async def main() -> None:
+        threads = WorkerThreads()
+        together = threading.Barrier(THREADS_MAX)
+
+        await asyncio.gather(
+            *[threads.run(lambda: together.wait(SECONDS_MAX)) for _ in range(THREADS_MAX)]
+        )
+
+        jobs = [threads.run(lambda number=number: number) for number in range(50)]
+        assert await asyncio.gather(*jobs) == list(range(50))
+
+    run_on("asyncio", main())
+
+
+def test_a_waiter_who_is_cancelled_stops_no_thread() -> None:
+    async def main() -> None:
+        threads = WorkerThreads()
+        may_end = threading.Event()
+        waiting = asyncio.ensure_future(threads.run(lambda: may_end.wait(SECONDS_MAX)))
+        await asyncio.sleep(0)
+
+        waiting.cancel()
+        may_end.set()
+
+        assert await threads.run(lambda: 7) == 7
+
+    run_on("asyncio", main())
+
+
+def test_work_that_ends_after_its_loop_harms_nobody() -> None:
+    may_end, has_ended = threading.Event(), threading.Event()
+    threads = WorkerThreads()
+
+    def work() -> None:
+        may_end.wait(SECONDS_MAX)
+        has_ended.set()
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(threads.run(work))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    run_on("asyncio", main())
+    may_end.set()
+    assert has_ended.wait(SECONDS_MAX)
+
+    async def again() -> None:
+        assert await threads.run(lambda: 7) == 7
+
+    run_on("asyncio", again())
