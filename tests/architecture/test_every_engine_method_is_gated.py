@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from millstream.codec.records import ControlKind, Marker
+from millstream.control.batch_groups import Ending
 from millstream.control.catalog import Topic
+from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.gate import Operation
 from millstream.engine.partitions import Partitions
 from millstream.engine.reading import Earliest, Want
@@ -18,7 +20,12 @@ from millstream.model import Acks, Epoch, Producer, Session, TopicPartition
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run
 
-SERVICES = (Topics, Partitions, Transactions)
+SERVICES = {
+    Topics: "topics",
+    Partitions: "partitions",
+    Transactions: "transactions",
+    BatchGroups: "batch_groups",
+}
 STRANGER = Session(principal="stranger")
 
 
@@ -53,6 +60,8 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "Transactions.end": (("billing", Producer(1, 0)), {"commits": True}),
         "Transactions.describe": (("billing",), {}),
         "Transactions.list": ((), {}),
+        "BatchGroups.begin": (("spark:orders",), {}),
+        "BatchGroups.end": (("spark:orders", Ending(1, "query", 0, {})), {"commits": True}),
     }
 
 
@@ -88,13 +97,14 @@ def test_every_public_method_takes_the_session_first() -> None:
 @pytest.mark.parametrize("name", public_methods())
 def test_a_stranger_is_denied_and_changes_nothing(name: str) -> None:
     service, _, method = name.partition(".")
+    attributes = {one.__name__: attribute for one, attribute in SERVICES.items()}
 
     async def story() -> None:
         async with running_node(policy=OnlyFriends()) as node:
             topic = await node.topics.create(SESSION, "orders")
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
             arguments, keywords = arguments_of(topic)[name]
-            owner = getattr(node, service.lower())
+            owner = getattr(node, attributes[service])
 
             with pytest.raises(Denied, match="stranger may not"):
                 await ask(getattr(owner, method), *arguments, **keywords)
