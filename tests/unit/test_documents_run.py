@@ -14,8 +14,11 @@ from tests.support.source_tree import ROOT
 
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+# One JVM at a time, with the tests of Spark, and time for it to start.
+SPARK = (pytest.mark.xdist_group("spark"), pytest.mark.timeout(300))
+
 EXAMPLES = [
-    pytest.param(code, id=f"{document.name}-{at}")
+    pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())
     for document in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     for at, code in enumerate(FENCE.findall(document.read_text(encoding="utf-8")))
 ]

@@ -1,0 +1,87 @@
+"""Rows as Arrow: one record batch with the columns that Spark asked for, in its order.
+
+Pure. Keys and values are gathered by Arrow itself, out of the bytes that were fetched. The one
+thing to know: `headers` is an empty list and never null, because Spark is slow with null lists.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millstream.model import Buffer, TopicPartition
+from millstream.spark.rows import Field, Rows, find_headers
+
+# Arrow ships no types: what is made of it is `Any` to mypy.
+Array: TypeAlias = Any
+Schema: TypeAlias = Any
+# How the bytes of values become a column, where they shall not stay bytes.
+ValueReader: TypeAlias = Callable[[Array], Array]
+
+_MICROSECONDS = 1_000
+_MILLISECONDS_MAX = (2**63 - 1) // _MICROSECONDS
+
+
+def record_batch(
+    target: TopicPartition, rows: Rows, schema: Schema, read_values: ValueReader | None = None
+) -> Array:
+    """Build the columns of `schema`, and no others."""
+    count = len(rows.offsets)
+    makers: dict[str, Callable[[], Array]] = {
+        "key": lambda: gather(rows.data, rows.keys),
+        "value": lambda: _values(rows, read_values),
+        "topic": lambda: pa.repeat(target.topic, count),
+        "partition": lambda: pa.array(np.full(count, target.partition, np.int32)),
+        "offset": lambda: pa.array(rows.offsets),
+        "timestamp": lambda: _timestamps(rows.timestamps_ms),
+        "timestampType": lambda: pa.array(rows.are_append_times.astype(np.int32)),
+        "headers": lambda: _headers(rows, schema.field("headers").type),
+    }
+    return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
+
+
+def gather(data: Buffer, field: Field) -> Array:
+    """Copy the bytes of a field, record after record, into one binary array.
+
+    An array over all the data, in which fields and what lies between them take turns, is a view;
+    taking every second of it is a copy that Arrow makes.
+    """
+    count = len(field.at)
+    is_null = field.sizes < 0
+    borders = np.empty(2 * count + 1, np.int32)
+    borders[0:-1:2] = field.at
+    borders[1::2] = field.at + np.maximum(field.sizes, 0)
+    borders[-1] = borders[-2] if count else 0
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    turns = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
+    chosen = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return turns.take(pa.array(chosen, mask=is_null if is_null.any() else None))
+
+
+def _values(rows: Rows, read_values: ValueReader | None) -> Array:
+    values = gather(rows.data, rows.values)
+    return values if read_values is None else read_values(values)
+
+
+def _timestamps(milliseconds: NDArray[np.int64]) -> Array:
+    # What a producer made up may be further away than microseconds can say.
+    bounded = np.clip(milliseconds, -_MILLISECONDS_MAX, _MILLISECONDS_MAX)
+    return pa.array(bounded * _MICROSECONDS).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _headers(rows: Rows, kind: Any) -> Array:  # An Arrow type.
+    headers = find_headers(rows)
+    ends = np.concatenate([np.zeros(1, np.int32), headers.ends])
+    names = _text(gather(rows.data, headers.names))
+    contents = gather(rows.data, headers.contents)
+    pairs = pa.StructArray.from_arrays([names, contents], fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, type=kind)
+
+
+def _text(names: Array) -> Array:
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:  # Not UTF-8: as rare as it is wrong, so one by one will do.
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])

@@ -1,0 +1,77 @@
+"""The reader of batch queries: all that lies between two places, planned once.
+
+Owns the plan of a batch. Spark asks for it once for each DataFrame and keeps it, so a DataFrame
+that is read twice has the same rows twice, however much was written in between.
+"""
+
+from collections.abc import Iterator
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millstream.spark.arrow import Array
+from millstream.spark.cluster import cluster_for
+from millstream.spark.formats import json_reader
+from millstream.spark.offsets import OffsetRange, Offsets, ranges, split
+from millstream.spark.options import SourceOptions
+from millstream.spark.places import Specific
+from millstream.spark.positions import Positions
+from millstream.spark.reading import RangeReader, report_loss
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads in tasks. Holds nothing that can't be sent to them."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        positions = Positions(self._options)
+        targets = positions.require()
+        starts, ends = positions.starting(targets), positions.ending(targets)
+        if isinstance(self._options.ending, Specific):
+            ends = self._bounded(ends, positions.latest(targets))
+        # A range that ends before it starts is empty here; only streams meet topics made anew.
+        found = [r for r in ranges(starts, ends) if r.start == starts[r.target]]
+        return [InputPartition(r) for r in tasks(found, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[Array]:
+        return read(partition, self._options, self._schema)
+
+    def _bounded(self, ends: Offsets, latest: Offsets) -> Offsets:
+        for target in sorted(ends):
+            if ends[target] > latest[target]:
+                report_loss(
+                    f"endingOffsets asks for {target} up to {ends[target]}, it ends at "
+                    f"{latest[target]}",
+                    is_fatal=self._options.fails_on_data_loss,
+                )
+        return {target: min(ends[target], latest[target]) for target in ends}
+
+
+def tasks(found: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+    """Cut ranges into tasks as the options ask."""
+    return split(
+        found,
+        partitions_min=options.partitions_min,
+        records_max=options.partition_records_max,
+    )
+
+
+def read(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[Array]:
+    """Read the range of one task, with the client that this worker process keeps."""
+    if partition.value is None:
+        return iter(())  # What Spark makes of a plan without ranges.
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    values = arrow_schema.field("value").type if "value" in arrow_schema.names else None
+    is_json = values is not None and values.num_fields > 0
+    reader = RangeReader(
+        cluster_for(options.client),
+        arrow_schema,
+        poll_ms_max=options.poll_ms_max,
+        fails_on_data_loss=options.fails_on_data_loss,
+        read_values=json_reader(values, options.on_error) if is_json else None,
+    )
+    return reader.read(partition.value)

@@ -1,0 +1,65 @@
+"""What can go wrong between Spark and a broker, as the sentence that a user reads.
+
+Spark prints the message of these and little else that helps, so each says what was found and, where
+there is one, the way out. What a single answer of a broker says is not here but in `cluster`.
+"""
+
+from millstream.errors import MillstreamError
+
+
+class InvalidOption(MillstreamError, ValueError):
+    """An option that is missing, misspelt, contradicted by another one, or not supported."""
+
+
+class DataLoss(MillstreamError):
+    """Records that the query should have seen are gone, and `failOnDataLoss` is true."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. Some data may have been missed. If that is acceptable, set the option "
+            "failOnDataLoss to false and start the query again"
+        )
+
+
+class UnknownPartition(MillstreamError):
+    """The topic or the partition does not exist, or not any more."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"there is no topic or partition {what}")
+
+
+class Unreachable(MillstreamError):
+    """No broker did what was asked for within the time that the options allow."""
+
+
+class Refused(MillstreamError):
+    """A broker's answer that asking again does not change."""
+
+
+class UnreadableValue(MillstreamError):
+    """A value is not what `valueFormat` says, and `onError` is fail."""
+
+
+class Fenced(MillstreamError):
+    """Another attempt, or another driver with the same checkpoint, has taken over."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"{what} was taken over by another task or another run of this query")
+
+
+class BatchRefused(MillstreamError):
+    """A batch can't be ended as asked: it is decided already, or one of its parts is lost."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the broker refuses to end the batch: {what}. If a transaction took too long, raise "
+            "kafka.transaction.timeout.ms or make batches smaller"
+        )
+
+
+class UnwritableRow(MillstreamError):
+    """A row that is no record: its topic, partition or headers say nothing that can be done."""
+
+
+class JavaMissing(MillstreamError):
+    """Spark needs a Java that is not there, or not in the right version."""

@@ -1,0 +1,242 @@
+"""The options of the source: names, defaults, precedence and mistakes of Spark's Kafka connector.
+
+Pure. The one thing to know: nothing is accepted and ignored. An unknown name is an error that says
+which one may have been meant, and so is an option that means nothing for this kind of query.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from millstream.spark.client_options import (
+    PREFIX,
+    ClientSettings,
+    client_settings,
+    nearest,
+    positive,
+)
+from millstream.spark.errors import InvalidOption
+from millstream.spark.places import (
+    Committed,
+    Place,
+    Subscription,
+    choice,
+    ending,
+    starting,
+    subscription,
+)
+
+
+class OnError(Enum):
+    FAIL = "fail"
+    NULL = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What one query asked for, checked."""
+
+    client: ClientSettings
+    group: str
+    subscription: Subscription
+    starting: Place
+    ending: Place
+    is_latest_without_match: bool  # startingOffsetsByTimestampStrategy
+    fails_on_data_loss: bool
+    offsets_max: int | None
+    offsets_min: int | None
+    trigger_delay_ms_max: int
+    bytes_max: int | None
+    partitions_min: int | None
+    partition_records_max: int | None
+    poll_ms_max: int
+    lookup_tries: int
+    lookup_interval_ms: int
+    metadata_ttl_ms: int
+    on_error: OnError
+
+
+_BOTH = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsetsFallback",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+    "valueFormat",
+    "valueSchema",
+    "onError",
+)
+_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+_NOT_YET = {
+    "subscribeSubjects": "wildcard subjects are not served yet; use subscribePattern",
+    "brokerFilter": "filters in the broker are not served yet; use DataFrame.where",
+    "schemaRegistryUrl": "there is no schema registry yet; use valueSchema",
+    "path": "a topic is no path; use the option subscribe",
+    "topic": "it names where to write; what to read is named by subscribe",
+    "group.id": "use kafka.group.id or groupIdPrefix",
+}
+_KNOWN = (*_BOTH, *_BATCH, *_STREAM)
+_FLAGS = {"true": True, "false": False}
+_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|h|d)\s*")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
+    """Check the options of a query; raise `InvalidOption` with one sentence for the first mistake.
+
+    The names may be in any case, as Spark hands them over in lower case.
+    """
+    options = {name.lower(): text for name, text in raw.items()}
+    _check_names(options, is_streaming=is_streaming)
+    number, prefix = _Numbers(options), _group_prefix(options, is_streaming=is_streaming)
+    group = options.get("kafka.group.id", "").strip() or f"{prefix}-{_fingerprint(options)}"
+    start = starting(options, is_streaming=is_streaming)
+    if isinstance(start, Committed) and "kafka.group.id" not in options:
+        raise InvalidOption("startingOffsets is committed: name the group with kafka.group.id")
+    offsets_min = number.positive("minOffsetsPerTrigger")
+    offsets_max = number.positive("maxOffsetsPerTrigger")
+    if offsets_min is None and "maxtriggerdelay" in options:
+        raise InvalidOption("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+    if offsets_min and offsets_max and offsets_min > offsets_max:
+        raise InvalidOption(
+            f"minOffsetsPerTrigger is {offsets_min}, more than maxOffsetsPerTrigger {offsets_max}"
+        )
+    return SourceOptions(
+        client=client_settings(options, client_id=group),
+        group=group,
+        subscription=subscription(options),
+        starting=start,
+        ending=ending(options),
+        is_latest_without_match=choice(
+            options, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, "error"
+        ),
+        fails_on_data_loss=choice(options, "failOnDataLoss", _FLAGS, "true"),
+        offsets_max=offsets_max,
+        offsets_min=offsets_min,
+        trigger_delay_ms_max=_duration_ms("maxTriggerDelay", options.get("maxtriggerdelay", "15m")),
+        bytes_max=number.positive("maxBytesPerTrigger"),
+        partitions_min=number.positive("minPartitions"),
+        partition_records_max=number.positive("maxRecordsPerPartition"),
+        poll_ms_max=number.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        lookup_tries=number.positive("fetchOffset.numRetries") or 3,
+        lookup_interval_ms=number.whole("fetchOffset.retryIntervalMs", 10),
+        metadata_ttl_ms=number.whole("partition.metadata.cache.ttl.ms", -1),
+        on_error=_on_error(options),
+    )
+
+
+def includes_headers(raw: Mapping[str, str]) -> bool:
+    """Whether rows have a column of headers; known before the kind of query is."""
+    options = {name.lower(): text for name, text in raw.items()}
+    return choice(options, "includeHeaders", _FLAGS, "false")
+
+
+def value_schema(raw: Mapping[str, str]) -> str | None:
+    """The schema that values are decoded with, as it was given, or None: values stay bytes."""
+    options = {name.lower(): text for name, text in raw.items()}
+    form = options.get("valueformat", "").strip().lower()
+    schema = options.get("valueschema", "").strip()
+    if form in ("avro", "protobuf"):
+        raise InvalidOption(
+            f"valueFormat {form} is not served yet; read the bytes and decode them in a function"
+        )
+    if form not in ("", "json"):
+        raise InvalidOption(f"valueFormat is {form!r}, expected json")
+    if form and not schema:
+        raise InvalidOption(
+            "valueFormat json needs valueSchema, for example 'id bigint, at string'"
+        )
+    if schema and not form:
+        raise InvalidOption("valueSchema means nothing without valueFormat")
+    return schema or None
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def _check_names(options: Mapping[str, str], *, is_streaming: bool) -> None:
+    refused = {name.lower(): (name, why) for name, why in _NOT_YET.items()}
+    known = {name.lower(): name for name in _KNOWN}
+    for name in options:
+        if name in refused:
+            spelt, why = refused[name]
+            raise InvalidOption(f"option {spelt} is not supported in the source: {why}")
+        if name.startswith(PREFIX):
+            continue  # `client_options` looks at these.
+        if name not in known:
+            raise InvalidOption(f"there is no option {name}; {nearest(name, _KNOWN)}")
+        if is_streaming and known[name] in _BATCH:
+            raise InvalidOption(f"{known[name]} is not supported in streaming queries")
+        if not is_streaming and known[name] in _STREAM:
+            raise InvalidOption(f"{known[name]} is only for streaming queries")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+class _Numbers:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def positive(self, name: str) -> int | None:
+        text = self._options.get(name.lower())
+        return None if text is None else positive(name, text)
+
+    def whole(self, name: str, default: int) -> int:
+        try:
+            return int(self._options.get(name.lower(), default))
+        except ValueError:
+            text = self._options[name.lower()]
+            raise InvalidOption(f"{name} is {text!r}, expected a whole number") from None
+
+
+def _group_prefix(options: Mapping[str, str], *, is_streaming: bool) -> str:
+    default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
+    return options.get("groupidprefix", default).strip()
+
+
+def _fingerprint(options: Mapping[str, str]) -> str:
+    """Tell queries apart by what they ask for: Spark tells a source nothing else that lasts.
+
+    Not by how brokers are reached: a password that is changed is no other query.
+    """
+    asked = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
+    text = json.dumps(sorted(asked.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _on_error(options: Mapping[str, str]) -> OnError:
+    text = options.get("onerror", OnError.FAIL.value).strip().lower()
+    if text == "dlq":
+        raise InvalidOption("onError dlq is not served yet; use null and write those rows yourself")
+    if "onerror" in options and value_schema(options) is None:
+        raise InvalidOption("onError means nothing without valueFormat")
+    return choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
+
+
+def _duration_ms(name: str, text: str) -> int:
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise InvalidOption(f"{name} is {text!r}, expected a time such as 15m, 30s or 500ms")
+    return int(found[1]) * _UNIT_MS[found[2]]

