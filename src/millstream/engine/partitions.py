@@ -7,6 +7,7 @@ order whoever awaits them first.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, assert_never
 
@@ -73,6 +74,9 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.storage.log import LogHealth
 from millstream.storage.producers import ProducerView
+
+# A sync takes milliseconds; who asks for offsets while the disk is stuck is told what is committed.
+CATCH_UP_S_MAX = 1.0
 
 
 class Leadership(NamedTuple):
@@ -204,7 +208,7 @@ class Partitions:
                 return slices
             await self._hub.moved([self._log(want.target) for want in wants], left)
 
-    def find(
+    async def find(
         self,
         session: Session,
         target: TopicPartition,
@@ -213,10 +217,14 @@ class Partitions:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         leader_epoch: int = ANY_EPOCH,
     ) -> Found | None:
-        """Look an offset up; None where no record answers the question."""
+        """Look an offset up; None where no record answers the question.
+
+        Waits for the commit of what is written by now: whoever was told so by `acks=1` finds it.
+        """
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._settled(target)
         check_epoch(target, leader_epoch, replica)
+        await _catch_up(replica)
         records, end = replica.log.records, visible_end(replica, isolation)
         found: tuple[Offset, int] | None
         match place:
@@ -358,6 +366,14 @@ class Partitions:
             has_data = has_data or part.size > 0
             slices.append(part)
         return slices
+
+
+async def _catch_up(replica: Replica) -> None:
+    end_offset = replica.log.records.end_offset
+    if end_offset > replica.high_watermark:
+        with suppress(TimeoutError):  # Then the question is answered as of now.
+            async with asyncio.timeout(CATCH_UP_S_MAX):
+                await replica.committed(end_offset, None)
 
 
 def _check_replicas(target: TopicPartition, replica: Replica, count_min: int) -> None:

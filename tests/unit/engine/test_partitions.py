@@ -15,6 +15,7 @@ from millstream.engine.reading import (
     Found,
     LastRecords,
     Latest,
+    Place,
     Want,
 )
 from millstream.errors import (
@@ -329,7 +330,7 @@ def test_the_brokers_time_is_stamped_where_the_topic_asks_for_it() -> None:
             appended = await node.partitions.append(
                 SESSION, ORDERS, batch(b"a", timestamp_ms=5), Acks.ALL
             )
-            found = node.partitions.find(SESSION, ORDERS, AtTime(NOW_MS))
+            found = await node.partitions.find(SESSION, ORDERS, AtTime(NOW_MS))
 
             assert appended.log_append_time_ms >= NOW_MS
             assert found == Found(0, appended.log_append_time_ms, 1)
@@ -352,6 +353,20 @@ def test_a_topic_with_its_own_compression_stores_in_it() -> None:
     run(story())
 
 
+def test_who_was_told_that_a_record_is_written_finds_it_at_the_end() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await orders(node)
+
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.LEADER)
+            found = await node.partitions.find(SESSION, ORDERS, Latest())
+
+            assert found is not None
+            assert found.offset == 1
+
+    run(story())
+
+
 def test_offsets_are_found_by_place_and_by_time() -> None:
     async def story() -> None:
         async with running_node() as node:
@@ -360,17 +375,17 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
                 data = batch(b"%d" % at, timestamp_ms=NOW_MS - 1000 + timestamp_ms)
                 await node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
 
-            def find(place: object) -> object:
-                found = node.partitions.find(SESSION, ORDERS, place)  # type: ignore[arg-type]
+            async def find(place: Place) -> object:
+                found = await node.partitions.find(SESSION, ORDERS, place)
                 return None if found is None else (found.offset, found.timestamp_ms)
 
-            assert find(Earliest()) == (0, -1)
-            assert find(Latest()) == (3, -1)
-            assert find(AtTime(0)) == (0, NOW_MS - 900)
-            assert find(AtTime(NOW_MS - 850)) == (1, NOW_MS - 700)
-            assert find(AtTime(NOW_MS)) is None
-            assert find(AtMaxTimestamp()) == (1, NOW_MS - 700)
-            assert find(LastRecords(2)) == (1, -1)
+            assert await find(Earliest()) == (0, -1)
+            assert await find(Latest()) == (3, -1)
+            assert await find(AtTime(0)) == (0, NOW_MS - 900)
+            assert await find(AtTime(NOW_MS - 850)) == (1, NOW_MS - 700)
+            assert await find(AtTime(NOW_MS)) is None
+            assert await find(AtMaxTimestamp()) == (1, NOW_MS - 700)
+            assert await find(LastRecords(2)) == (1, -1)
 
     run(story())
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config
-from millstream.engine.reading import Latest, Want
+from millstream.engine.reading import Want
 from millstream.metrics import SYNC_ROUNDS
 from millstream.model import Acks
 from millstream.replication.group_commit import LINGER_S
@@ -22,9 +22,7 @@ async def orders(node: Node) -> None:
 
 
 def end(node: Node) -> int:
-    found = node.partitions.find(SESSION, ORDERS, Latest())
-    assert found is not None
-    return found.offset
+    return node.partitions.health(SESSION, ORDERS).high_watermark
 
 
 def test_writes_that_nobody_waits_for_share_a_round() -> None:

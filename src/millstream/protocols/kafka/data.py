@@ -176,14 +176,14 @@ def _outcome(index: int, outcome: asyncio.Future[Appended] | RequestError | Erro
 # -- offsets -----------------------------------------------------------------------------------
 
 
-def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     isolation = isolation_of(request.isolation_level)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.Topic(
                 name=topic.name,
                 partitions=[
-                    _find(context, topic.name, part, isolation) for part in topic.partitions
+                    await _find(context, topic.name, part, isolation) for part in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -191,7 +191,7 @@ def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsRe
     )
 
 
-def _find(
+async def _find(
     context: Context, topic: str, part: ListOffsetsRequest.Topic.Partition, isolation: Isolation
 ) -> _Listed:
     index = part.partition_index
@@ -201,7 +201,7 @@ def _find(
         return _Listed(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)
     place = _PLACES.get(part.timestamp, AtTime(part.timestamp))
     try:
-        found = context.broker.partitions.find(
+        found = await context.broker.partitions.find(
             context.session,
             TopicPartition(topic, index),
             place,

@@ -1,0 +1,1 @@
+"""Spark with foreign parts: our source and sink on Apache Kafka, its connector on our broker."""
