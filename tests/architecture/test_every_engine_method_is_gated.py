@@ -8,9 +8,11 @@ import pytest
 from millstream.codec.records import ControlKind, Marker
 from millstream.control.batch_groups import Ending
 from millstream.control.catalog import Topic
+from millstream.control.quotas import Entity
 from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.gate import Operation
 from millstream.engine.partitions import Partitions
+from millstream.engine.quotas import ClientQuotas
 from millstream.engine.reading import Earliest, Want
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
@@ -25,6 +27,7 @@ SERVICES = {
     Partitions: "partitions",
     Transactions: "transactions",
     BatchGroups: "batch_groups",
+    ClientQuotas: "client_quotas",
 }
 STRANGER = Session(principal="stranger")
 
@@ -60,6 +63,9 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "Transactions.end": (("billing", Producer(1, 0)), {"commits": True}),
         "Transactions.describe": (("billing",), {}),
         "Transactions.list": ((), {}),
+        "ClientQuotas.describe": ((), {}),
+        "ClientQuotas.alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
+        "ClientQuotas.check_alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
         "BatchGroups.begin": (("spark:orders",), {}),
         "BatchGroups.end": (("spark:orders", Ending(1, "query", 0, {})), {"commits": True}),
     }

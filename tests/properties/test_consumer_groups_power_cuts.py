@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from millstream.engine.heartbeats import Beat
 from millstream.engine.reconciliation import LEAVING
-from millstream.errors import (
-    MillstreamError,
-    RequestError,
-    TopicExists,
-)
-from millstream.errors.groups import (
-    FencedMember,
-    UnknownMember,
-)
+from millstream.errors import MillstreamError, RequestError, TopicExists
+from millstream.errors.groups import FencedMember, UnknownMember
 from millstream.model import LogId
 from millstream.server.node import Node
 from tests.properties.test_groups_power_cuts import life, loaded

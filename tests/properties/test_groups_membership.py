@@ -12,14 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millstream.control.groups import Protocol
 from millstream.engine.rebalance import GroupState, Joined, Leaver
 from millstream.engine.roster import Ticket
-from millstream.errors import (
-    RequestError,
-)
-from millstream.errors.groups import (
-    FencedInstance,
-    MemberIdRequired,
-    UnknownMember,
-)
+from millstream.errors import RequestError
+from millstream.errors.groups import FencedInstance, MemberIdRequired, UnknownMember
 from tests.support.membership import Room
 
 TIMEOUTS_MS = [10_000, 30_000, 60_000]

@@ -25,9 +25,7 @@ from millstream.errors import (
     TopicExists,
     TransactionInProgress,
 )
-from millstream.errors.groups import (
-    GroupNotFound,
-)
+from millstream.errors.groups import GroupNotFound
 from millstream.model import Producer, TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles

@@ -13,7 +13,7 @@ import uvloop
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
-from millstream.server.connection import Address
+from millstream.server.connection import Address, Pace
 from millstream.server.listener import Listener
 from millstream.server.outlet import Range, Reply
 
@@ -64,9 +64,10 @@ class Block:
 
 @dataclass
 class LineGateway:
-    """Each line is a request: `echo`, `wait`, `send`, or a way to go wrong."""
+    """Each line is a request: `echo`, `wait`, `send`, `mute`, or a way to go wrong."""
 
     door: "LineDoor"
+    pace: Pace
     unfinished: bytes = b""
     begun: list[bytes] = field(default_factory=list)
     is_closed: bool = False
@@ -94,12 +95,18 @@ class LineGateway:
             raise ProtocolError("nonsense")
         if word == b"bug":
             raise ZeroDivisionError("a bug")
+        if word == b"mute":
+            self._mute(float(rest))
+            return None
         if self.door.answers_at_once and word in {b"echo", b"quiet"}:
             return [rest, b"\n"] if word == b"echo" else None
         return self._reply(word, rest)
 
     def close(self) -> None:
         self.is_closed = True
+
+    def _mute(self, seconds: float) -> None:
+        self.pace.resume_at = asyncio.get_running_loop().time() + seconds
 
     async def _reply(self, word: bytes, rest: bytes) -> Reply | None:
         self.awaited.append(rest)
@@ -112,6 +119,8 @@ class LineGateway:
                 raise ProtocolError("nonsense")
             case b"late_bug":
                 raise ZeroDivisionError("a bug")
+            case b"late_mute":
+                self._mute(float(rest))
             case b"quiet":
                 return None
         return [rest, b"\n"]
@@ -145,8 +154,8 @@ class LineDoor:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def _greet(self, *, dialled: Address, peer: str) -> LineGateway:
-        self.gateways.append(LineGateway(self))
+    def _greet(self, *, dialled: Address, peer: str, pace: Pace) -> LineGateway:
+        self.gateways.append(LineGateway(self, pace))
         return self.gateways[-1]
 
 

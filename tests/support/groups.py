@@ -9,12 +9,8 @@ from millstream.control.groups import Protocol
 from millstream.engine.gate import Policy
 from millstream.engine.groups import Groups
 from millstream.engine.rebalance import Joined, Leaver, Synced
-from millstream.errors import (
-    TopicExists,
-)
-from millstream.errors.groups import (
-    MemberIdRequired,
-)
+from millstream.errors import TopicExists
+from millstream.errors.groups import MemberIdRequired
 from millstream.model import Session
 from millstream.ports import Files
 from millstream.server.node import Node

@@ -17,12 +17,8 @@ from millstream.engine.rebalance import (
     Synced,
 )
 from millstream.engine.roster import Ticket
-from millstream.errors import (
-    RequestError,
-)
-from millstream.errors.groups import (
-    MemberIdRequired,
-)
+from millstream.errors import RequestError
+from millstream.errors.groups import MemberIdRequired
 
 RANGE = (Protocol("range", b"r"),)
 SESSION_MS = 10_000

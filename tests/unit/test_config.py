@@ -53,9 +53,9 @@ def test_the_bootstrap_address_of_clients_is_not_a_setting_of_the_node() -> None
     [
         ("MILLSTREAM_PROT", "1", "there is no key 'prot'"),
         ("MILLSTREAM_LIMITS__SPEED", "1", "there is no key 'limits.speed'"),
-        ("MILLSTREAM_PORT", "many", "$.port"),
+        ("MILLSTREAM_PORT", "many", "port = 'many' is not a whole number"),
         ("MILLSTREAM_PORT", "70000", "port = 70000 is not in 0 to 65535"),
-        ("MILLSTREAM_STORAGE", "tape", "$.storage"),
+        ("MILLSTREAM_STORAGE", "tape", "storage = 'tape' is not one of disk, memory"),
         ("MILLSTREAM_NODE_ID", "-4", "node_id = -4 is negative"),
         ("MILLSTREAM_NODES", "1,x", "nodes"),
         ("MILLSTREAM_TOPIC_DEFAULTS__SEGMENT_BYTES", "1", "segment_bytes = 1 is not in 1024"),

@@ -45,8 +45,14 @@ class ReserveProducerIds(Command, frozen=True, kw_only=True):
     count: int
 
 
+class AlterQuotas(Command, frozen=True, kw_only=True):
+    user: str | None
+    client_id: str | None
+    changes: dict[str, float | None]  # None: no limit any more.
+
+
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
-AnyCommand = TopicCommand | ReserveProducerIds
+AnyCommand = TopicCommand | ReserveProducerIds | AlterQuotas
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyCommand)

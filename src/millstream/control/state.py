@@ -6,10 +6,11 @@ folds it from its first record.
 """
 
 from millstream.control.catalog import Catalog, Topic
-from millstream.control.commands import AnyCommand, ReserveProducerIds
+from millstream.control.commands import AlterQuotas, AnyCommand, ReserveProducerIds
+from millstream.control.quotas import Entity, Quotas
 
-# What a command is answered with: the topic it was about, or the numbers it reserved.
-Outcome = Topic | range
+# What a command is answered with: what it was about, or the numbers it reserved.
+Outcome = Topic | Entity | range
 
 
 class State:
@@ -17,6 +18,7 @@ class State:
 
     def __init__(self) -> None:
         self.catalog = Catalog()
+        self.quotas = Quotas()
         self.applied_offset = 0
         self._producer_ids = 0  # How many were reserved, ever.
 
@@ -27,4 +29,6 @@ class State:
         if isinstance(command, ReserveProducerIds):
             first, self._producer_ids = self._producer_ids, self._producer_ids + command.count
             return range(first, self._producer_ids)
+        if isinstance(command, AlterQuotas):
+            return self.quotas.apply(command)
         return self.catalog.apply(command)

@@ -21,17 +21,11 @@ from millstream.engine.heartbeats import Beat, Beaten
 from millstream.engine.patterns import Pattern
 from millstream.engine.reconciliation import AWAY, JOINING, LEAVING
 from millstream.engine.waiting import loop_ms
-from millstream.errors import (
-    InvalidRequest,
-    NotCoordinator,
-    NotLeader,
-    UnknownTopic,
-)
-from millstream.errors.groups import (
-    GroupNotFound,
-)
+from millstream.errors import InvalidRequest, NotCoordinator, NotLeader, UnknownTopic
+from millstream.errors.groups import GroupNotFound
 from millstream.model import INTERNAL_TOPICS, Session
 
+KIND = "group of the new consumer protocol"
 PATTERNS_MAX = 1_000  # Patterns whose topics are remembered; the oldest gives way.
 
 
@@ -80,7 +74,7 @@ class ConsumerGroups:
         coordinator = await self._coordinators.find(group_id)
         group = coordinator.groups.get(group_id)
         if group is None or group.consumers is None:
-            raise GroupNotFound(group_id)
+            raise GroupNotFound(group_id, KIND)
         return described(group.consumers, self._catalog)
 
     # -- parts -----------------------------------------------------------------------------------
@@ -91,7 +85,7 @@ class ConsumerGroups:
             return self._coordinators.open(coordinator, group_id)
         # Members of the classic kind keep others out, until the last of them has left.
         if group is None or (group.consumers is None and not (is_joining and group.is_idle)):
-            raise GroupNotFound(group_id)
+            raise GroupNotFound(group_id, KIND)
         return group
 
     def _hear(self, session: Session, consumers: ConsumerGroup, beat: Beat) -> Beaten:

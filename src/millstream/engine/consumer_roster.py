@@ -18,10 +18,7 @@ from millstream.control.consumer_groups import (
     listed,
 )
 from millstream.engine.reconciliation import Holding
-from millstream.errors.groups import (
-    FencedInstance,
-    UnknownMember,
-)
+from millstream.errors.groups import FencedInstance, UnknownMember
 from millstream.model import LogId
 
 MemberKey = SubscriptionKey | TargetKey | HoldingKey

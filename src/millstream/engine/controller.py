@@ -9,6 +9,7 @@ from collections.abc import Callable
 from millstream.codec.records import Record
 from millstream.control.catalog import Topic
 from millstream.control.commands import (
+    AlterQuotas,
     AnyCommand,
     ReserveProducerIds,
     TopicCommand,
@@ -46,6 +47,10 @@ class Controller:
         reserved = await self._ledger.propose([Entry(None, encode(command))])
         assert isinstance(reserved, range)
         return reserved
+
+    async def alter_quotas(self, command: AlterQuotas) -> None:
+        """The same as `propose`, for quotas."""
+        await self._ledger.propose([Entry(None, encode(command))])
 
     def _fold(self) -> None:
         self._ledger.fold()

@@ -25,13 +25,8 @@ from millstream.engine.rebalance import Answer, Effects, GroupState, Rules
 from millstream.engine.roster import Ticket
 from millstream.engine.shards import LOAD_RECORDS, Shard
 from millstream.engine.waiting import Alarms, Waiters, loop_ms
-from millstream.errors import (
-    NotCoordinator,
-    RequestError,
-)
-from millstream.errors.groups import (
-    InconsistentProtocol,
-)
+from millstream.errors import NotCoordinator, RequestError
+from millstream.errors.groups import InconsistentProtocol
 from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica

@@ -18,13 +18,8 @@ from millstream.engine.rebalance import (
     Synced,
 )
 from millstream.engine.roster import Member, Roster, Ticket, restored
-from millstream.errors import (
-    RequestError,
-)
-from millstream.errors.groups import (
-    RebalanceInProgress,
-    UnknownMember,
-)
+from millstream.errors import RequestError
+from millstream.errors.groups import RebalanceInProgress, UnknownMember
 
 
 class Generations:

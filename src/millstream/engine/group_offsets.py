@@ -15,17 +15,8 @@ from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.group_entries import offset_entry
 from millstream.engine.group_views import NOT_COMMITTED, Commit, Committed
 from millstream.engine.ledger import Entry
-from millstream.errors import (
-    Denied,
-    Overloaded,
-    RequestError,
-    UnknownTopic,
-)
-from millstream.errors.groups import (
-    OffsetMetadataTooLarge,
-    StaleMemberEpoch,
-    UnstableOffset,
-)
+from millstream.errors import Denied, Overloaded, RequestError, UnknownTopic
+from millstream.errors.groups import OffsetMetadataTooLarge, StaleMemberEpoch, UnstableOffset
 from millstream.model import Session, TopicPartition
 from millstream.ports import Clock
 

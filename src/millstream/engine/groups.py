@@ -31,11 +31,7 @@ from millstream.engine.group_views import (
 from millstream.engine.ledger import Entry
 from millstream.engine.rebalance import Join, Joined, Leaver, Sync, Synced
 from millstream.engine.waiting import loop_ms
-from millstream.errors import (
-    NotCoordinator,
-    NotLeader,
-    RequestError,
-)
+from millstream.errors import NotCoordinator, NotLeader, RequestError
 from millstream.errors.groups import (
     GroupNotEmpty,
     GroupNotFound,

@@ -14,13 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from millstream.codec.batch import Header, read_header, verify
 from millstream.codec.records import Marker, Record, build, iterate, read_marker
-from millstream.errors import (
-    BatchTooLarge,
-    CorruptBatch,
-    DamagedLog,
-    InvalidBatch,
-    RequestError,
-)
+from millstream.errors import BatchTooLarge, CorruptBatch, DamagedLog, InvalidBatch, RequestError
 from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica

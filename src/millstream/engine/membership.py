@@ -13,9 +13,7 @@ from millstream.control.groups import GroupValue
 from millstream.engine.generations import Generations
 from millstream.engine.rebalance import Effects, GroupState, Join, Leaver, Rules, Sync
 from millstream.engine.roster import Member, Ticket
-from millstream.errors import (
-    RequestError,
-)
+from millstream.errors import RequestError
 from millstream.errors.groups import (
     FencedInstance,
     GroupFull,

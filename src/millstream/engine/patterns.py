@@ -10,9 +10,7 @@ import string
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.errors.groups import (
-    InvalidPattern,
-)
+from millstream.errors.groups import InvalidPattern
 
 PATTERN_LENGTH_MAX = 1_024
 PROGRAM_SIZE_MAX = 2_000

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import NewType
 
 from millstream.control.groups import MemberValue, Protocol
-from millstream.errors.groups import (
-    FencedInstance,
-    UnknownMember,
-)
+from millstream.errors.groups import FencedInstance, UnknownMember
 
 Ticket = NewType("Ticket", int)  # A request that waits for its answer.
 

@@ -11,6 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from millstream.codec.records import Record
+from millstream.control.batch_groups import (
+    BatchGroupValue,
+    GroupStep,
+    encode_group_key,
+    encode_group_value,
+    unknown,
+)
 from millstream.control.transaction_steps import check_member
 from millstream.control.transactions import (
     Participant,
@@ -19,6 +26,7 @@ from millstream.control.transactions import (
     encode_key,
     encode_value,
 )
+from millstream.engine.batch_book import BatchBook
 from millstream.engine.ledger import Entry
 from millstream.engine.shards import Shard
 from millstream.errors import NotLeader
@@ -36,6 +44,7 @@ class TransactionCoordinator(Shard):
     def __init__(self, replica: Replica, clock: Clock, wake: Callable[[], None]) -> None:
         """`wake` is called when there is a transaction whose markers are to be written."""
         self.stored = TransactionsState()
+        self.batches = BatchBook()
         self.unmarked: set[str] = set()  # Decided on, but their partitions do not know it yet.
         self._wake = wake
         # By the offset at which that was written, ascending.
@@ -70,9 +79,34 @@ class TransactionCoordinator(Shard):
 
     def write(self, transactional_id: str, value: TransactionValue | None) -> None:
         """Write what is known from here on, or that nothing is."""
-        entry = Entry(encode_key(transactional_id), None if value is None else encode_value(value))
-        self._written[transactional_id] = (self.ledger.write([entry]), value)
-        self._written.move_to_end(transactional_id)
+        self._note(self.ledger.write([_entry(transactional_id, value)]), transactional_id, value)
+
+    async def change_batch(self, group: str, step: GroupStep) -> BatchGroupValue:
+        """Take a step with a batch group and all its members, in one write, and have it committed.
+
+        Raises what `step` refuses, with nothing written.
+        """
+        if self.is_gone:
+            raise self._moved(group)
+        before = self.batches.find(group) or unknown(0)
+        known = {name: self.latest(name) for name in self.batches.members(group)}
+        changes = step(before, {name: value for name, value in known.items() if value is not None})
+        if changes.group is not before:
+            entry = Entry(encode_group_key(group), encode_group_value(changes.group))
+            members = [_entry(name, value) for name, value in changes.members.items()]
+            offset = self.ledger.write([entry, *members])
+            self.batches.write(group, changes.group, offset)
+            for name, value in changes.members.items():
+                self._note(offset, name, value)
+        written_offset = self.batches.written_offset(group)
+        if written_offset is not None:
+            await self._until(written_offset, group)
+        return changes.group
+
+    def forget_batches(self, group: str) -> None:
+        """Write that nothing is known of a batch group any more."""
+        offset = self.ledger.write([Entry(encode_group_key(group), None)])
+        self.batches.write(group, None, offset)
 
     def is_settled(self, transactional_id: str) -> bool:
         """Whether all that was written about it is committed."""
@@ -81,14 +115,8 @@ class TransactionCoordinator(Shard):
     async def settle(self, transactional_id: str) -> None:
         """Wait until all that was written about it so far is committed."""
         written = self._written.get(transactional_id)
-        if written is None:
-            return
-        try:
-            await self.settled(transactional_id)
-        except NotLeader as problem:
-            raise self._moved(transactional_id) from problem
-        if self.ledger.applied_offset < written[0]:
-            raise self._moved(transactional_id)  # Nobody folds here any more.
+        if written is not None:
+            await self._until(written[0], transactional_id)
 
     def settled(self, transactional_id: str) -> "asyncio.Future[None]":
         """Done when all that was written about it is committed, and applied right after."""
@@ -104,13 +132,30 @@ class TransactionCoordinator(Shard):
         for value in (self.latest(transactional_id), self.stored.find(transactional_id)):
             check_member(transactional_id, value, producer, participant)
 
+    def _note(self, offset: Offset, transactional_id: str, value: TransactionValue | None) -> None:
+        self._written[transactional_id] = (offset, value)
+        self._written.move_to_end(transactional_id)
+        self.batches.note(transactional_id, is_known=value is not None)
+
+    async def _until(self, offset: Offset, name: str) -> None:
+        """Wait until what was written up to there is committed."""
+        try:
+            await self._replica.committed(offset, None)
+        except NotLeader as problem:
+            raise self._moved(name) from problem
+        if self.ledger.applied_offset < offset:
+            raise self._moved(name)  # Nobody folds here any more.
+
     # -- loading and forgetting ------------------------------------------------------------------
 
     def _apply(self, record: Record) -> None:
+        if self.batches.apply(record):
+            return
         transactional_id = self.stored.apply(record.key, record.value)
         if transactional_id is None:
             return
         value = self.stored.find(transactional_id)
+        self.batches.note(transactional_id, is_known=self.latest(transactional_id) is not None)
         if value is not None and value.is_preparing:
             self.unmarked.add(transactional_id)
         else:
@@ -134,9 +179,14 @@ class TransactionCoordinator(Shard):
         written, applied_offset = self._written, self.ledger.applied_offset
         while written and next(iter(written.values()))[0] <= applied_offset:
             written.popitem(last=False)
+        self.batches.forget_written(applied_offset)
         if self.unmarked:
             self._wake()
 
     def _close(self) -> None:
         self._written.clear()
         self.unmarked.clear()
+
+
+def _entry(transactional_id: str, value: TransactionValue | None) -> Entry:
+    return Entry(encode_key(transactional_id), None if value is None else encode_value(value))

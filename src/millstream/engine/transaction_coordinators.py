@@ -9,6 +9,12 @@ import asyncio
 import logging
 
 from millstream.config import Config
+from millstream.control.batch_groups import (
+    BatchGroupValue,
+    group_of,
+    home_of,
+    is_forgettable,
+)
 from millstream.control.catalog import Catalog
 from millstream.control.transaction_steps import (
     completed,
@@ -62,15 +68,15 @@ class TransactionCoordinators:
 
     async def node_of(self, transactional_id: str) -> NodeId:
         """The node that coordinates the id, as far as it is known here."""
-        return await self._shards.node_of(transactional_id)
+        return await self._shards.node_of(home_of(transactional_id))
 
     async def find(self, transactional_id: str) -> TransactionCoordinator:
         """The coordinator of the id, if it is here and has loaded."""
-        return await self._shards.find(transactional_id)
+        return await self._shards.find(home_of(transactional_id))
 
     def find_now(self, transactional_id: str) -> TransactionCoordinator:
         """The same without waiting for anything."""
-        return self._shards.find_now(transactional_id)
+        return self._shards.find_now(home_of(transactional_id))
 
     def all_here(self) -> list[TransactionCoordinator]:
         """Every coordinator on this node; `CoordinatorLoading` if one of them is not ready."""
@@ -85,6 +91,12 @@ class TransactionCoordinators:
             if count >= self._limits.transactional_ids_max:
                 raise Overloaded(f"{count} transactional ids are known here, which is all")
         return await self._producer_ids.next(BROKER)
+
+    def check_room_for_group(self, value: BatchGroupValue | None) -> None:
+        """Raise if the batch group is a new one and there are as many as may be."""
+        count = sum(len(shard.batches) for shard in self._shards)
+        if value is None and count >= self._limits.transactional_ids_max:
+            raise Overloaded(f"{count} batch groups are known here, which is all")
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -110,6 +122,8 @@ class TransactionCoordinators:
                     await asyncio.sleep(0)
                 if shard.is_loaded and not shard.is_gone and shard.is_settled(transactional_id):
                     self._check(shard, transactional_id)
+            if shard.is_loaded and not shard.is_gone:
+                self._check_groups(shard)
 
     def _check(self, shard: TransactionCoordinator, transactional_id: str) -> None:
         value, now_ms = shard.stored.find(transactional_id), self._clock.now_ms()
@@ -124,6 +138,19 @@ class TransactionCoordinators:
                 shard.write(transactional_id, None)
         except RequestError as problem:
             log.warning("could not check id=%s problem=%s", transactional_id, problem)
+
+    def _check_groups(self, shard: TransactionCoordinator) -> None:
+        """Forget batch groups that nobody came back for."""
+        expiration_ms = self._timing.transactional_id_expiration_ms
+        for group in shard.batches.names():
+            value, now_ms = shard.batches.find(group), self._clock.now_ms()
+            if value is None or shard.batches.members(group):
+                continue
+            try:
+                if is_forgettable(value, now_ms=now_ms, expiration_ms=expiration_ms):
+                    shard.forget_batches(group)
+            except RequestError as problem:
+                log.warning("could not forget group=%s problem=%s", group, problem)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -165,7 +192,12 @@ class TransactionCoordinators:
 
         try:
             if shard.is_settled(transactional_id):
-                await shard.change(transactional_id, step)
+                if group_of(transactional_id) is not None:
+                    # Each batch has ids of its own: nobody ever comes back to one.
+                    shard.write(transactional_id, None)
+                    await shard.settle(transactional_id)
+                else:
+                    await shard.change(transactional_id, step)
             else:
                 await shard.settle(transactional_id)
         except RequestError as problem:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from millstream.config import Config
+from millstream.control.batch_groups import group_of
 from millstream.control.catalog import Catalog
 from millstream.control.groups import check_text
 from millstream.control.transaction_steps import added, ended, initialized
@@ -33,6 +34,7 @@ from millstream.engine.transaction_coordinators import TransactionCoordinators
 from millstream.errors import (
     InternalTopic,
     InvalidRequest,
+    InvalidTransactionState,
     InvalidTransactionTimeout,
     NotAttempted,
     RequestError,
@@ -79,6 +81,7 @@ class Transactions:
         self._coordinators = coordinators
         self._groups = groups
         self._participants_max = config.limits.transaction_partitions_max
+        self._members_max = config.limits.batch_members_max
         self._timeout_ms_max = config.timing.transaction_timeout_ms_max
         self._clock = clock
 
@@ -114,6 +117,7 @@ class Transactions:
             fresh_id=fresh_id,
             now_ms=self._clock.now_ms(),
         )
+        coordinator.batches.check_open(transactional_id, members_max=self._members_max)
         value = await coordinator.change(transactional_id, step)
         if value.is_preparing:
             raise TransactionInProgress(transactional_id)
@@ -188,6 +192,8 @@ class Transactions:
     ) -> Producer:
         """Decide how the transaction ends; return who goes on, with `bumps` in the next epoch."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
+        if commits and group_of(transactional_id) is not None:
+            raise InvalidTransactionState(f"{transactional_id!r} is committed with its batch only")
         coordinator = await self._coordinators.find(transactional_id)
         known = coordinator.latest(transactional_id)
         fresh_id = NO_ID

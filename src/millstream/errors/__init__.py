@@ -276,7 +276,7 @@ class Denied(RequestError):
         self.resource = resource
 
 
-# -- coordinators -----------------------------------------------------------------------------------
+# -- coordinators ----------------------------------------------------------------------------------
 
 
 class NotCoordinator(RequestError):

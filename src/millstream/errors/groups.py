@@ -9,8 +9,8 @@ class InvalidGroupId(RequestError):
 
 
 class GroupNotFound(RequestError):
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"there is no group {group_id!r}")
+    def __init__(self, group_id: str, kind: str = "group") -> None:
+        super().__init__(f"there is no {kind} {group_id!r}")
 
 
 class GroupNotEmpty(RequestError):

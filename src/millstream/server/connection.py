@@ -3,8 +3,9 @@
 Owns the socket's side of a conversation. The gateway turns bytes into requests and requests into
 replies, and never sees a socket. Requests begin in the order they arrived; replies leave in the
 same order. A client that asks faster than it is answered, or reads slower than it is written to, is
-not read from until it has caught up; one that does nothing for long, or holds most of the memory
-when there is no more, is dropped. So nothing here grows with what a client does.
+not read from until it has caught up; one that its gateway makes wait, not until it has waited. One
+that does nothing for long, or holds most of the memory when there is no more, is dropped. So
+nothing here grows with what a client does.
 """
 
 import asyncio
@@ -62,10 +63,19 @@ class Gateway(Protocol):
         """The client is gone."""
 
 
+class Pace:
+    """How a gateway makes its client wait: nothing more is begun or read before `resume_at`."""
+
+    __slots__ = ("resume_at",)
+
+    def __init__(self) -> None:
+        self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
+
+
 class Greeter(Protocol):
     """Makes the gateway for a new client."""
 
-    def __call__(self, *, dialled: Address, peer: str) -> Gateway: ...
+    def __call__(self, *, dialled: Address, peer: str, pace: Pace) -> Gateway: ...
 
 
 class Connection(asyncio.Protocol):
@@ -90,6 +100,9 @@ class Connection(asyncio.Protocol):
         self._is_ending = False  # Nothing more is read; what is pending is still answered.
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._pace = Pace()
+        self._resumed_at = 0.0  # Up to where the gateway's wish has been granted.
+        self._resume_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Answer requests in their order until the client goes or breaks the protocol."""
@@ -111,6 +124,7 @@ class Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         """End now, whatever is pending."""
+        self._is_ending = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -119,10 +133,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do all that asyncio's do, but are not of its class.
         self._transport = transport = cast(asyncio.Transport, transport)
+        if self._is_ending:
+            transport.abort()  # It came so late that nobody is left to serve it.
+            return
         self._outlet = Outlet(transport, buffered_bytes_max=self._limits.write_buffer_bytes_max)
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
-        self._gateway = self._greet(dialled=Address(host, port), peer=str(peer[0]) if peer else "")
+        self._gateway = self._greet(
+            dialled=Address(host, port), peer=str(peer[0]) if peer else "", pace=self._pace
+        )
         self._received_at = self._loop.time()
         self._drop_if_idle()
 
@@ -133,10 +152,7 @@ class Connection(asyncio.Protocol):
         assert self._outlet is not None
         self._received_at = self._loop.time()
         self._requests = iter(self._gateway.receive(data))
-        self._begin()
-        self._outlet.flush()
-        if self._pending or self._is_behind or self._is_ending:
-            self._wake.set()
+        self._begin_and_wake()
 
     def eof_received(self) -> bool:
         self.stop()
@@ -187,6 +203,13 @@ class Connection(asyncio.Protocol):
         self._pending_bytes -= size
         self._begin_more()
 
+    def _begin_and_wake(self) -> None:
+        assert self._outlet is not None
+        self._begin()
+        self._outlet.flush()
+        if self._pending or self._is_behind or self._is_ending:
+            self._wake.set()
+
     def _begin_more(self) -> None:
         assert self._outlet is not None
         self._begin()
@@ -202,7 +225,7 @@ class Connection(asyncio.Protocol):
         self._is_behind = False
         try:
             for _ in range(room):
-                if len(self._pending) >= room or self._is_ending:
+                if len(self._pending) >= room or self._is_ending or self._is_muted:
                     break
                 request = next(self._requests, None)
                 if request is None:
@@ -216,11 +239,26 @@ class Connection(asyncio.Protocol):
         except Exception:
             _log.exception("ended a connection after an unexpected error")
             self._is_ending = True
-        if len(self._pending) >= room or self._is_behind:
+        if self._is_muted:
+            self._resume_later(self._pace.resume_at)
+        if len(self._pending) >= room or self._is_behind or self._is_muted:
             self._set_reading(False)
         elif 2 * len(self._pending) <= room:
             self._set_reading(True)
         self._memory.hold(self, self._gateway.unfinished_bytes + self._pending_bytes)
+
+    @property
+    def _is_muted(self) -> bool:
+        return self._pace.resume_at > self._resumed_at
+
+    def _resume_later(self, resume_at: float) -> None:
+        if self._resume_timer is None and not self._is_ending:
+            self._resume_timer = self._loop.call_at(resume_at, self._resume, resume_at)
+
+    def _resume(self, resume_at: float) -> None:
+        self._resume_timer = None
+        self._resumed_at = resume_at
+        self._begin_and_wake()
 
     def _note(self, outcome: Pending | list[Buffer | Range] | None, size: int) -> None:
         """Let a reply go out that is there and whose turn it is; keep any other in order."""
@@ -248,7 +286,7 @@ class Connection(asyncio.Protocol):
     def _drop_if_idle(self) -> None:
         """Also finds peers that vanished without a word, and those who take nothing we send."""
         assert self._outlet is not None
-        moved_at = max(self._received_at, self._outlet.moved_at)
+        moved_at = max(self._received_at, self._outlet.moved_at, self._pace.resume_at)
         drop_at = moved_at + self._limits.connection_idle_ms_max / 1000
         if self._loop.time() >= drop_at:
             _log.info("dropped a connection on which nothing moved")
@@ -266,6 +304,8 @@ class Connection(asyncio.Protocol):
         self._memory.release(self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
         if self._gateway is not None:
             self._gateway.close()
         self._gateway = None  # With all that it has buffered, at once and not when cycles are.

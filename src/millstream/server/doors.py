@@ -6,21 +6,26 @@ yet is not opened.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from millstream.protocols.kafka.context import Broker, Endpoint
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.gateway import KafkaGateway
 from millstream.protocols.kafka.router import HANDLERS
-from millstream.server.connection import Address, Gateway
+from millstream.server.connection import Address, Gateway, Pace
 from millstream.server.listener import Listener
 from millstream.server.node import Node
 
 _log = logging.getLogger(__name__)
 
+# Stands between a connection and its gateway: sees what is asked, and what is answered.
+Interpose = Callable[[Gateway], Gateway]
+
 
 class Doors:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, interpose: Interpose | None = None) -> None:
         self._config = node.config
+        self._interpose = interpose
         self._broker = Broker(
             config=node.config,
             cluster_id=node.cluster_id,
@@ -31,6 +36,9 @@ class Doors:
             producer_ids=node.producer_ids,
             fetch_sessions=Sessions(node.config.limits, node.entropy),
             transactions=node.transactions,
+            batch_groups=node.batch_groups,
+            client_quotas=node.client_quotas,
+            usage=node.usage,
         )
         self.kafka = Listener(
             "Kafka",
@@ -52,9 +60,12 @@ class Doors:
         except TimeoutError:
             _log.warning("closed connections that were still waiting after %.0f s", limit_s)
 
-    def _greet_kafka(self, *, dialled: Address, peer: str) -> Gateway:
+    def _greet_kafka(self, *, dialled: Address, peer: str, pace: Pace) -> Gateway:
         here = Endpoint(
             self._config.advertised_host or dialled.host,
             self._config.advertised_port or dialled.port,
         )
-        return KafkaGateway(self._broker, HANDLERS, self._config.limits, dialled=here, peer=peer)
+        gateway = KafkaGateway(
+            self._broker, HANDLERS, self._config.limits, dialled=here, peer=peer, pace=pace
+        )
+        return gateway if self._interpose is None else self._interpose(gateway)

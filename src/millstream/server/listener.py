@@ -86,6 +86,7 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        connection.drop()  # A task that is cancelled before it begins tidies up nothing.
         if self._is_stopping and not self._connections:
             self._is_empty.set()
 

@@ -14,6 +14,7 @@ from enum import Enum
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.state import State
+from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.controller import Controller
 from millstream.engine.coordinators import Coordinators
@@ -22,9 +23,11 @@ from millstream.engine.groups import Groups
 from millstream.engine.hosting import Hosting
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.quotas import ClientQuotas
 from millstream.engine.topics import Topics
 from millstream.engine.transaction_coordinators import TransactionCoordinators
 from millstream.engine.transactions import Transactions
+from millstream.engine.usage import Usage
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, NodeId
 from millstream.ports import Ports
@@ -133,6 +136,10 @@ class Node:
         """Ask the node to stop in good order; `run` returns when it has."""
         self._stop_asked.set()
 
+    def abandon(self) -> None:
+        """After `run` was cut short: let the next node in this process have the directory."""
+        self._directory.close()
+
     def _open_services(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
         """What the doors ask, and what keeps the broker's own books."""
         config = self.config
@@ -162,6 +169,8 @@ class Node:
             transactions=self._transactions,
         )
         self.producer_ids = ProducerIds(gate, self._controller)
+        self.client_quotas = ClientQuotas(gate, self._controller, config.limits)
+        self.usage = Usage(self._controller.state.quotas, config.limits)
         self._coordinators = Coordinators(
             catalog,
             self.hub,
@@ -178,6 +187,7 @@ class Node:
             config=config,
             clock=ports.clock,
         )
+        self.batch_groups = BatchGroups(gate, self._transactions, config=config, clock=ports.clock)
         self.groups = Groups(
             gate,
             catalog,

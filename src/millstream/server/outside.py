@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from random import SystemRandom
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from millstream.config import Config
 from millstream.model import LogId, NodeId
@@ -21,6 +21,8 @@ from millstream.storage.disk import DiskFiles
 from millstream.storage.memory import MemoryFiles
 
 T = TypeVar("T")
+
+_Job: TypeAlias = tuple["asyncio.Future[object]", Callable[[], object]]
 
 # One syncs, the others compact or read what is cold.
 THREADS_MAX = 4
@@ -39,31 +41,35 @@ class WorkerThreads:
     """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[asyncio.Future[object], Callable[[], object]]] = SimpleQueue()
-        self._started = 0
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._unfinished = 0
 
     async def run(self, work: Callable[[], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._unfinished += 1
-        if self._started < min(self._unfinished, THREADS_MAX):
-            self._started += 1
-            name = f"millstream-{self._started}"
-            threading.Thread(
-                target=_work_forever, args=(self._jobs,), name=name, daemon=True
-            ).start()
+        if len(self._threads) < min(self._unfinished, THREADS_MAX):
+            name = f"millstream-{len(self._threads) + 1}"
+            thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         try:
             self._jobs.put((cast("asyncio.Future[object]", done), work))
             return await done
         finally:
             self._unfinished -= 1
 
+    def close(self) -> None:
+        """Wait for the work under way and end the threads, where the process goes on without."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
-def _work_forever(
-    jobs: "SimpleQueue[tuple[asyncio.Future[object], Callable[[], object]]]",
-) -> None:
-    while True:
-        done, work = jobs.get()
+
+def _work(jobs: "SimpleQueue[_Job | None]") -> None:
+    while (job := jobs.get()) is not None:
+        done, work = job
         result: object = None
         problem: Exception | None = None
         try:
@@ -73,7 +79,7 @@ def _work_forever(
         # A loop that is closed has nobody left who waits.
         with suppress(RuntimeError):
             done.get_loop().call_soon_threadsafe(_settle, done, result, problem)
-        del done, work, result, problem  # Or they would live until the next job comes.
+        del job, done, work, result, problem  # Or they would live until the next job comes.
 
 
 def _settle(done: "asyncio.Future[object]", result: object, problem: Exception | None) -> None:

@@ -1,5 +1,6 @@
 """Queries by format: the same words for both connectors, and what they read or write."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 WAIT_SECONDS = 120
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+# Of an hour ago: retention would take what is older than a week.
+FIRST_MS = int(time.time() * 1000) - 3_600_000
+SECOND_MS = FIRST_MS + 60_000
+BETWEEN_MS = FIRST_MS + 30_000
 
 Options = Mapping[str, object]
 
@@ -49,6 +53,13 @@ def finish(query: StreamingQuery) -> list[int]:
     assert query.awaitTermination(WAIT_SECONDS)
     counts = [progress.numInputRows for progress in query.recentProgress]
     return [rows for rows in counts if rows]
+
+
+def check(query: StreamingQuery) -> None:
+    """Raise what the query failed with, if it did."""
+    problem = query.exception()
+    if problem is not None:
+        raise problem
 
 
 def _opened(one: Any, address: str, options: Options) -> Any:  # Spark's readers and writers.

@@ -7,7 +7,19 @@ from benchmarks.kafka.peers import Server
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.interop.spark.queries import finish, read, read_stream, rows, save, start, values
+from tests.interop.spark.queries import (
+    BETWEEN_MS,
+    FIRST_MS,
+    SECOND_MS,
+    check,
+    finish,
+    read,
+    read_stream,
+    rows,
+    save,
+    start,
+    values,
+)
 from tests.spark.sinks import (
     counting,
     each_once,
@@ -38,7 +50,7 @@ def test_records_of_every_codec_become_rows(
     spark: SparkSession, kafka: Server, topics: Topics, topic: str, codec: str
 ) -> None:
     topics.create(topic)
-    sent = {"key": b"k", "headers": [("h", b"x"), ("h", None)], "timestamp": 1_700_000_000_123}
+    sent = {"key": b"k", "headers": [("h", b"x"), ("h", None)], "timestamp": FIRST_MS}
     topics.send_with({"compression.type": codec}, topic, [b"a" * 200, None, b""], **sent)
 
     frame = read(spark, OURS, kafka.address, {"subscribe": topic, "includeHeaders": "true"})
@@ -46,7 +58,7 @@ def test_records_of_every_codec_become_rows(
     found = rows(frame.selectExpr("*", "unix_millis(timestamp) as ms").drop("timestamp"))
     headers = [("h", b"x"), ("h", None)]
     assert found == [
-        (b"k", value, topic, 0, offset, 0, headers, 1_700_000_000_123)
+        (b"k", value, topic, 0, offset, 0, headers, FIRST_MS)
         for offset, value in enumerate([b"a" * 200, None, b""])
     ]
 
@@ -59,7 +71,7 @@ def test_what_is_available_is_read_in_pieces_and_the_group_shows_it(
         topics.send(topic, texts(0, 30), partition=partition)
     group = f"group-of-{topic}"
     options = {"subscribe": topic, "maxOffsetsPerTrigger": 40, "kafka.group.id": group, **EARLIEST}
-    frame = read_stream(spark, OURS, kafka.address, options)
+    frame = read_stream(spark, OURS, kafka.address, options).select("key", "value")
 
     def run() -> list[int]:
         to = {"once": True, "topic": f"{topic}-out", **BY_TASK}
@@ -116,9 +128,9 @@ def test_topics_by_pattern_and_offsets_by_time(
 ) -> None:
     for name in (f"{topic}-a", f"{topic}-b"):
         topics.create(name)
-        topics.send(name, texts(0, 5), timestamp=1_700_000_000_000)
-        topics.send(name, texts(5, 5), timestamp=1_700_000_060_000)
-    options = {"subscribePattern": f"{topic}-[ab]", "startingTimestamp": 1_700_000_030_000}
+        topics.send(name, texts(0, 5), timestamp=FIRST_MS)
+        topics.send(name, texts(5, 5), timestamp=SECOND_MS)
+    options = {"subscribePattern": f"{topic}-[ab]", "startingTimestamp": BETWEEN_MS}
 
     found = read(spark, OURS, kafka.address, options)
 
@@ -130,25 +142,27 @@ def test_a_running_query_sees_what_comes(
 ) -> None:
     topics.create(topic)
     topics.create(f"{topic}-out")
-    frame = read_stream(spark, OURS, kafka.address, {"subscribe": topic, **EARLIEST})
+    options = {"subscribe": topic, **EARLIEST}
+    # Without the column partition, which the sink would take for where to write to.
+    frame = read_stream(spark, OURS, kafka.address, options).select("value")
     to = {"topic": f"{topic}-out", **BY_TASK}
     query = start(frame, OURS, kafka.address, tmp_path, once=False, **to)
+
+    def wait_for(count: int, what: str) -> None:
+        def is_there() -> bool:
+            check(query)
+            return numbers(kafka.address, f"{topic}-out") == each_once(count)
+
+        until(is_there, what, WAIT_SECONDS)
+
     try:
-        for first in (0, 5):
-            topics.send(topic, texts(first, 5))
-            wanted = each_once(first + 5)
-            until(
-                lambda: numbers(kafka.address, f"{topic}-out") == wanted,  # noqa: B023
-                "rows that came after the start",
-                WAIT_SECONDS,
-            )
+        topics.send(topic, texts(0, 5))
+        wait_for(5, "records")
+        topics.send(topic, texts(5, 5))
+        wait_for(10, "records that came later")
         topics.grow(topic, 2)
         topics.send(topic, texts(10, 5), partition=1)
-        until(
-            lambda: numbers(kafka.address, f"{topic}-out") == each_once(15),
-            "rows of a partition that is new",
-            WAIT_SECONDS,
-        )
+        wait_for(15, "records of a partition that is new")
     finally:
         query.stop()
 
@@ -198,7 +212,7 @@ def test_a_batch_of_a_stream_that_is_run_again_is_there_once(
                 f"{batches} batches",
                 WAIT_SECONDS,
             )
-            assert query.exception() is None
+            check(query)
         finally:
             query.stop()
 

@@ -9,7 +9,11 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.interop.spark.queries import (
+    BETWEEN_MS,
+    FIRST_MS,
+    SECOND_MS,
     WAIT_SECONDS,
+    check,
     finish,
     read,
     read_stream,
@@ -24,8 +28,6 @@ from tests.support.broker_process import BrokerProcess
 
 OURS, THEIRS = "millstream", "kafka"
 EARLIEST = {"startingOffsets": "earliest"}
-FIRST_MS, SECOND_MS = 1_700_000_000_000, 1_700_000_060_000
-BETWEEN_MS = FIRST_MS + 30_000
 
 
 def texts(first: int, count: int) -> list[bytes]:
@@ -104,7 +106,7 @@ def test_a_stream_reads_what_is_available_in_pieces_and_a_restart_goes_on(
     for partition in range(2):
         topics.send(topic, texts(partition * 30, 30), partition=partition)
     options = {"subscribe": topic, "maxOffsetsPerTrigger": 40, **EARLIEST}
-    frame = read_stream(spark, THEIRS, broker.address, options)
+    frame = read_stream(spark, THEIRS, broker.address, options).select("key", "value")
     to = {"once": True, "topic": f"{topic}-out"}
 
     assert finish(start(frame, THEIRS, broker.address, checkpoint, **to)) == [40, 20]
@@ -120,12 +122,12 @@ def test_a_stream_over_a_pattern_sees_new_records_partitions_and_topics(
     topics.create(f"{topic}-a")
     # Without the default of five minutes: how long the client believes what topics there are.
     options = {"subscribePattern": f"{topic}-[ab]", "kafka.metadata.max.age.ms": 200, **EARLIEST}
-    frame = read_stream(spark, THEIRS, broker.address, options)
+    frame = read_stream(spark, THEIRS, broker.address, options).select("key", "value")
     query = start(frame, THEIRS, broker.address, checkpoint, once=False, topic=f"{topic}.out")
 
     def wait_for(count: int, what: str) -> None:
         def is_there() -> bool:
-            assert query.exception() is None, query.exception()
+            check(query)
             return numbers(broker.address, f"{topic}.out") == each_once(count)
 
         until(is_there, what, WAIT_SECONDS)

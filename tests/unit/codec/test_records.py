@@ -25,12 +25,7 @@ from millstream.codec.records import (
     records,
     validate_records,
 )
-from millstream.errors import (
-    BatchTooLarge,
-    CorruptBatch,
-    InvalidBatch,
-    UnsupportedCompression,
-)
+from millstream.errors import BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedCompression
 
 CAP = 2**20
 

@@ -7,10 +7,7 @@ import pytest
 from millstream.control.groups import Protocol
 from millstream.engine.membership import Membership
 from millstream.engine.rebalance import TRANSITIONS, GroupEvent, GroupState, Leaver, Rules
-from millstream.errors import (
-    NotCoordinator,
-    RequestError,
-)
+from millstream.errors import NotCoordinator, RequestError
 from millstream.errors.groups import (
     FencedInstance,
     GroupFull,

@@ -9,9 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.engine.patterns import Pattern
-from millstream.errors.groups import (
-    InvalidPattern,
-)
+from millstream.errors.groups import InvalidPattern
 
 NAMES = ["a", "b", "ab", "orders", "orders.eu", "orders-2", "ORDERS", "__offsets", "x9", "aaaa"]
 PATTERNS = [

@@ -27,9 +27,7 @@ from millstream.errors import (
     UnknownProducer,
     UnknownTopic,
 )
-from millstream.errors.groups import (
-    InvalidPattern,
-)
+from millstream.errors.groups import InvalidPattern
 from millstream.model import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

@@ -182,6 +182,118 @@ def test_answered_requests_hold_no_memory(run: Run) -> None:
     run(main())
 
 
+# -- waiting as told -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", [b"mute", b"late_mute"])
+@pytest.mark.parametrize("is_one_chunk", [True, False])
+def test_a_client_that_is_made_to_wait_is_served_after_that_and_others_meanwhile(
+    run: Run, word: bytes, is_one_chunk: bool
+) -> None:
+    async def main() -> None:
+        async with line_door(pipeline_requests_max=1) as door:
+            client, other = await door.connect(), await door.connect()
+            now = asyncio.get_running_loop().time
+            client.send(b"echo before", word + b" 0.3", *[b"echo after"] * is_one_chunk)
+            assert await client.line() == b"before"
+            if word == b"late_mute":
+                assert await client.line() == b"0.3"
+            await until(lambda: any(one.pace.resume_at > 0 for one in door.gateways))
+            (muted,) = [one for one in door.gateways if one.pace.resume_at > 0]
+            if not is_one_chunk:
+                client.send(b"echo after")
+
+            for _ in range(20):
+                await _ask_elsewhere(other)
+            assert now() >= muted.pace.resume_at or b"echo after" not in muted.begun
+            assert await client.line() == b"after"
+
+            # Timers are as exact as the loop's clock, which may count in milliseconds.
+            assert now() >= muted.pace.resume_at - 0.002
+
+    run(main())
+
+
+def test_requests_before_the_wait_are_answered_during_it(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"wait first", b"wait second", b"mute 60", b"echo never")
+            await until(lambda: bool(door.gateways and len(door.gateways[0].begun) == 3))
+
+            door.happen(b"second")
+            door.happen(b"first")
+
+            assert [await client.line(), await client.line()] == [b"first", b"second"]
+            assert len(door.gateways[0].begun) == 3
+
+    run(main())
+
+
+def test_a_wait_may_grow_while_it_lasts(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"mute 0.05", b"echo after")
+            await until(lambda: bool(door.gateways and door.gateways[0].begun))
+            pace = door.gateways[0].pace
+
+            pace.resume_at += 0.2
+            assert await client.line() == b"after"
+
+            assert asyncio.get_running_loop().time() >= pace.resume_at - 0.002
+
+    run(main())
+
+
+def test_a_client_that_does_not_wait_fills_no_memory_and_loses_nothing(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"mute 60")
+            await until(lambda: bool(door.gateways and door.gateways[0].begun))
+            gateway = door.gateways[0]
+
+            client.send(*[b"quiet " + b"x" * 2**16] * 512, b"echo all of it")
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert gateway.unfinished_bytes <= 2**20
+            assert len(gateway.begun) == 1
+
+            for connection in door.listener._connections:
+                connection._resume(gateway.pace.resume_at)
+            assert await client.line() == b"all of it"
+            assert len(gateway.begun) == 514
+
+    run(main())
+
+
+def test_who_waits_as_told_is_not_idle(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(connection_idle_ms_max=50) as door:
+            client = await door.connect()
+            client.send(b"mute 0.3", b"echo patient")
+
+            assert await client.line() == b"patient"
+
+    run(main())
+
+
+def test_nobody_waits_for_those_who_wait_when_the_door_closes(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            client = await door.connect()
+            client.send(b"mute 60", b"echo never")
+            await until(lambda: bool(door.gateways and door.gateways[0].begun))
+
+            await door.listener.stop()
+
+            assert await client.is_ended()
+            assert door.gateways[0].is_closed
+
+    run(main())
+
+
 # -- ends ------------------------------------------------------------------------------------------
 
 

@@ -116,3 +116,25 @@ def test_a_port_that_is_taken_is_named(run: Run) -> None:
                 await listener.run(asyncio.Event())
 
     run(main())
+
+
+def test_a_client_that_comes_while_the_door_is_shut_is_let_go(run: Run) -> None:
+    async def main() -> None:
+        async with line_door() as door:
+            # Accepted, but cut off before its task or its transport have begun.
+            connection = door.listener._accept()
+        transport = _Transport()
+
+        connection.connection_made(transport)
+
+        assert transport.is_aborted
+        assert door.gateways == []
+
+    run(main())
+
+
+class _Transport(asyncio.Transport):
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True

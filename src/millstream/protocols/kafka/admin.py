@@ -10,13 +10,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from millstream.control.commands import Replicas
-from millstream.errors import (
-    InvalidPlacement,
-    InvalidRequest,
-    RequestError,
-    TimedOut,
-    UnknownTopic,
-)
+from millstream.errors import InvalidPlacement, InvalidRequest, RequestError, TimedOut, UnknownTopic
 from millstream.model import NodeId
 from millstream.protocols.kafka.apis.admin import (
     CreatePartitionsRequest,

@@ -14,17 +14,8 @@ from uuid import UUID
 from millstream.engine.group_offsets import Outcomes
 from millstream.engine.group_views import NOT_COMMITTED, Commit, Committed
 from millstream.engine.groups import NO_GENERATION
-from millstream.errors import (
-    BatchTooLarge,
-    Denied,
-    RequestError,
-    StorageUnavailable,
-    UnknownTopic,
-)
-from millstream.errors.groups import (
-    GroupNotFound,
-    StaleGeneration,
-)
+from millstream.errors import BatchTooLarge, Denied, RequestError, StorageUnavailable, UnknownTopic
+from millstream.errors.groups import GroupNotFound, StaleGeneration
 from millstream.model import Producer, TopicPartition
 from millstream.protocols.kafka.apis.offsets import (
     OffsetCommitRequest,

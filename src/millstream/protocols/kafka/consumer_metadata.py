@@ -1,4 +1,4 @@
-"""What a consumer's metadata says: the topics it is subscribed to.
+"""What a consumer's metadata says: the topics it is subscribed to, the partitions it was given.
 
 Owns the little that the broker reads of what classic members tell each other in JoinGroup. Topics
 stand at the beginning in every version; user data, owned partitions, a generation and a rack follow
@@ -7,6 +7,7 @@ in some of them, and concern the members alone. Bytes that are anything else say
 
 from millstream.codec.primitives import read_int16, read_int32, read_string
 from millstream.errors import ProtocolError
+from millstream.model import TopicPartition
 
 CONSUMER = "consumer"  # The protocol type; Connect's workers have one with other metadata.
 TOPIC_BYTES_MIN = 2  # A length.
@@ -34,3 +35,26 @@ def _read_topics(metadata: bytes) -> frozenset[str]:
             raise ProtocolError("a topic without a name")
         topics.add(topic)
     return frozenset(topics)
+
+
+def assigned_partitions(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions that a consumer was given; none if its assignment does not say."""
+    if protocol_type != CONSUMER or not assignment:
+        return ()
+    try:
+        return tuple(_read_assignment(assignment))
+    except ProtocolError:
+        return ()
+
+
+def _read_assignment(assignment: bytes) -> list[TopicPartition]:
+    _, at = read_int16(assignment, 0)
+    topics, at = read_int32(assignment, at)
+    found = []
+    for _ in range(min(topics, len(assignment))):
+        topic, at = read_string(assignment, at)
+        count, at = read_int32(assignment, at)
+        for _ in range(min(count, len(assignment))):
+            index, at = read_int32(assignment, at)
+            found.append(TopicPartition(topic or "", index))
+    return found

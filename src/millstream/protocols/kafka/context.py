@@ -4,15 +4,18 @@ Owns the bundle, not its parts.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from millstream.config import Config
+from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.quotas import ClientQuotas
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
+from millstream.engine.usage import Usage
 from millstream.model import Session
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader
@@ -38,10 +41,19 @@ class Broker:
     producer_ids: ProducerIds
     fetch_sessions: Sessions
     transactions: Transactions
+    batch_groups: BatchGroups
+    client_quotas: ClientQuotas
+    usage: Usage
 
     @property
     def node_id(self) -> int:
         return self.config.node_id
+
+
+class Pace(Protocol):
+    """How fast a connection goes: nothing more is read from it before `resume_at`."""
+
+    resume_at: float  # By the loop's clock. It may move on at any time, and never back.
 
 
 class Context(NamedTuple):
@@ -49,6 +61,8 @@ class Context(NamedTuple):
     session: Session
     header: RequestHeader
     dialled: Endpoint
+    pace: Pace
+    request_bytes: int
 
     @property
     def version(self) -> int:

@@ -6,13 +6,8 @@ through the broker, subscriptions and assignments, are bytes that nobody here re
 
 from millstream.control.groups import Protocol
 from millstream.engine.rebalance import GroupState, Leaver
-from millstream.errors import (
-    RequestError,
-)
-from millstream.errors.groups import (
-    GroupNotFound,
-    MemberIdRequired,
-)
+from millstream.errors import RequestError
+from millstream.errors.groups import GroupNotFound, MemberIdRequired
 from millstream.protocols.kafka.apis.discovery import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -33,6 +33,7 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.fetch import isolation_of
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.throttling import throttle_produce
 
 _ACKS = {acks.value: acks for acks in Acks}
 _JOINS_TRANSACTIONS = 12  # From here on a client does not add partitions itself (KIP-890).
@@ -69,6 +70,7 @@ def produce(
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     """Append now, in the order of arrival; answer when `acks` allows, which may be at once."""
     acks = _ACKS.get(request.acks)
+    throttle_ms = throttle_produce(context)
     written = [
         (
             topic.name,
@@ -86,8 +88,8 @@ def produce(
         if isinstance(outcome, asyncio.Future) and not outcome.done()
     ]
     if not waiting:
-        return _produced(written)
-    return _produced_later(written, waiting, request.timeout_ms / 1000)
+        return _produced(written, throttle_ms)
+    return _produced_later(written, throttle_ms, waiting, request.timeout_ms / 1000)
 
 
 def _append(
@@ -124,6 +126,7 @@ def _check_unanswered(written: Sequence[tuple[str, Sequence[_Written]]]) -> None
 
 async def _produced_later(
     written: Sequence[tuple[str, Sequence[_Written]]],
+    throttle_ms: int,
     waiting: Sequence[asyncio.Future[Appended]],
     timeout_s: float,
 ) -> ProduceResponse:
@@ -137,7 +140,7 @@ async def _produced_later(
                 continue  # It is told with its partition.
     finally:
         timer.cancel()
-    return _produced(written)
+    return _produced(written, throttle_ms)
 
 
 def _give_up(waiting: Sequence[asyncio.Future[Appended]]) -> None:
@@ -146,12 +149,15 @@ def _give_up(waiting: Sequence[asyncio.Future[Appended]]) -> None:
             outcome.set_exception(TimedOut("not committed in time; it may still be"))
 
 
-def _produced(written: Sequence[tuple[str, Sequence[_Written]]]) -> ProduceResponse:
+def _produced(
+    written: Sequence[tuple[str, Sequence[_Written]]], throttle_ms: int
+) -> ProduceResponse:
     return ProduceResponse(
+        throttle_time_ms=throttle_ms,
         responses=[
             ProduceResponse.Topic(name=topic, partition_responses=[_outcome(*one) for one in parts])
             for topic, parts in written
-        ]
+        ],
     )
 
 

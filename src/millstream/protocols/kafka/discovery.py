@@ -21,7 +21,13 @@ from millstream.protocols.kafka.apis.discovery import (
     MetadataResponse,
     TopicCursor,
 )
-from millstream.protocols.kafka.apis.table import FEATURES, FINALIZED, api_versions
+from millstream.protocols.kafka.apis.table import (
+    FEATURES,
+    FINALIZED,
+    OWN_CLIENTS,
+    OWN_KEYS_FIRST,
+    api_versions,
+)
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
@@ -39,7 +45,9 @@ _PagedTopic = DescribeTopicPartitionsResponse.Topic
 def api_versions_handler(
     context: Context, request: ApiVersionsRequest, served: Sequence[int]
 ) -> ApiVersionsResponse:
-    return api_versions(context.version, served, FEATURES, FINALIZED)
+    is_ours = request.client_software_name.startswith(OWN_CLIENTS)
+    told = [key for key in served if is_ours or key < OWN_KEYS_FIRST]
+    return api_versions(context.version, told, FEATURES, FINALIZED)
 
 
 # -- metadata ----------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ theirs that is, or clients would drop what they could have sent again.
 from enum import IntEnum
 
 from millstream import errors
-from millstream.errors import groups as group_errors
 from millstream.errors import RequestError
+from millstream.errors import groups as group_errors
 
 
 class ErrorCode(IntEnum):

@@ -17,6 +17,7 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.fetch_sessions import (
     NO_SESSION,
+    OPENING_EPOCH,
     Ask,
     Part,
     Told,
@@ -25,6 +26,7 @@ from millstream.protocols.kafka.fetch_sessions import (
 )
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.schema_writers import size_of
+from millstream.protocols.kafka.throttling import charge_fetch, fetch_bytes_max, throttle_fetch
 
 SINCE_TOPIC_IDS = 13
 
@@ -34,11 +36,17 @@ _READ_COMMITTED = 1
 
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     loop = asyncio.get_running_loop()
+    throttle_ms = throttle_fetch(context)
+    if throttle_ms and request.session_epoch == OPENING_EPOCH:
+        # As in Kafka: a session whose opening was not answered in full must not be there.
+        return FetchResponse(throttle_time_ms=throttle_ms, responses=[])
     turn = context.broker.fetch_sessions.begin(
         _ask(context, request), now_ms=int(loop.time() * 1000)
     )
     if isinstance(turn, ErrorCode):
-        return FetchResponse(error_code=turn, responses=[])
+        return FetchResponse(throttle_time_ms=throttle_ms, error_code=turn, responses=[])
+    if throttle_ms:
+        return FetchResponse(throttle_time_ms=throttle_ms, session_id=turn.session_id, responses=[])
     found = _find(context, turn.wanted)
     targets = [(part, found[part.topic, part.topic_id]) for part in turn.wanted]
     wants = [
@@ -53,10 +61,11 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         wants,
         # Nothing to wait for, or something to tell at once.
         min_bytes=request.min_bytes if wants and len(wants) == len(targets) else 0,
-        bytes_max=request.max_bytes,
+        bytes_max=fetch_bytes_max(context, request.max_bytes),
         deadline=loop.time() + wait_ms / 1000,
         isolation=isolation,
     )
+    charge_fetch(context, slices)
     served = iter(slices)
     answers = [
         (part, _fetched(part.partition, next(served), isolation))

@@ -17,7 +17,7 @@ from typing import Any
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer, Session
-from millstream.protocols.kafka.context import Broker, Context, Endpoint
+from millstream.protocols.kafka.context import Broker, Context, Endpoint, Pace
 from millstream.protocols.kafka.frames import LENGTH, Frames
 from millstream.protocols.kafka.headers import (
     RequestHeader,
@@ -51,6 +51,7 @@ class KafkaGateway:
         *,
         dialled: Endpoint,
         peer: str,
+        pace: Pace,
     ) -> None:
         self.phase = Phase.OPEN
         self.unfinished_bytes = 0
@@ -59,6 +60,7 @@ class KafkaGateway:
         self._frames = Frames(frame_bytes_max=limits.frame_bytes_max)
         self._dialled = dialled
         self._peer = peer
+        self._pace = pace
         self._session: Session | None = None
 
     def receive(self, data: bytes) -> Iterator[memoryview]:
@@ -96,7 +98,8 @@ class KafkaGateway:
 
     def _handle(self, frame: Buffer) -> tuple[RequestHeader, Outcome]:
         header, request = decode_request(frame, self._handlers.keys())
-        context = Context(self._broker, self._session_of(header), header, self._dialled)
+        session = self._session_of(header)
+        context = Context(self._broker, session, header, self._dialled, self._pace, len(frame))
         return header, self._handlers[header.api_key](context, request)
 
     def _session_of(self, header: RequestHeader) -> Session:

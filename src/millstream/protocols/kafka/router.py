@@ -7,6 +7,7 @@ from functools import partial
 
 from millstream.protocols.kafka import (
     admin,
+    batches,
     commits,
     configs,
     consumer_groups,
@@ -15,6 +16,7 @@ from millstream.protocols.kafka import (
     discovery,
     fetch,
     placement,
+    quotas,
     transactions,
 )
 from millstream.protocols.kafka.gateway import Handler
@@ -26,10 +28,12 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **admin.HANDLERS,
     **configs.HANDLERS,
     **placement.HANDLERS,
+    **quotas.HANDLERS,
     **data.HANDLERS,
     **fetch.HANDLERS,
     **discovery.HANDLERS,
     **transactions.HANDLERS,
+    **batches.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

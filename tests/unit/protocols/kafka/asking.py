@@ -6,6 +6,7 @@ from typing import TypeVar
 from millstream.model import Session
 from millstream.protocols.kafka import (
     admin,
+    batches,
     commits,
     configs,
     consumer_groups,
@@ -14,6 +15,7 @@ from millstream.protocols.kafka import (
     discovery,
     fetch,
     placement,
+    quotas,
     transactions,
 )
 from millstream.protocols.kafka.apis.table import APIS
@@ -21,6 +23,7 @@ from millstream.protocols.kafka.context import Broker, Context, Endpoint
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_response
 from millstream.protocols.kafka.schema import Message
+from millstream.server.connection import Pace
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
@@ -34,14 +37,18 @@ HANDLERS = {
     **discovery.HANDLERS,
     **fetch.HANDLERS,
     **placement.HANDLERS,
+    **quotas.HANDLERS,
     **transactions.HANDLERS,
+    **batches.HANDLERS,
 }
 STRANGER = Session(principal="stranger")
 
 M = TypeVar("M", bound=Message)
 
 
-def context_of(node: Node, header: RequestHeader, session: Session) -> Context:
+def context_of(
+    node: Node, header: RequestHeader, session: Session, *, request_bytes: int = 0
+) -> Context:
     broker = Broker(
         config=node.config,
         cluster_id="cluster",
@@ -52,8 +59,11 @@ def context_of(node: Node, header: RequestHeader, session: Session) -> Context:
         producer_ids=node.producer_ids,
         fetch_sessions=Sessions(node.config.limits, node.entropy),
         transactions=node.transactions,
+        batch_groups=node.batch_groups,
+        client_quotas=node.client_quotas,
+        usage=node.usage,
     )
-    return Context(broker, session, header, Endpoint("localhost", 9092))
+    return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 
 
 async def ask(

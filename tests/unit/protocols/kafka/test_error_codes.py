@@ -2,16 +2,8 @@
 
 from kio.schema.errors import ErrorCode as KioCode
 
-from millstream.errors import (
-    Denied,
-    NotLeader,
-    RequestError,
-    UnknownTopic,
-)
-from millstream.errors.groups import (
-    MemberIdRequired,
-    RebalanceInProgress,
-)
+from millstream.errors import Denied, NotLeader, RequestError, UnknownTopic
+from millstream.errors.groups import MemberIdRequired, RebalanceInProgress
 from millstream.protocols.kafka.error_codes import CODES, RETRIABLE, ErrorCode, code_for
 
 # Kafka's clients know what to do after these, though their class is not called retriable.

@@ -18,6 +18,7 @@ from millstream.protocols.kafka.frames import LENGTH
 from millstream.protocols.kafka.gateway import CLIENT_ID_LENGTH_MAX, Handler, KafkaGateway
 from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
 from millstream.protocols.kafka.schema import Message
+from millstream.server.connection import Pace
 from tests.support.virtual_loop import run
 
 HEARTBEAT, API_VERSIONS = 12, 18
@@ -60,6 +61,7 @@ def gateway_with(handler: Handler) -> KafkaGateway:
         Limits(frame_bytes_max=1_000),
         dialled=Endpoint("here", 9092),
         peer="10.0.0.7",
+        pace=Pace(),
     )
 
 

@@ -11,6 +11,7 @@ from kio.index import load_payload_module
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from millstream.protocols.kafka.apis.table import OWN_KEYS_FIRST
 from millstream.protocols.kafka.schema import NO_ID, Message, plain_fields, tagged_fields
 from millstream.protocols.kafka.schema_readers import decode, reader_of
 from millstream.protocols.kafka.schema_writers import splice, writer_of
@@ -72,7 +73,11 @@ def agree(ours: object, theirs: object, version: int) -> bool:
             return ours == theirs
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+# What only Millstream has, only Millstream can spell.
+KAFKAS = [case for case in CASES if case[0].key < OWN_KEYS_FIRST]
+
+
+@pytest.mark.parametrize("case", KAFKAS, ids=case_id)
 def test_kio_and_we_spell_every_message_alike(case: Case) -> None:
     api, _, version = case
     ours, theirs = message_type(case), kio_type(case)

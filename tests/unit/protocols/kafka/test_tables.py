@@ -5,7 +5,7 @@ import ast
 import msgspec
 import pytest
 
-from millstream.protocols.kafka.apis.table import APIS, Api
+from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST, Api
 from millstream.protocols.kafka.schema import Kind, Message, fields_of
 from tests.support.source_tree import modules
 
@@ -33,7 +33,7 @@ def parts_of(message: type[Message]) -> set[type[Message]]:
 
 
 def test_every_api_that_clients_need_has_a_table() -> None:
-    assert set(APIS) == NEEDED
+    assert {key for key in APIS if key < OWN_KEYS_FIRST} == NEEDED
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)

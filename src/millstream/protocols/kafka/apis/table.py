@@ -13,6 +13,7 @@ from millstream.protocols.kafka.apis import (
     data,
     discovery,
     groups,
+    millstream,
     offsets,
     security,
     transactions,
@@ -23,6 +24,9 @@ from millstream.protocols.kafka.schema import VERSION_MAX, Message
 
 API_VERSIONS = 18
 NEVER = VERSION_MAX + 1
+# Keys from here on are not Kafka's: only clients that call themselves Millstream's are told.
+OWN_KEYS_FIRST = 10_000
+OWN_CLIENTS = "millstream"
 FINALIZED_EPOCH = 0  # They never change in the life of a cluster.
 FEATURES = (
     ApiVersionsResponse.SupportedFeature(name="transaction.version", min_version=0, max_version=2),
@@ -233,10 +237,12 @@ _ROWS = (
         (0, 0),
         0,
     ),
+    _api(10_000, millstream.BeginBatchRequest, millstream.BeginBatchResponse, (0, 0), 0),
+    _api(10_001, millstream.EndBatchRequest, millstream.EndBatchResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}
 
-_WITHOUT_HANDLERS = frozenset({17, 29, 30, 31, 36, 48, 49, 50, 51})
+_WITHOUT_HANDLERS = frozenset({17, 29, 30, 31, 36, 50, 51})
 
 SERVED: frozenset[int] = frozenset(APIS) - _WITHOUT_HANDLERS

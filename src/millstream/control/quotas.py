@@ -1,0 +1,92 @@
+"""Client quotas: how many bytes a second clients may send and read, as a fold over commands.
+
+Owns what can be limited, for whom, and which of several limits counts. Pure: what a client has used
+of its quota is each node's own matter, and `engine.usage`'s.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from millstream.control.commands import AlterQuotas
+from millstream.errors import InvalidRequest
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+RATE_MAX = 2**63 - 1
+
+DEFAULT: Final = "<default>"  # For all who have no quota by their own name.
+NAME_LENGTH_MAX = 256
+
+
+class Entity(NamedTuple):
+    """Whom a quota is for: a user, a client id, or both together; None is "whoever"."""
+
+    user: str | None
+    client_id: str | None
+
+
+class Quota(NamedTuple):
+    """What a client may use in a second, together with all others who have the same holder."""
+
+    holder: Entity
+    rate: float
+
+
+Changes = Mapping[str, float | None]  # None: no limit any more.
+
+
+class Quotas:
+    """All quotas. `limits` is changed in place: whoever holds it sees whether there are any."""
+
+    def __init__(self) -> None:
+        self.limits: dict[Entity, dict[str, float]] = {}
+
+    def apply(self, command: AlterQuotas) -> Entity:
+        """Change what an entity may use, or raise `InvalidRequest` and change nothing."""
+        entity = Entity(command.user, command.client_id)
+        check(entity, command.changes)
+        merged = {**self.limits.get(entity, {}), **command.changes}
+        limits = {key: rate for key, rate in merged.items() if rate is not None}
+        if limits:
+            self.limits[entity] = limits
+        else:
+            self.limits.pop(entity, None)
+        return entity
+
+    def find(self, key: str, user: str, client_id: str) -> Quota | None:
+        """The quota that counts for a client: that of the most special entity that has one."""
+        for level in (
+            Entity(user, client_id),
+            Entity(user, DEFAULT),
+            Entity(user, None),
+            Entity(DEFAULT, client_id),
+            Entity(DEFAULT, DEFAULT),
+            Entity(DEFAULT, None),
+            Entity(None, client_id),
+            Entity(None, DEFAULT),
+        ):
+            limits = self.limits.get(level)
+            if limits is not None and key in limits:
+                # A quota of a user is shared by all its clients; a default one by nobody.
+                holder = Entity(
+                    None if level.user is None else user,
+                    None if level.client_id is None else client_id,
+                )
+                return Quota(holder, limits[key])
+        return None
+
+
+def check(entity: Entity, changes: Changes) -> None:
+    """Raise `InvalidRequest` for what cannot be limited: nothing is accepted and ignored."""
+    names = [name for name in entity if name is not None]
+    if not names:
+        raise InvalidRequest("a quota is for a user, a client id or both")
+    for name in names:
+        if not 1 <= len(name) <= NAME_LENGTH_MAX:
+            raise InvalidRequest(f"a name of {len(name)} characters, not 1 to {NAME_LENGTH_MAX}")
+    for key, rate in changes.items():
+        if key not in KEYS:
+            raise InvalidRequest(f"{key[:100]!r} is not limited here; {' and '.join(KEYS)} are")
+        if rate is not None and not (1 <= rate <= RATE_MAX and rate == int(rate)):
+            raise InvalidRequest(f"{key} = {rate}, it must be a whole number of bytes, 1 or more")

@@ -1,0 +1,70 @@
+"""What clients have used of their quotas on this node, and how long they must wait for more.
+
+Owns the accounts, not the waiting: a door makes its client wait. An account fills at the rate of
+the quota up to a burst, and may be overdrawn: what was sent was sent. The one thing to know: what
+is overdrawn stays due, so in the long run a client that waits gets its quota, neither more nor
+less. Nobody is refused anything here, so there is no gate.
+"""
+
+import asyncio
+from math import ceil
+
+from millstream.config import Limits
+from millstream.control.quotas import Entity, Quota, Quotas
+from millstream.model import Session
+
+
+class Usage:
+    def __init__(self, quotas: Quotas, limits: Limits) -> None:
+        self.limited = quotas.limits  # Empty, and nobody needs to be charged, if there are none.
+        self._quotas = quotas
+        self._burst_s = limits.quota_burst_ms_max / 1000
+        self._accounts_max = limits.quota_clients_max
+        self._throttle_ms_max = limits.throttle_ms_max
+        self._accounts: dict[tuple[str, Entity], Account] = {}  # Least recently used first.
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def charge(self, session: Session, key: str, amount: int) -> int:
+        """Take `amount` from what the client may use; return for how many ms it must be silent.
+
+        To take nothing is to ask whether it has overdrawn.
+        """
+        quota = self._quotas.find(key, session.principal, session.client_id)
+        if quota is None:
+            return 0
+        now = asyncio.get_running_loop().time()
+        wait_s = self._account(key, quota, now).take(amount, quota.rate, self._burst_s, now)
+        return min(ceil(wait_s * 1000), self._throttle_ms_max)
+
+    def burst_bytes(self, session: Session, key: str) -> int | None:
+        """The most that the client should be given at once; None: no quota says so."""
+        quota = self._quotas.find(key, session.principal, session.client_id)
+        return None if quota is None else ceil(quota.rate * self._burst_s)
+
+    def _account(self, key: str, quota: Quota, now: float) -> "Account":
+        account = self._accounts.pop((key, quota.holder), None)
+        if account is None:
+            account = Account(quota.rate * self._burst_s, now)
+            if len(self._accounts) >= self._accounts_max:
+                del self._accounts[next(iter(self._accounts))]
+        self._accounts[key, quota.holder] = account
+        return account
+
+
+class Account:
+    """How much may be used at once at the moment; negative: how much is due."""
+
+    __slots__ = ("_at", "balance")
+
+    def __init__(self, balance: float, now: float) -> None:
+        self.balance = balance
+        self._at = now
+
+    def take(self, amount: float, rate: float, burst_s: float, now: float) -> float:
+        """Return after how many seconds nothing is due any more."""
+        earned = (now - self._at) * rate
+        self.balance = min(self.balance + earned, rate * burst_s) - amount
+        self._at = now
+        return max(0.0, -self.balance / rate)

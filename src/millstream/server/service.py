@@ -1,0 +1,65 @@
+"""A node with its doors open: the one way to run a broker, as a process or inside another.
+
+Owns the order between the two: the doors open once the node is ready and close before it stops. The
+one thing to know: `stop` ends in good order, cancelling `run` pulls the plug.
+"""
+
+import asyncio
+
+from millstream.config import Config
+from millstream.ports import Ports
+from millstream.server.connection import Address
+from millstream.server.doors import Doors, Interpose
+from millstream.server.node import build_node
+
+
+class Service:
+    """`run` it; clients are served once `opened` is set; then `stop` it.
+
+    Raises `StartupError` with one sentence, here or from `run`, if it cannot serve.
+    """
+
+    def __init__(self, config: Config, ports: Ports, *, interpose: Interpose | None = None) -> None:
+        self.node = build_node(config, ports)
+        self.doors = Doors(self.node, interpose)
+        self.opened = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+
+    @property
+    def address(self) -> Address:
+        """Where Kafka clients connect, once it is opened."""
+        return self.doors.kafka.address
+
+    def stop(self) -> None:
+        """Ask it to stop in good order, at whatever point it is; `run` returns when it has."""
+        self._stop_asked.set()
+
+    async def run(self) -> None:
+        try:
+            await self._run()
+        except BaseException:
+            self.node.abandon()
+            raise
+        finally:
+            self.opened.clear()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            life = group.create_task(self.node.run())
+            life.add_done_callback(lambda _: self._stop_asked.set())
+            serving = group.create_task(self._open_doors())
+            await self._stop_asked.wait()
+            await self.doors.stop()
+            serving.cancel()
+            self.node.stop()
+
+    async def _open_doors(self) -> None:
+        await self.node.ready.wait()
+        await self.doors.run(self.opened)
+
+
+def first_of(problem: BaseException) -> BaseException:
+    """What went wrong first: one sentence for a person, where task groups make a tree."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem
