@@ -1,0 +1,256 @@
+"""`connect()` and what hangs on it: one cluster, one set of serdes, everything closed at the end.
+
+Owns the lifetime of what it hands out. A client may be shared by threads; a consumer may not.
+"""
+
+import threading
+from collections.abc import Iterable
+from datetime import datetime
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+from weakref import WeakSet
+
+from millstream.client import records
+from millstream.client.admin import Admin
+from millstream.client.consumer import Consumer
+from millstream.client.errors import ClientError, Closed, Unreachable
+from millstream.client.link import TIMEOUT_S, Link
+from millstream.client.models import Headers, RecordMetadata, StartPoint
+from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
+from millstream.client.serde import Serde, Serdes, SerdeSpec
+from millstream.client.transactions import OpenTransaction, TransactionalProducer
+
+WAIT_STEP_S = 0.2
+# One transaction at a time per id: more ids than this at once is a leak, not a program.
+TRANSACTIONAL_IDS_MAX = 100
+
+
+# Settings are librdkafka's: text, numbers, truths and callbacks.
+def connect(
+    address: str = "localhost:9092",
+    *,
+    timeout_s: float = TIMEOUT_S,
+    wait_s: float = 0.0,
+    **settings: Any,
+) -> "Client":
+    """Reach a cluster, and raise `Unreachable` if no broker is there.
+
+    `timeout_s` is how long any call waits for the cluster; `wait_s` is how long to wait for a
+    broker that is about to start. `settings` are librdkafka's, with `_` for `.`, for all handles.
+    """
+    client = Client(Link(address, settings, timeout_s=timeout_s))
+    deadline = monotonic() + wait_s
+    while True:
+        try:
+            client.admin.check()
+            return client
+        except Unreachable:
+            if monotonic() > deadline:
+                client.close()
+                raise
+            client.forget_failure()
+            sleep(WAIT_STEP_S)
+        except BaseException:
+            client.close()
+            raise
+
+
+class Client:
+    """A connection to a cluster. Use it with `with`, or close it."""
+
+    def __init__(self, link: Link) -> None:
+        self.admin = Admin(link)
+        self._link = link
+        self._serdes = Serdes()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._single: Producer | None = None
+        self._own_id = f"millstream-{uuid4()}"
+        self._transactional: dict[str, TransactionalProducer] = {}
+        # Weak: what the program dropped needs no closing by us.
+        self._opened: WeakSet[Producer | Consumer] = WeakSet()
+
+    @property
+    def address(self) -> str:
+        return self._link.address
+
+    # -- serdes --------------------------------------------------------------------------------
+
+    def set_serde(
+        self,
+        value: SerdeSpec | None = None,
+        *,
+        key: SerdeSpec | None = None,
+        topic: str | None = None,
+    ) -> None:
+        """How keys and values become bytes: `"json"`, `"string"`, `"int"`, `"bytes"`, a model type
+        or a serde; for one topic or for all. It holds for what is made from here on.
+        """
+        self._serdes.set(value, key=key, topic=topic)
+
+    def register_serde(self, name: str, serde: Serde) -> None:
+        """Let `set_serde(name)` find a serde of your own."""
+        self._serdes.register(name, serde)
+
+    # -- producing -----------------------------------------------------------------------------
+
+    # Keys and values are what the serde takes.
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        delay: records.Span | None = None,
+        ttl: records.Span | None = None,
+        message_id: str | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait until it is on stable storage. For many, use `producer()`."""
+        producer = self.single_producer()
+        return producer.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
+            delay=delay,
+            ttl=ttl,
+            message_id=message_id,
+        ).result()
+
+    def producer(
+        self,
+        *,
+        buffer_records_max: int = BUFFER_RECORDS_MAX,
+        buffer_bytes_max: int = BUFFER_BYTES_MAX,
+        value_serde: SerdeSpec | None = None,
+        key_serde: SerdeSpec | None = None,
+        **settings: Any,
+    ) -> Producer:
+        """A producer for many records: batches, futures, and a buffer that makes `send` wait."""
+        self._check_open()
+        producer = Producer(
+            self._link,
+            self._serdes.with_choice(value_serde, key_serde),
+            settings,
+            buffer_records_max=buffer_records_max,
+            buffer_bytes_max=buffer_bytes_max,
+        )
+        self._opened.add(producer)
+        return producer
+
+    def single_producer(self) -> Producer:
+        """The producer behind `produce`: it does not wait for company."""
+        with self._lock:
+            self._check_open()
+            if self._single is None or self._single.is_broken:
+                self._single = Producer(self._link, self._serdes, {"linger.ms": 0})
+            return self._single
+
+    # -- consuming -----------------------------------------------------------------------------
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str | None = None,
+        from_: StartPoint = "earliest",
+        auto_commit: bool = True,
+        filter: str | None = None,  # noqa: A002 - the word that users of other brokers know
+        idle_s: float | None = None,
+        value_serde: SerdeSpec | None = None,
+        key_serde: SerdeSpec | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """Read topics, by name or by pattern. With a group, members share the partitions.
+
+        `from_` is where to begin: always without a group, and where the group has committed nothing
+        with one. With `idle_s`, iterating ends when no record came for that long.
+        """
+        self._check_open()
+        records.refuse_filter(filter)
+        consumer = Consumer(
+            self._link,
+            self.admin,
+            self._serdes.with_choice(value_serde, key_serde),
+            topics,
+            settings,
+            group=group,
+            start=from_,
+            auto_commit=auto_commit,
+            idle_s=idle_s,
+        )
+        self._opened.add(consumer)
+        return consumer
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def transaction(self, transactional_id: str | None = None, **settings: Any) -> OpenTransaction:
+        """A transaction for one `with` block. The id fences an older process of the same id;
+        without one, this client has its own, and one transaction at a time.
+        """
+        name = self._own_id if transactional_id is None else transactional_id
+        with self._lock:
+            self._check_open()
+            producer = self._transactional.get(name)
+            if producer is None or not producer.is_usable:
+                if len(self._transactional) >= TRANSACTIONAL_IDS_MAX:
+                    self._drop_idle()
+                producer = TransactionalProducer(self._link, self._serdes, name, settings)
+                self._transactional[name] = producer
+            return OpenTransaction(producer)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def forget_failure(self) -> None:
+        """Try again from the start: what the last attempt heard no longer counts."""
+        self.admin.close()
+        self._link.reached()
+
+    def close(self) -> None:
+        """Close everything that this client opened; the first failure is raised at the end."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        failures: list[ClientError] = []
+        single = [] if self._single is None else [self._single]
+        for one in [*self._opened, *single, *self._transactional.values()]:
+            try:
+                one.close()
+            except ClientError as problem:
+                failures.append(problem)
+        self.admin.close()
+        for first in failures:
+            raise first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except ClientError:
+            if problem is None:  # Else the first problem is the one to see.
+                raise
+
+    def _drop_idle(self) -> None:
+        for name, producer in list(self._transactional.items()):
+            if not producer.is_open:
+                producer.close()
+                del self._transactional[name]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the client is closed")

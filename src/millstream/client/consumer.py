@@ -1,0 +1,399 @@
+"""Reading records: one after the other, from a place of your choice, with commits.
+
+Owns a librdkafka consumer, the records fetched ahead, and what was handed out. A record counts as
+done when the next one is asked for, or when the consumer is closed without an exception; only
+what is done is committed, so a crash repeats records and never loses one. One thread at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+from time import monotonic, sleep
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.client import shapes
+from millstream.client.admin import Admin
+from millstream.client.errors import BadData, Busy, Closed, Fenced, Refused, TimedOut, Unreachable
+from millstream.client.fetched import Fetched, place_of
+from millstream.client.link import Link, Settings
+from millstream.client.models import Message, StartPoint, TopicPartition
+from millstream.client.progress import Progress
+from millstream.client.serde import Serdes
+from millstream.client.topics import Wanted, check_start
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as Handle
+    from confluent_kafka import Message as Raw
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+FETCH_RECORDS_MAX = 500
+POLL_S = 0.2
+RETRY_S = 0.1
+# How soon a new topic or partition is noticed.
+REFRESH_S = 5.0
+REFRESH_LIMIT_S = 1.0
+# librdkafka goes on by itself after these; a reader waits.
+_PASSING = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"}
+
+
+class Consumer(Iterator[Message]):
+    """`client.consumer()`. An iterator that waits for records; use it with `with`, or close it."""
+
+    def __init__(
+        self,
+        link: Link,
+        admin: Admin,
+        serdes: Serdes,
+        topics: str | Iterable[str],
+        settings: Settings,
+        *,
+        group: str | None,
+        start: StartPoint,
+        auto_commit: bool,
+        idle_s: float | None,
+    ) -> None:
+        from confluent_kafka import Consumer as KafkaConsumer
+
+        self._wanted = Wanted.parse(topics)
+        check_start(start)
+        if group == "":
+            raise Refused("a group needs a name; without a group, leave it out")
+        self.group = group
+        self.is_auto_commit = auto_commit and group is not None
+        self._link = link
+        self._admin = admin
+        self._serdes = serdes
+        self._start = start
+        self.idle_s = idle_s
+        self._is_closed = False
+        self._fetched = Fetched()
+        self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
+        self._progress = Progress()
+        self._refresh_at = monotonic() + REFRESH_S
+        config = link.config(self._defaults(), settings)
+        self._is_incremental = "cooperative" in str(config.get("partition.assignment.strategy"))
+        self._is_incremental |= config.get("group.protocol") == "consumer"
+        self._handle: Handle = link.open(KafkaConsumer, config)
+        try:
+            self._begin()
+        except BaseException:
+            self._handle.close()
+            raise
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def __next__(self) -> Message:
+        deadline = None if self.idle_s is None else monotonic() + self.idle_s
+        while deadline is None or monotonic() < deadline:
+            left_s = POLL_S if deadline is None else max(0.0, deadline - monotonic())
+            message = self.poll(min(POLL_S, left_s))
+            if message is not None:
+                return message
+        raise StopIteration
+
+    def poll(self, timeout_s: float = 0.0) -> Message | None:
+        """The next record, or None if none came in time."""
+        deadline = monotonic() + timeout_s
+        while True:
+            message = self.pop()
+            if message is not None:
+                return message
+            self.fetch(max(0.0, min(POLL_S, deadline - monotonic())))
+            if self._fetched.is_empty and monotonic() >= deadline:
+                return None
+
+    def pop(self, *, is_done_later: bool = False) -> Message | None:
+        """A record that was fetched ahead, if there is one; the one before it is done.
+
+        With `is_done_later` the caller says by `mark` when it is done.
+        """
+        self.finish()
+        raw = self._fetched.pop()
+        if raw is None:
+            return None
+        try:
+            return self._hand_out(raw)
+        finally:
+            if is_done_later:
+                self._progress.let_go()
+
+    def take(self, count: int, *, timeout_s: float | None = None) -> list[Message]:
+        """Up to `count` records: fewer when the time is over."""
+        deadline = monotonic() + (self._link.timeout_s if timeout_s is None else timeout_s)
+        taken: list[Message] = []
+        while len(taken) < count and (left_s := deadline - monotonic()) > 0:
+            message = self.poll(min(POLL_S, left_s))
+            if message is not None:
+                taken.append(message)
+        return taken
+
+    def fetch(self, timeout_s: float) -> None:
+        """Fetch ahead, without handing out. Rebalances happen in here."""
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        self._refresh()
+        first = self._handle.poll(timeout_s)
+        if first is None:
+            return
+        # A poll waits for the first record; the rest is what is there already.
+        rest = self._handle.consume(FETCH_RECORDS_MAX - 1, 0)
+        problems = []
+        for raw in (first, *rest):
+            error = raw.error()
+            if error is None:
+                self._fetched.add(raw)
+            elif error.name() == "_PARTITION_EOF":
+                self.at_end.add(place_of(raw))
+            elif error.name() not in _PASSING and (error.fatal() or not error.retriable()):
+                problems.append(self._link.error(error, f"read {self._wanted}"))
+        for problem in problems:
+            raise problem
+
+    # -- committing ----------------------------------------------------------------------------
+
+    def commit(self, message: Message | None = None) -> None:
+        """Commit all that was handed out, or up to and including `message` in its partition."""
+        if self.group is None:
+            raise Refused("a consumer without a group has nowhere to commit; give it a group=")
+        if message is None:
+            self.finish()
+            goals = self._progress.done
+        else:
+            goals = {message.at: message.offset + 1}
+        if goals:
+            self._commit(goals)
+
+    def finish(self) -> None:
+        """Count the record in hand as done."""
+        held = self._progress.let_go()
+        if held is not None:
+            self.mark(*held)
+
+    def drop_in_hand(self) -> None:
+        """The record in hand was not done: someone will read it again."""
+        self._progress.let_go()
+
+    def mark(self, at: TopicPartition, offset: int) -> None:
+        from confluent_kafka import KafkaException
+
+        self._progress.mark(at, offset)
+        if not self.is_auto_commit or self._is_closed:
+            return
+        try:
+            self._handle.store_offsets(offsets=self._kafka({at: offset + 1}))
+        except KafkaException:
+            # The partition went to another member meanwhile; it will read the record again.
+            self._progress.forget([at])
+
+    # librdkafka's metadata of a group is an opaque object.
+    def progress(self) -> "tuple[list[KafkaPartition], Any]":
+        """What a transaction commits: offsets, and who this is in its group."""
+        if self.group is None:
+            raise Refused("a consumer without a group has no offsets to commit; give it a group=")
+        self.finish()
+        return self._kafka(self._progress.done), self._handle.consumer_group_metadata()
+
+    def settle(self) -> None:
+        """Take note that what was handed out was committed elsewhere: in a transaction."""
+        self._progress = Progress()
+
+    def rewind(self) -> None:
+        """Go back to the first record that was handed out and not committed, everywhere."""
+        assigned = self.assignment
+        goals = {at: n for at, n in self._progress.origins.items() if at in assigned}
+        self.settle()
+        for at, offset in goals.items():
+            self.seek(at, offset)
+
+    # -- moving about --------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that this consumer reads at the moment."""
+        return tuple(sorted(shapes.place(one) for one in self._handle.assignment()))
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether a record is at hand."""
+        return not self._fetched.is_empty
+
+    def wait_assigned(self, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
+        """Wait until the group gave this member partitions."""
+        deadline = monotonic() + (self._link.timeout_s if timeout_s is None else timeout_s)
+        while not self.assignment:
+            if monotonic() > deadline:
+                raise TimedOut(f"no partition of {self._wanted} was assigned in time.")
+            self.fetch(POLL_S)
+        return self.assignment
+
+    def seek(self, at: TopicPartition, to: StartPoint) -> None:
+        """Read partition `at` from there on: an end of it, a time, or an offset."""
+        check_start(to)
+        offset = to if isinstance(to, int) else self._admin.offsets([at], to)[at]
+        self._drop([at])
+        self._seek({at: offset})
+
+    def seek_all(self, to: StartPoint) -> None:
+        """Read every assigned partition from there on; waits for the assignment."""
+        places = self.wait_assigned()
+        goals = self._admin.offsets(places, to)
+        self._drop(places)
+        self._seek(goals)
+
+    def pause(self, *places: TopicPartition) -> None:
+        """Hand out nothing of these partitions, or of all. The member stays in its group."""
+        chosen = places or self.assignment
+        self._fetched.pause(chosen)
+        self._handle.pause(self._kafka(dict.fromkeys(chosen, 0)))
+
+    def resume(self, *places: TopicPartition) -> None:
+        chosen = places or self.assignment
+        self._fetched.resume(chosen)
+        self._handle.resume(self._kafka(dict.fromkeys(chosen, 0)))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Count the record in hand as done, commit if that is automatic, and leave the group."""
+        if self._is_closed:
+            return
+        self.finish()
+        self._leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if problem is not None:
+            self.drop_in_hand()
+        self.close()
+
+    # -- private parts -------------------------------------------------------------------------
+
+    def _defaults(self) -> Settings:
+        return {
+            # librdkafka wants a name; a consumer that is assigned by hand never joins it.
+            "group.id": "millstream-no-group" if self.group is None else self.group,
+            "auto.offset.reset": self._start if isinstance(self._start, str) else "earliest",
+            "enable.auto.commit": self.is_auto_commit,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 100,  # A consumer that closes waits for its last fetch.
+            "topic.metadata.refresh.interval.ms": int(REFRESH_S * 1000),
+        }
+
+    def _begin(self) -> None:
+        if self.group is None:
+            found = self._wanted.find(self._admin)
+            self._assign(found, self._start)
+            return
+        self._handle.subscribe(
+            self._wanted.subscriptions,
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._revoked,
+        )
+
+    def _assign(self, places: list[TopicPartition], start: StartPoint) -> None:
+        # "latest" is looked up at once, so that nothing written from this moment on is missed.
+        goals = self._admin.offsets(places, start)
+        if goals:
+            self._handle.incremental_assign(self._kafka(goals))
+
+    def _assigned(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
+        if isinstance(self._start, str):
+            return  # librdkafka begins by itself where the group is, or at that end.
+        committed = handle.committed(partitions, self._link.timeout_s)
+        fresh = [shapes.place(one) for one in committed if one.offset < 0]
+        begins = self._admin.offsets(fresh, self._start)
+        for one in committed:
+            one.offset = begins.get(shapes.place(one), one.offset)
+        (handle.incremental_assign if self._is_incremental else handle.assign)(committed)
+
+    def _revoked(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
+        places = [shapes.place(one) for one in partitions]
+        self._drop(places)
+        self._fetched.resume(places)  # A pause ends with the assignment, as in librdkafka.
+
+    def _refresh(self) -> None:
+        """Without a group nobody else tells of new topics and partitions."""
+        if self.group is not None or monotonic() < self._refresh_at:
+            return
+        self._refresh_at = monotonic() + REFRESH_S
+        known = set(self.assignment)
+        try:
+            found = self._wanted.find(self._admin, timeout_s=REFRESH_LIMIT_S)
+        except (TimedOut, Unreachable):
+            return
+        # They are younger than this reader, which is to see all of them.
+        self._assign([at for at in found if at not in known], "earliest")
+
+    def _hand_out(self, raw: "Raw") -> Message:
+        topic, partition, offset = raw.topic(), raw.partition(), raw.offset()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        at = TopicPartition(topic, partition)
+        self._progress.hand_out(at, offset)
+        try:
+            key, value = self._serdes.decode(topic, raw.key(), raw.value())
+        except BadData as problem:
+            raise BadData(f"{at} at offset {offset}: {problem}") from problem
+        return shapes.message(raw, key, value)
+
+    def _commit(self, goals: dict[TopicPartition, int]) -> None:
+        from confluent_kafka import KafkaException
+
+        deadline = monotonic() + self._link.timeout_s
+        while True:
+            try:
+                self._handle.commit(offsets=self._kafka(goals), asynchronous=False)
+                break
+            except KafkaException as problem:
+                typed = self._link.failure(problem, f"commit for group {self.group!r}")
+                is_final = isinstance(typed, Fenced | Busy) or not typed.retriable
+                if is_final or monotonic() > deadline:
+                    raise typed from problem
+                sleep(RETRY_S)
+        self._progress.committed(goals)
+
+    def _seek(self, goals: dict[TopicPartition, int]) -> None:
+        from confluent_kafka import KafkaException
+
+        deadline = monotonic() + self._link.timeout_s
+        for target in self._kafka(goals):
+            while True:
+                try:
+                    self._handle.seek(target)
+                    if self.is_auto_commit:  # Going back must not leave a commit ahead of it.
+                        self._handle.store_offsets(offsets=[target])
+                    break
+                except KafkaException as problem:
+                    at = shapes.place(target)
+                    if at not in self.assignment or monotonic() > deadline:
+                        raise Refused(f"cannot seek in {at}: it is not assigned") from problem
+                    # Assigned, but its fetcher has not begun: that takes a round trip.
+                    sleep(RETRY_S)
+
+    def _drop(self, places: Iterable[TopicPartition]) -> None:
+        chosen = list(places)
+        self._fetched.drop(chosen)
+        self._progress.forget(chosen)
+
+    def _leave(self) -> None:
+        self._is_closed = True
+        self._fetched = Fetched()
+        try:
+            self._handle.close()
+        except Exception as problem:
+            raise self._link.failure(problem, "close the consumer") from problem
+
+    def _kafka(self, goals: dict[TopicPartition, int]) -> "list[KafkaPartition]":
+        from confluent_kafka import TopicPartition as KafkaPartition
+
+        return [KafkaPartition(at.topic, at.partition, offset) for at, offset in goals.items()]

@@ -1,0 +1,266 @@
+"""Sending many records: batched, in order, with a future for each.
+
+Owns a librdkafka producer, the thread that hears its reports, and the bounded buffer between the
+caller and the broker. A full buffer makes `send` wait: that is the back-pressure. A record that did
+not arrive is never silent: its future fails, and `flush` raises for those nobody looked at.
+"""
+
+import threading
+import weakref
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.client import records, shapes
+from millstream.client.errors import (
+    ClientError,
+    Closed,
+    Refused,
+    TimedOut,
+    Undelivered,
+    unreachable,
+)
+from millstream.client.link import Link, Settings
+from millstream.client.models import Headers, RecordMetadata
+from millstream.client.serde import Serdes
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka import Message as Raw
+    from confluent_kafka import Producer as Handle
+
+BUFFER_RECORDS_MAX = 100_000
+BUFFER_BYTES_MAX = 64 * 2**20
+LINGER_MS = 5
+FAILURES_KEPT_MAX = 100
+POLL_S = 0.1
+
+
+class Delivery(Future[RecordMetadata]):
+    """The fate of one record. Remembers whether anybody asked for it."""
+
+    is_seen = False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        self.is_seen = True
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.is_seen = True
+        return super().exception(timeout)
+
+
+class Producer:
+    """`client.producer()`. Threads may share it. Use it with `with`, or close it."""
+
+    def __init__(
+        self,
+        link: Link,
+        serdes: Serdes,
+        settings: Settings,
+        *,
+        buffer_records_max: int = BUFFER_RECORDS_MAX,
+        buffer_bytes_max: int = BUFFER_BYTES_MAX,
+    ) -> None:
+        from confluent_kafka import Producer as KafkaProducer
+
+        if buffer_records_max < 1 or buffer_bytes_max < 1024:
+            raise Refused("a producer's buffer holds at least 1 record and 1024 bytes")
+        defaults: Settings = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": LINGER_MS,
+            "message.timeout.ms": int(link.timeout_s * 1000),
+            "partitioner": "murmur2_random",  # As Java's: a key is in one place for all clients.
+            "queue.buffering.max.messages": buffer_records_max,
+            "queue.buffering.max.kbytes": buffer_bytes_max // 1024,
+        }
+        self._link = link
+        self._serdes = serdes
+        self._handle: Handle = link.open(KafkaProducer, link.config(defaults, settings))
+        self._failed: list[tuple[Delivery, ClientError]] = []
+        self._failed_count = 0
+        self.is_broken = False
+        self._is_closed = threading.Event()
+        self._listener = threading.Thread(
+            target=_listen, args=(self._handle, self._is_closed), name="millstream-reports"
+        )
+        # A program that ends without closing must not hang on the thread.
+        self._listener.daemon = True
+        self._listener.start()
+        # One that was dropped unclosed takes its thread along.
+        weakref.finalize(self, self._is_closed.set)
+
+    # Keys and values are what the serde takes.
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        delay: records.Span | None = None,
+        ttl: records.Span | None = None,
+        message_id: str | None = None,
+    ) -> Delivery:
+        """Put a record in the buffer, waiting for room; the future knows when it arrived."""
+        records.refuse_unserved(delay=delay, ttl=ttl, message_id=message_id)
+        delivery = Delivery()
+        record = self._record(
+            delivery,
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
+        )
+        deadline = monotonic() + self._link.timeout_s
+        while not self._put(topic, record):
+            if monotonic() > deadline:
+                raise self._late(f"the buffer of {self.buffered_count} records stays full")
+            self._is_closed.wait(POLL_S / 10)
+        return delivery
+
+    def try_send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        delay: records.Span | None = None,
+        ttl: records.Span | None = None,
+        message_id: str | None = None,
+        **record: Any,
+    ) -> Delivery | None:
+        """As `send`, but None instead of waiting if the buffer is full."""
+        records.refuse_unserved(delay=delay, ttl=ttl, message_id=message_id)
+        delivery = Delivery()
+        is_in = self._put(topic, self._record(delivery, topic, value, **record))
+        return delivery if is_in else None
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything sent so far has its fate; raise for failures nobody looked at."""
+        limit_s = self._link.timeout_s if timeout_s is None else timeout_s
+        waiting_count = self._handle.flush(limit_s)
+        if waiting_count:
+            raise self._late(f"{waiting_count} records have not arrived in {limit_s:g} s")
+        self._raise_failures()
+
+    def close(self) -> None:
+        """Flush and stop. What cannot be delivered in time is given up, and its future fails."""
+        if self._is_closed.is_set():
+            return
+        try:
+            self.flush()
+        finally:
+            self._stop()
+
+    def forget_failures(self) -> None:
+        """For transactions, whose end says what became of their records."""
+        self._failed, self._failed_count = [], 0
+
+    @property
+    def buffered_count(self) -> int:
+        """Records that wait for the broker or for their report."""
+        return len(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except ClientError:
+            if problem is None:  # Else the first problem is the one to see.
+                raise
+
+    # The arguments of librdkafka's produce, as they are.
+    def _record(
+        self,
+        delivery: Delivery,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> dict[str, Any]:
+        key_bytes, value_bytes = self._serdes.encode(topic, key, value)
+        return {
+            "value": value_bytes,
+            "key": key_bytes,
+            "headers": records.header_list(headers),
+            "partition": -1 if partition is None else partition,
+            "timestamp": records.timestamp_ms(timestamp),
+            "on_delivery": partial(self._delivered, delivery),
+        }
+
+    def _put(self, topic: str, record: dict[str, Any]) -> bool:
+        """Put a record in the buffer, and say whether there was room."""
+        if self._is_closed.is_set():
+            raise Closed("the producer is closed")
+        try:
+            self._handle.produce(topic, **record)
+        except BufferError:
+            return False
+        except Exception as problem:
+            raise self._link.failure(problem, f"send to {topic!r}") from problem
+        return True
+
+    def _late(self, what: str) -> ClientError:
+        if self._link.down_reason:
+            return unreachable(self._link.address, "send", f"{what}; {self._link.down_reason}")
+        return TimedOut(f"cannot send: {what}.", retriable=True)
+
+    def _delivered(self, delivery: Delivery, error: "KafkaError | None", raw: "Raw") -> None:
+        # On librdkafka's terms this must not raise: nobody would see it.
+        if error is None:
+            self._link.reached()
+            delivery.set_result(shapes.metadata(raw))
+            return
+        self.is_broken = self.is_broken or error.fatal()
+        problem = self._link.error(error, f"send to {raw.topic()!r}")
+        self._failed_count += 1
+        if len(self._failed) < FAILURES_KEPT_MAX:
+            self._failed.append((delivery, problem))
+        delivery.set_exception(problem)
+
+    def _raise_failures(self) -> None:
+        failed, self._failed = self._failed, []
+        count, self._failed_count = self._failed_count, 0
+        unseen = [problem for delivery, problem in failed if not delivery.is_seen]
+        unseen_count = count - (len(failed) - len(unseen))
+        if unseen_count:
+            first = f" The first: {unseen[0]}" if unseen else ""
+            raise Undelivered(f"{unseen_count} records did not arrive.{first}", unseen)
+
+    def _stop(self) -> None:
+        self._is_closed.set()
+        if len(self._handle):
+            self._handle.purge()
+            self._handle.flush(POLL_S)
+        if threading.current_thread() is not self._listener:
+            self._listener.join()
+
+
+def _listen(handle: "Handle", is_closed: threading.Event) -> None:
+    from confluent_kafka import KafkaException
+
+    # A function, not a method: the thread must not keep its producer alive.
+    while not is_closed.is_set():
+        try:
+            handle.poll(POLL_S)
+        except KafkaException:
+            # A fatal error is raised here as well; the record or transaction it hit tells it.
+            is_closed.wait(POLL_S)

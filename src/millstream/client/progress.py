@@ -1,0 +1,56 @@
+"""What a consumer has handed out, what of it is done, and what is committed. Pure.
+
+A record is in hand from when it is given to the program until the next is asked for. Per partition
+two offsets are kept: the first that was handed out since the last commit, where an abort goes back
+to, and the one after the last that is done, which a commit commits.
+"""
+
+from collections.abc import Iterable
+
+from millstream.client.models import TopicPartition
+
+
+class Progress:
+    def __init__(self) -> None:
+        self._in_hand: tuple[TopicPartition, int] | None = None
+        self._first: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
+
+    @property
+    def done(self) -> dict[TopicPartition, int]:
+        """What a commit commits."""
+        return dict(self._next)
+
+    @property
+    def origins(self) -> dict[TopicPartition, int]:
+        """Where an abort goes back to."""
+        return dict(self._first)
+
+    def hand_out(self, at: TopicPartition, offset: int) -> None:
+        self._in_hand = (at, offset)
+        self._first.setdefault(at, offset)
+
+    def let_go(self) -> tuple[TopicPartition, int] | None:
+        """Nothing is in hand any more; return what was."""
+        held, self._in_hand = self._in_hand, None
+        return held
+
+    def mark(self, at: TopicPartition, offset: int) -> None:
+        """The record at `offset`, and with it all before it, is done."""
+        self._next[at] = offset + 1
+
+    def committed(self, goals: dict[TopicPartition, int]) -> None:
+        """These were committed; what is done beyond them is not."""
+        for at, offset in goals.items():
+            if self._next.get(at, 0) <= offset:
+                self.forget([at])
+            else:
+                self._first[at] = offset
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """Another place is read there, or by someone else."""
+        for at in places:
+            self._first.pop(at, None)
+            self._next.pop(at, None)
+            if self._in_hand is not None and self._in_hand[0] == at:
+                self._in_hand = None

@@ -1,0 +1,63 @@
+"""Which topics a consumer wants, by name, wildcard pattern or regular expression, and from where.
+
+Owns the list and finding what it stands for. Names must exist; patterns may match nothing yet.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millstream.client.admin import Admin
+from millstream.client.errors import NotFound, Refused
+from millstream.client.models import StartPoint, TopicPartition, milliseconds
+from millstream.client.patterns import is_regex, subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    texts: tuple[str, ...]
+    subscriptions: list[str]
+
+    @classmethod
+    def parse(cls, topics: str | Iterable[str]) -> "Wanted":
+        texts = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not texts or not all(texts):
+            raise Refused("a consumer reads at least one topic, and every topic has a name")
+        wanted = cls(texts, [subscription(text) for text in texts])
+        for text in wanted.subscriptions:
+            if is_regex(text):
+                try:
+                    re.compile(text)
+                except re.error as problem:
+                    raise Refused(f"regular expression {text!r}: {problem}") from None
+        return wanted
+
+    def find(self, admin: Admin, *, timeout_s: float | None = None) -> list[TopicPartition]:
+        """All partitions of all topics that this stands for; names must be there.
+
+        With `timeout_s` it is a look in passing, which names that are gone do not spoil.
+        """
+        topics = admin.list_topics(with_internal=True, timeout_s=timeout_s)
+        counts = {one.name: one.partition_count for one in topics}
+        names = {text for text in self.subscriptions if not is_regex(text)}
+        if timeout_s is None and names - set(counts):
+            missing = min(names - set(counts))
+            raise NotFound(
+                f"there is no topic {missing!r}; create it with admin.create_topic({missing!r})",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        regexes = [re.compile(text) for text in self.subscriptions if is_regex(text)]
+        chosen = [name for name in counts if name in names or any(r.search(name) for r in regexes)]
+        return [TopicPartition(name, at) for name in sorted(chosen) for at in range(counts[name])]
+
+    def __str__(self) -> str:
+        return ", ".join(self.texts)
+
+
+def check_start(start: StartPoint) -> None:
+    if isinstance(start, str) and start not in ("earliest", "latest"):
+        raise Refused(f"start {start!r} is not known: earliest, latest, a datetime or an offset")
+    if isinstance(start, int) and start < 0:
+        raise Refused(f"the offset {start} is negative")
+    if not isinstance(start, str | int) and milliseconds(start) < 0:
+        raise Refused(f"the time {start} is before 1970")

@@ -1,0 +1,1 @@
+"""The client against a broker that runs as a process."""

@@ -1,0 +1,207 @@
+"""The client for asyncio: the same surface, and a loop that keeps turning."""
+
+import asyncio
+
+import pytest
+
+from millstream.client import (
+    AsyncClient,
+    NotFound,
+    NotSupported,
+    TopicPartition,
+    Undelivered,
+    Unreachable,
+    aconnect,
+)
+from tests.client.conftest import MEMBER, TIMEOUT_S
+from tests.support.broker_process import BrokerProcess
+
+
+async def ticks(beats: list[float]) -> None:
+    """Writes down when the loop turned."""
+    while True:
+        beats.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+
+
+def opened(broker: BrokerProcess) -> aconnect:
+    return aconnect(broker.address, timeout_s=TIMEOUT_S)
+
+
+def test_records_are_produced_and_read(broker: BrokerProcess, topic: str, group: str) -> None:
+    async def run(client: AsyncClient) -> list[object]:
+        client.set_serde("json")
+        sent = await client.produce(topic, {"n": 0}, key="k", partition=1)
+        assert (sent.partition, sent.offset) == (1, 0)
+        async with client.producer() as producer:
+            for n in range(1, 1_000):
+                await producer.send(topic, {"n": n}, partition=1)
+        found = []
+        async with await client.consumer(topic, group=group, **MEMBER) as consumer:
+            async for message in consumer:
+                found.append(message.value["n"])
+                if len(found) == 1_000:
+                    break
+        assert await client.admin.committed(group) == {TopicPartition(topic, 1): 1_000}
+        return found
+
+    async def main() -> list[object]:
+        async with opened(broker) as client:
+            return await run(client)
+
+    assert asyncio.run(main()) == list(range(1_000))
+
+
+def test_the_loop_turns_while_a_consumer_waits(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> list[float]:
+        beats: list[float] = []
+        async with (
+            opened(broker) as client,
+            await client.consumer(topic) as consumer,
+            asyncio.TaskGroup() as tasks,
+        ):
+            ticking = tasks.create_task(ticks(beats))
+            waiting = tasks.create_task(consumer.__anext__())
+            while len(beats) < 20:
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            await client.produce(topic, b"x")
+            assert (await waiting).value == b"x"
+            ticking.cancel()
+        return beats
+
+    assert len(asyncio.run(main())) >= 20
+
+
+def test_many_tasks_produce_at_once(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> list[int]:
+        async with opened(broker) as client:
+            sent = await asyncio.gather(
+                *(client.produce(topic, b"%d" % n, partition=0) for n in range(200))
+            )
+        return [one.offset for one in sent]
+
+    assert sorted(asyncio.run(main())) == list(range(200))
+
+
+def test_a_full_buffer_makes_the_task_wait_and_not_the_loop(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async def main() -> list[int]:
+        async with opened(broker) as client, client.producer(buffer_records_max=5) as producer:
+            sent = [await producer.send(topic, b"x", partition=0) for _ in range(100)]
+            await producer.flush()
+            return [(await one).offset for one in sent]
+
+    assert asyncio.run(main()) == list(range(100))
+
+
+def test_a_record_that_nobody_looked_at_fails_at_the_end(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> None:
+        async with opened(broker) as client:
+            await client.admin.alter_topic(topic, {"max.message.bytes": 1_000})
+            async with client.producer() as producer:
+                delivery = await producer.send(topic, b"x" * 5_000)
+                with pytest.raises(Undelivered):
+                    await producer.flush()
+                assert delivery.exception() is not None
+
+    asyncio.run(main())
+
+
+def test_manual_commits_seeks_and_pauses_are_awaited(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async def main() -> None:
+        async with opened(broker) as client:
+            for n in range(5):
+                await client.produce(topic, b"%d" % n, partition=0)
+            at = TopicPartition(topic, 0)
+            async with await client.consumer(
+                topic, group=group, auto_commit=False, **MEMBER
+            ) as consumer:
+                taken = await consumer.take(3)
+                await consumer.commit(taken[1])
+                assert await client.admin.committed(group) == {at: 2}
+                await consumer.seek(at, 4)
+                assert [m.value for m in await consumer.take(1)] == [b"4"]
+                await consumer.pause()
+                await consumer.seek_all("earliest")
+                assert await consumer.poll(0.3) is None
+                await consumer.resume()
+                assert [m.value for m in await consumer.take(1)] == [b"0"]
+
+    asyncio.run(main())
+
+
+def test_transactions_are_awaited(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> list[bytes]:
+        async with opened(broker) as client:
+            with pytest.raises(KeyError):
+                async with await client.transaction() as transaction:
+                    raise KeyError(await (await transaction.send(topic, b"lost")))
+            async with await client.transaction() as transaction:
+                await transaction.send(topic, b"kept")
+            async with await client.consumer(topic, idle_s=1.0) as consumer:
+                return [message.value async for message in consumer]
+
+    assert asyncio.run(main()) == [b"kept"]
+
+
+def test_a_consumer_that_is_cancelled_closes_in_order(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async def read(client: AsyncClient) -> None:
+        async with await client.consumer(topic, group=group, **MEMBER) as consumer:
+            await consumer.wait_assigned()
+            async for _ in consumer:
+                pass
+
+    async def main() -> None:
+        async with opened(broker) as client:
+            reading = asyncio.ensure_future(read(client))
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    states = {g.group_id: g.state for g in await client.admin.list_groups()}
+                    if states.get(group) == "stable":
+                        break
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            assert (await client.admin.describe_group(group)).members == ()
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_was_given_up_loses_no_record(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async def main() -> list[bytes]:
+        async with opened(broker) as client:
+            found: list[bytes] = []
+            async with await client.consumer(topic, group=group, **MEMBER) as consumer:
+                await consumer.wait_assigned()
+                for n in range(20):
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0):
+                            await anext(consumer)
+                    await client.produce(topic, b"%d" % n, partition=0)
+                    found.append((await anext(consumer)).value)
+            return found
+
+    assert asyncio.run(main()) == [b"%d" % n for n in range(20)]
+
+
+def test_errors_are_the_same(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> None:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+            await aconnect("127.0.0.1:1")
+        async with opened(broker) as client:
+            with pytest.raises(NotFound):
+                await client.admin.describe_topic("missing")
+            with pytest.raises(NotFound):
+                await client.consumer("missing")
+            with pytest.raises(NotSupported):
+                await client.produce(topic, b"", delay=1.0)
+
+    asyncio.run(main())
