@@ -1,0 +1,45 @@
+"""A broker inside another program: `Broker`, what it is told, and what it tells.
+
+The public face of the package; `from millstream import Broker` finds it here. The one thing to
+know: all of it belongs to the event loop that entered the broker, and takes and returns values.
+"""
+
+from millstream.benchmark import BenchmarkConfig, BenchmarkResult
+from millstream.config import Config as BrokerConfig
+from millstream.config import Limits, Timing
+from millstream.embedding.broker import Broker
+from millstream.embedding.figures import Snapshot
+from millstream.embedding.values import (
+    CommittedOffset,
+    Fetched,
+    GroupDetails,
+    GroupListed,
+    GroupMember,
+    GroupStatistics,
+    NewRecord,
+    PartitionDetails,
+    Record,
+    TopicDetails,
+)
+from millstream.settings import TopicSettings
+
+__all__ = [
+    "Broker",
+    "BrokerConfig",
+    "Limits",
+    "Timing",
+    "TopicSettings",
+    "TopicDetails",
+    "PartitionDetails",
+    "NewRecord",
+    "Record",
+    "Fetched",
+    "GroupListed",
+    "GroupDetails",
+    "GroupMember",
+    "GroupStatistics",
+    "CommittedOffset",
+    "Snapshot",
+    "BenchmarkConfig",
+    "BenchmarkResult",
+]

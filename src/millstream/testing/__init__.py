@@ -1,0 +1,10 @@
+"""A real broker for tests: `with run_broker() as broker:`, and knobs to make its life hard.
+
+The public face of the package. The fixtures for pytest are `millstream.pytest_plugin`'s.
+"""
+
+from millstream.testing.broker import NotRunning, RunningBroker, run_broker
+from millstream.testing.lives import CannotDoThis
+from millstream.testing.lost_acks import LostAcks
+
+__all__ = ["run_broker", "RunningBroker", "LostAcks", "CannotDoThis", "NotRunning"]

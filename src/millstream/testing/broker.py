@@ -1,0 +1,197 @@
+"""`run_broker`: a real broker for the length of a test, and the knobs on it.
+
+Owns which knob may be turned when. The one thing to know: address and storage stay the same over
+`kill` and `restart`, so clients find again what they left.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+from millstream.config import Config, Limits, Timing
+from millstream.testing.in_process import InProcess
+from millstream.testing.lives import Life
+from millstream.testing.lost_acks import LostAcks, What
+from millstream.testing.process import Subprocess
+
+Mode = Literal["in-process", "subprocess"]
+Storage = Literal["memory", "disk"]
+
+# A test has no stragglers to wait for: the first member of a group gets its partitions at once. And
+# no clients that are gone for good: to move the clock is not to cut connections.
+DEFAULTS = Config(
+    timing=Timing(group_initial_rebalance_delay_ms=0),
+    limits=Limits(connection_idle_ms_max=100 * 365 * 24 * 60 * 60 * 1000),
+)
+
+
+class NotRunning(RuntimeError):
+    """The broker is not in a state in which this knob means anything."""
+
+
+class State(Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    DOWN = "down"
+
+
+class Knob(Enum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    KILL = "kill"
+    RESTART = "restart"
+    DROP_ACKS = "drop_acks"
+    ADVANCE_CLOCK = "advance_clock"
+    CREATE_TOPIC = "create_topic"
+
+
+TRANSITIONS: dict[tuple[State, Knob], State] = {
+    (State.RUNNING, Knob.PAUSE): State.PAUSED,
+    (State.PAUSED, Knob.RESUME): State.RUNNING,
+    (State.RUNNING, Knob.KILL): State.DOWN,
+    (State.PAUSED, Knob.KILL): State.DOWN,
+    (State.RUNNING, Knob.RESTART): State.RUNNING,
+    (State.PAUSED, Knob.RESTART): State.RUNNING,
+    (State.DOWN, Knob.RESTART): State.RUNNING,
+    (State.RUNNING, Knob.DROP_ACKS): State.RUNNING,
+    (State.RUNNING, Knob.ADVANCE_CLOCK): State.RUNNING,
+    (State.RUNNING, Knob.CREATE_TOPIC): State.RUNNING,
+}
+
+
+class RunningBroker:
+    """A broker that a test runs against; made by `run_broker`. Not for several threads at once."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._state = State.RUNNING
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def host(self) -> str:
+        return self._life.host
+
+    @property
+    def port(self) -> int:
+        return self._life.port
+
+    def pause(self) -> None:
+        """Freeze the broker: it accepts, reads and answers nothing until `resume`.
+
+        Connections stay open, so clients run into their own timeouts. In a process of its own this
+        is SIGSTOP; in this one the thread of the broker is held, to the same effect.
+        """
+        self._turn(Knob.PAUSE)
+        self._life.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`. What fell due in between is done now, such as session timeouts."""
+        self._turn(Knob.RESUME)
+        self._life.resume()
+
+    def kill(self) -> None:
+        """End the broker as kill -9 does: clients are cut off, nothing is put in order.
+
+        What was acknowledged is there after `restart`, on disk in either mode, in memory in this
+        process. Memory of a process of its own is gone with it.
+        """
+        self._turn(Knob.KILL)
+        self._life.kill()
+
+    def restart(self) -> None:
+        """Stop the broker in good order, unless it is down, and start it at the same address.
+
+        What survives is what survives `kill`; groups and transactions are found again as well.
+        """
+        before = self._state
+        self._turn(Knob.RESTART)
+        if before is State.PAUSED:
+            self._life.resume()
+        self._state = State.DOWN  # Until it is up again, whatever happens.
+        if before is not State.DOWN:
+            self._life.stop()
+        self._life.start()
+        self._state = State.RUNNING
+
+    def drop_acks(self, of: What = "produce", *, count: int | None = None) -> LostAcks:
+        """Lose acknowledgements: what is asked for is done, and the connection is cut instead of
+        the answer. `count` of them, or all until `stop()` or the end of a `with` block.
+
+        `of` says whose: "produce", "commit" (of offsets) or "transaction" (commit and abort). Only
+        in this process.
+        """
+        self._turn(Knob.DROP_ACKS)
+        return self._life.drop_acks(of, count)
+
+    def advance_clock(self, ms: int) -> None:
+        """Move the broker's clock forward, as if it had slept for so long. Only in this process.
+
+        It moves timestamps that the broker gives, and every timer of it: retention and compaction,
+        session and transaction timeouts, expiry of offsets and ids, fetches that wait. What is due
+        has begun when this returns; where threads or other members are involved, wait for the
+        outcome. Clients keep their own clocks.
+        """
+        if ms < 0:
+            raise ValueError(f"ms = {ms}: a clock is moved forward only")
+        self._turn(Knob.ADVANCE_CLOCK)
+        self._life.advance_clock(ms)
+
+    def create_topic(self, name: str, *, partitions: int = 1) -> None:
+        """Create a topic without a client. Only in this process."""
+        self._turn(Knob.CREATE_TOPIC)
+        self._life.create_topic(name, partitions)
+
+    def _turn(self, knob: Knob) -> None:
+        after = TRANSITIONS.get((self._state, knob))
+        if after is None:
+            raise NotRunning(f"{knob.value}() of a broker that is {self._state.value}")
+        self._state = after
+
+    def _end(self) -> None:
+        """At the end of the block, in whatever state the test left it."""
+        if self._state is State.PAUSED:
+            self._life.resume()
+        if self._state is not State.DOWN:
+            self._life.stop()
+
+
+@contextmanager
+def run_broker(
+    *,
+    mode: Mode = "in-process",
+    storage: Storage = "memory",
+    directory: str | Path | None = None,
+    port: int = 0,
+    config: Config = DEFAULTS,
+) -> Iterator[RunningBroker]:
+    """Run a broker for the length of a block; clients are served when the block begins.
+
+    With port 0 it takes a free one, so any number of them run side by side. `directory` is where
+    disk storage goes and stays; without one it is temporary. The rest of `config` holds as it is.
+    """
+    with ExitStack() as stack:
+        data = Path(directory) if directory is not None else None
+        if data is None and (storage == "disk" or mode == "subprocess"):
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-")))
+        told = replace(config, storage=storage, port=port)
+        if data is not None:
+            told = replace(told, data_dir=str(data / "data"))
+        life: Life
+        if mode == "subprocess":
+            assert data is not None
+            data.mkdir(parents=True, exist_ok=True)
+            life = Subprocess(told, data / "broker.log")
+        else:
+            life = InProcess(told)
+        life.start()
+        broker = RunningBroker(life)
+        stack.callback(broker._end)
+        yield broker

@@ -1,0 +1,38 @@
+"""What every way to run a broker for a test can do. Owns the interface and its one refusal."""
+
+from typing import Protocol
+
+from millstream.testing.lost_acks import LostAcks, What
+
+START_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 30
+
+
+class CannotDoThis(RuntimeError):
+    """A knob that a broker of this mode does not have; the message says which one has it."""
+
+
+class Life(Protocol):
+    """A broker that is started, ended and started again; storage and port outlive its lives."""
+
+    host: str
+    port: int
+
+    def start(self) -> None:
+        """Return when clients are served, with `port` set."""
+
+    def stop(self) -> None:
+        """End in good order."""
+
+    def kill(self) -> None:
+        """End as kill -9 does. Also ends one that is paused."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def drop_acks(self, of: What, count: int | None) -> LostAcks: ...
+
+    def advance_clock(self, ms: int) -> None: ...
+
+    def create_topic(self, name: str, partitions: int) -> None: ...

@@ -1,0 +1,126 @@
+"""A broker in a process of its own: slower to start, and as far away as in production.
+
+Owns the process. Its log goes to a file, because a pipe that nobody reads would fill and stop it.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+
+from millstream.config import ENVIRONMENT_PREFIX, Config
+from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis
+from millstream.testing.lost_acks import LostAcks, What
+
+# The same as `millstream serve`, whichever Python runs the test and wherever its scripts are.
+_SERVE = (
+    "import sys; from millstream.cli.serve import run; "
+    "sys.exit(run(path=None, flags={}, verbose=False))"
+)
+_READY = "millstream ready "
+
+
+class Subprocess:
+    def __init__(self, config: Config, log: Path) -> None:
+        self.host = config.host
+        self.port = config.port
+        self._config = config
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(ENVIRONMENT_PREFIX)}
+        told = environment(self._config) | {f"{ENVIRONMENT_PREFIX}PORT": str(self.port)}
+        with self._log.open("a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVE],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=inherited | told,
+            )
+        try:
+            self.port = self._ready_port()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        process = self._running
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_SECONDS_MAX)
+        finally:
+            self.kill()
+        if code != 0:
+            raise RuntimeError(f"the broker stopped with {code}: {self._last_words()}")
+
+    def kill(self) -> None:
+        process = self._running
+        process.kill()
+        process.communicate()
+        self._process = None
+
+    def pause(self) -> None:
+        self._running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._running.send_signal(signal.SIGCONT)
+
+    def drop_acks(self, of: What, count: int | None) -> LostAcks:
+        raise CannotDoThis("drop_acks() needs a broker in this process: mode='in-process'")
+
+    def advance_clock(self, ms: int) -> None:
+        raise CannotDoThis("advance_clock() needs a broker in this process: mode='in-process'")
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        raise CannotDoThis(
+            "create_topic() needs a broker in this process: mode='in-process'; with another one, "
+            "use a client, or write to the topic and it is created"
+        )
+
+    @property
+    def _running(self) -> "subprocess.Popen[str]":
+        assert self._process is not None
+        return self._process
+
+    def _ready_port(self) -> int:
+        stdout = self._running.stdout
+        assert stdout is not None
+        readable, _, _ = select.select([stdout], [], [], START_SECONDS_MAX)
+        # The line is printed in one write; an end of file means that the process gave up.
+        line = stdout.readline() if readable else ""
+        if not line.startswith(_READY):
+            raise RuntimeError(f"the broker did not start: {self._last_words()}")
+        words = dict(word.split("=", 1) for word in line.removeprefix(_READY).split(" "))
+        return int(words["kafka"].rpartition(":")[2])
+
+    def _last_words(self) -> str:
+        return self._log.read_text(encoding="utf-8").strip().rpartition("\n")[2]
+
+
+def environment(config: Config) -> dict[str, str]:
+    """A configuration as variables that `millstream serve` reads."""
+    return dict(_variables(config, ENVIRONMENT_PREFIX))
+
+
+def _variables(values: object, prefix: str) -> Iterator[tuple[str, str]]:
+    assert is_dataclass(values)
+    for one in fields(values):
+        name, value = f"{prefix}{one.name.upper()}", getattr(values, one.name)
+        match value:
+            case _ if is_dataclass(value):
+                yield from _variables(value, f"{name}__")
+            case Enum():
+                yield name, str(value.value)
+            case tuple():
+                if value:  # An empty one cannot be spelled, and is the default.
+                    yield name, ",".join(str(part) for part in value)
+            case _:
+                yield name, str(value).lower() if isinstance(value, bool) else str(value)
