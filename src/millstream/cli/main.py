@@ -1,48 +1,111 @@
-"""The command `millstream`.
+"""The command `millstream`: which commands there are, and where they live.
 
-Owns the commands' names, flags and exit codes: 0 done, 1 refused or failed, 2 misuse. What a
-command needs is imported when it runs, so that `--help` answers at once.
+Owns the names and aliases, and the exit codes: 0 done, 1 refused or failed, 2 misuse. A command's
+module is imported when it is asked for, and what the command needs when it runs, so that `--help`
+answers at once. Whatever goes wrong ends as one sentence on standard error.
 """
 
-import sys
+import errno
+import importlib
 
 import click
 
 from millstream import __version__
+from millstream.cli.render import Refused
+from millstream.errors import MillstreamError
+
+# In the order of `--help`: the name, and the module that has an attribute of that name.
+_MODULES = {
+    "serve": "node",
+    "topic": "topic",
+    "produce": "produce",
+    "consume": "consume",
+    "subscribe": "consume",
+    "group": "group",
+    "txn": "txn",
+    "pipeline": "pipeline",
+    "health": "health",
+    "doctor": "doctor",
+    "bench": "bench",
+    "config": "node",
+    "context": "context",
+    "inspect": "inspect",
+    "completion": "completion",
+}
+# The verbs that FlyMQ's users know.
+ALIASES = {
+    "create": "topic create",
+    "delete": "topic delete",
+    "topics": "topic list",
+    "info": "topic describe",
+    "groups": "group",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    """Finds commands by table, and lets no problem out but as a sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name, _, verb = ALIASES.get(cmd_name, cmd_name).partition(" ")
+        if name not in _MODULES:
+            return None
+        module = importlib.import_module(f"millstream.cli.{_MODULES[name]}")
+        found: click.Command = getattr(module, name)
+        if verb:
+            assert isinstance(found, click.Group)
+            return found.commands[verb]
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], [*_MODULES, *ALIASES], n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{problem.message} Did you mean {near[0]!r}?", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException:
+            raise
+        except Exception as problem:
+            if not _is_expected(problem):
+                raise
+            raise Refused(" ".join(str(problem).split())) from problem
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Also, as in FlyMQ: " + ", ".join(f"{k} ({v})" for k, v in ALIASES.items()) + ".",
+)
 @click.version_option(__version__, prog_name="millstream")
 def commands() -> None:
     """Millstream: Kafka in a pip install, with Spark built in."""
 
 
-@commands.command()
-@click.option("--config", "path", metavar="FILE", help="TOML or JSON file with settings.")
-@click.option("--data-dir", metavar="DIR", help="Where records are kept.  [default: data]")
-@click.option("--node-id", type=int, metavar="N", help="This node's number.  [default: 1]")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, metavar="N", help="Kafka and FlyMQ clients.  [default: 9092]")
-@click.option("--flux-port", type=int, metavar="N", help="Flux text protocol.  [default: 4222]")
-@click.option("--classic-port", type=int, metavar="N", help="Classic protocol.  [default: 9999]")
-@click.option("--http-port", type=int, metavar="N", help="Metrics and REST.  [default: 9094]")
-@click.option("--storage", metavar="KIND", help="disk or memory.  [default: disk]")
-@click.option(
-    "--durability",
-    metavar="KIND",
-    help="sync: acks=all waits for the disk; write: only for the operating system. [default: sync]",
-)
-@click.option("--verbose", is_flag=True, help="Log what happens in detail.")
-def serve(path: str | None, verbose: bool, **flags: object) -> None:
-    """Run a node until it is told to stop (Ctrl-C or SIGTERM).
-
-    A port of 0 means any free one. Every setting can also stand in a file or in an environment
-    variable, such as MILLSTREAM_DATA_DIR; flags win over variables, variables over the file.
-    """
-    from millstream.cli.serve import run
-
-    sys.exit(run(path=path, flags=flags, verbose=verbose))
-
-
 def main() -> None:
     commands()
+
+
+def _is_expected(problem: Exception) -> bool:
+    """Whether it was raised on purpose; anything else is our mistake, and comes out as it is."""
+    if isinstance(problem, OSError):
+        # The reader of our output left, as `head` does: click ends quietly.
+        return problem.errno != errno.EPIPE
+    return isinstance(problem, MillstreamError) or _is_client_error(problem)
+
+
+def _is_client_error(problem: Exception) -> bool:
+    from millstream.client.errors import ClientError
+
+    return isinstance(problem, ClientError)

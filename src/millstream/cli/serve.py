@@ -3,16 +3,15 @@
 import asyncio
 import ctypes
 import gc
-import logging
 import signal
 import sys
 from collections.abc import Mapping
 
+from millstream.cli.logs import set_up_logging
 from millstream.config import Config, load
 from millstream.errors import StartupError, StorageError
-from millstream.server.doors import Doors
-from millstream.server.node import Node, build_node
 from millstream.server.outside import real_ports
+from millstream.server.service import Service, first_of
 
 DONE, FAILED = 0, 1
 
@@ -28,12 +27,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # Of malloc.h, in the GNU C libra
 COLLECTED_OBJECTS_MIN = 10_000
 
 
-def run(*, path: str | None, flags: Mapping[str, object], verbose: bool) -> int:
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
+def run(
+    *, path: str | None, flags: Mapping[str, object], verbose: bool, log_format: str = "auto"
+) -> int:
+    set_up_logging(log_format, is_verbose=verbose)
     problem: BaseException | None = None
     try:
         config = load(path=path, flags=flags)
@@ -44,46 +41,33 @@ def run(*, path: str | None, flags: Mapping[str, object], verbose: bool) -> int:
         problem = problems
     if problem is None:
         return DONE
-    while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[0]
-    print(f"millstream: {problem}", file=sys.stderr)
+    print(f"millstream: {first_of(problem)}", file=sys.stderr)
     return FAILED
 
 
 async def _serve(config: Config) -> None:
-    node = build_node(config, real_ports(config))
-    doors = Doors(node)
-    stop_asked = asyncio.Event()
+    service = Service(config, real_ports(config))
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop_asked.set)
+        loop.add_signal_handler(name, service.stop)
     async with asyncio.TaskGroup() as group:
-        life = group.create_task(node.run())
-        life.add_done_callback(lambda _: stop_asked.set())
-        serving = group.create_task(_open_doors(node, doors))
-        await stop_asked.wait()
-        await doors.stop()
-        serving.cancel()
-        node.stop()
+        announcing = group.create_task(_announce(service, config))
+        await service.run()
+        announcing.cancel()
 
 
-async def _open_doors(node: Node, doors: Doors) -> None:
-    """Open the doors, and say so on standard output, once: scripts wait for this line."""
-    await node.ready.wait()
-    opened = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(doors.run(opened))
-        await opened.wait()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(COLLECTED_OBJECTS_MIN)
-        kafka = doors.kafka.address
-        config = node.config
-        data = config.data_dir if config.storage == "disk" else "(memory)"
-        print(
-            f"millstream ready node={config.node_id} kafka={kafka.host}:{kafka.port} data={data}",
-            flush=True,
-        )
+async def _announce(service: Service, config: Config) -> None:
+    """Say on standard output, once, that clients are served: scripts wait for this line."""
+    await service.opened.wait()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_OBJECTS_MIN)
+    kafka = service.address
+    data = config.data_dir if config.storage == "disk" else "(memory)"
+    print(
+        f"millstream ready node={config.node_id} kafka={kafka.host}:{kafka.port} data={data}",
+        flush=True,
+    )
 
 
 def _keep_freed_memory() -> None:

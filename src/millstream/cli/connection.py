@@ -1,0 +1,145 @@
+"""Which broker a command talks to: flags, environment, contexts, or the one on this machine.
+
+Owns `--bootstrap`, `--context` and the file of contexts (named connection profiles) under the
+user's configuration directory. What was said most directly wins: a flag over a variable, a variable
+over the context in use. Settings of a context are handed to the client as they are, so TLS and
+credentials are spelled as librdkafka spells them.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from millstream.cli.render import Refused
+
+if TYPE_CHECKING:
+    from millstream.client import Client
+
+BOOTSTRAP_DEFAULT = "localhost:9092"
+TIMEOUT_S = 15.0  # Who waits at a terminal wants to know.
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One named connection."""
+
+    bootstrap: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All of them, and the name of the one in use."""
+
+    current: str | None = None
+    profiles: dict[str, Profile] = field(default_factory=dict)
+
+    def get(self, name: str) -> Profile:
+        if name not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none yet"
+            raise Refused(
+                f"there is no context {name!r} (there are: {known}); "
+                f"add it with `millstream context add {name} HOST:PORT`"
+            )
+        return self.profiles[name]
+
+
+class Target(NamedTuple):
+    """Where to connect, and who said so."""
+
+    bootstrap: str
+    settings: dict[str, str]
+    origin: str
+
+
+def contexts_path() -> Path:
+    return Path(click.get_app_dir("millstream")) / "contexts.json"
+
+
+def read_contexts() -> Contexts:
+    path = contexts_path()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        profiles = {name: Profile(**values) for name, values in found["profiles"].items()}
+        return Contexts(found["current"], profiles)
+    except FileNotFoundError:
+        return Contexts()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refused(f"{path} is damaged: correct it or remove it") from None
+
+
+def write_contexts(contexts: Contexts) -> None:
+    """Replace the file; only its owner may read it, because settings may hold a password."""
+    path = contexts_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".tmp")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(contexts), file, indent=2)
+    fresh.replace(path)
+
+
+def connection_options(command: Callable[..., _T]) -> Callable[..., _T]:
+    """Give a command `--bootstrap` and `--context`, and pass it the `Target` they lead to."""
+
+    @click.option(
+        "--bootstrap",
+        envvar="MILLSTREAM_BOOTSTRAP",
+        metavar="HOST:PORT",
+        help=f"Brokers to ask first.  [env: MILLSTREAM_BOOTSTRAP; default: {BOOTSTRAP_DEFAULT}]",
+    )
+    @click.option(
+        "--context",
+        "context_name",
+        envvar="MILLSTREAM_CONTEXT",
+        metavar="NAME",
+        help="Connection profile, see `millstream context`.  [env: MILLSTREAM_CONTEXT]",
+    )
+    @wraps(command)
+    def run(*args: Any, bootstrap: str | None, context_name: str | None, **options: Any) -> _T:
+        return command(choose_target(bootstrap, context_name), *args, **options)
+
+    return run
+
+
+def connected(command: Callable[..., _T]) -> Callable[..., _T]:
+    """Connect before the command and close behind it; the client is its first argument."""
+
+    @connection_options
+    @wraps(command)
+    def run(target: Target, *args: Any, **options: Any) -> _T:  # Whatever click passes on.
+        with open_client(target) as client:
+            return command(client, *args, **options)
+
+    return run
+
+
+def open_client(target: Target) -> "Client":
+    from millstream.client import connect
+
+    # The names of librdkafka's settings have dots: none is a parameter of connect.
+    settings: dict[str, Any] = {**target.settings}
+    return connect(target.bootstrap, timeout_s=TIMEOUT_S, **settings)
+
+
+def choose_target(bootstrap: str | None, context_name: str | None) -> Target:
+    """Decide by directness: flags first, then variables, then the context in use."""
+    source = click.get_current_context().get_parameter_source
+    said_context = source("context_name") is ParameterSource.COMMANDLINE
+    said_bootstrap = source("bootstrap") is ParameterSource.COMMANDLINE
+    if bootstrap and (said_bootstrap or not said_context):
+        return Target(bootstrap, {}, "--bootstrap" if said_bootstrap else "MILLSTREAM_BOOTSTRAP")
+    contexts = read_contexts()
+    if name := context_name or contexts.current:
+        profile = contexts.get(name)
+        return Target(profile.bootstrap, profile.settings, f"context {name}")
+    return Target(BOOTSTRAP_DEFAULT, {}, "the default")

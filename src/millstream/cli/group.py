@@ -1,0 +1,130 @@
+"""`millstream group`: who reads what, how far they are behind, and where they go on."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.connection import connected
+from millstream.cli.options import read_place
+from millstream.cli.render import Answer, answered, card, confirm, rows, table, yes_option
+
+if TYPE_CHECKING:
+    from millstream.client import Client, Lag, StartPoint
+
+
+@click.group()
+def group() -> None:
+    """Look at consumer groups, their lag and their offsets."""
+
+
+@group.command("list")
+@answered
+@connected
+def list_groups(client: "Client") -> Answer:
+    """List the groups."""
+    return rows(
+        [
+            {"group": one.group_id, "state": one.state, "kind": one.kind}
+            for one in client.admin.list_groups()
+        ],
+        nothing="no groups yet; `millstream consume TOPIC --group NAME` makes one",
+    )
+
+
+@group.command()
+@click.argument("name")
+@answered
+@connected
+def describe(client: "Client", name: str) -> Answer:
+    """Show a group's members and what each of them reads."""
+    found = client.admin.describe_group(name)
+    head = asdict(found)
+    del head["members"]
+    members = [
+        {
+            "member": one.member_id,
+            "client": one.client_id,
+            "host": one.host,
+            "partitions": list(map(str, one.partitions)),
+        }
+        for one in found.members
+    ]
+    text = f"{card(head)}\n\n{table(members) if members else 'no members at the moment'}"
+    return Answer({**head, "members": members}, text)
+
+
+@group.command()
+@click.argument("name")
+@answered
+@connected
+def lag(client: "Client", name: str) -> Answer:
+    """Show how many records a group is behind, partition by partition."""
+    found = client.admin.group_lag(name)
+    lines = [_lag_row(one) for one in found]
+    total = sum(one.records for one in found)
+    text = f"{table(lines)}\n\ntotal lag {total}" if lines else f"{name} has committed nothing yet"
+    return Answer({"group": name, "lag": total, "partitions": lines}, text)
+
+
+@group.command()
+@click.argument("name")
+@click.option(
+    "--to",
+    callback=read_place,
+    metavar="PLACE",
+    required=True,
+    help="earliest, latest, an offset or a time.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be, change nothing.")
+@yes_option
+@answered
+@connected
+def reset(
+    client: "Client",
+    name: str,
+    to: "StartPoint",
+    topics: tuple[str, ...],
+    is_dry: bool,
+    is_yes: bool,
+) -> Answer:
+    """Set where a group goes on reading. It must have no members at that moment.
+
+    A time is written 2026-05-01T12:00:00Z, an age 15m (s, m, h or d).
+    """
+    goals = client.admin.reset_group(name, to, topics=topics or None, dry_run=True)
+    lines = [
+        {"topic": at.topic, "partition": at.partition, "offset": offset}
+        for at, offset in sorted(goals.items())
+    ]
+    if not lines:
+        return rows([], nothing=f"{name} has committed nothing yet; name a topic with --topic")
+    if not is_dry:
+        confirm(f"Move group {name} in {len(lines)} partitions?", is_yes=is_yes)
+        client.admin.reset_group(name, goals)
+    return rows(lines, nothing="")
+
+
+@group.command()
+@click.argument("name")
+@yes_option
+@answered
+@connected
+def delete(client: "Client", name: str, is_yes: bool) -> Answer:
+    """Delete a group and the offsets it has committed."""
+    client.admin.describe_group(name)
+    confirm(f"Delete group {name} and its offsets?", is_yes=is_yes)
+    client.admin.delete_group(name)
+    return Answer({"deleted": name}, f"deleted group {name}")
+
+
+def _lag_row(one: "Lag") -> dict[str, object]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed": one.committed_offset,
+        "end_offset": one.end_offset,
+        "lag": one.records,
+        "member": one.member_id,
+    }

@@ -1,0 +1,58 @@
+"""`millstream inspect`: look into a data directory offline. What is found is `inspection`'s."""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.render import Answer, Refused, answered, card, progress, rows, table
+
+if TYPE_CHECKING:
+    from millstream.cli.inspection import Row
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default="data", metavar="[PATH]")
+@click.option("--records", "has_records", is_flag=True, help="Of a .log file: every record.")
+@click.option("--verify", "is_verified", is_flag=True, help="Check every batch; believe no index.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Show the first N only.")
+@answered
+def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None) -> Answer:
+    """Show what is on disk, offline: logs, segments, batches, records, indexes. Changes nothing.
+
+    PATH is a data directory, the directory of a log in it, or a file of a log: .log, .index or
+    .producers. The exit code is 1 if something is damaged.
+    """
+    from millstream.cli import inspection
+
+    if not path.exists():
+        raise Refused(f"there is no {path}: pass the data_dir of a node, or a file below it")
+    if has_records and path.suffix != ".log":
+        raise click.UsageError("--records needs a .log file.")
+    match path.suffix:
+        case ".log" if has_records:
+            return _shown(islice(inspection.record_rows(path), count))
+        case ".log":
+            found = islice(inspection.batches(path), count)
+            return _shown(inspection.batch_row(*one) for one in found)
+        case ".index":
+            proof, entries = inspection.index_rows(path)
+            entries = entries[:count]
+            text = f"{card(proof)}\n\n{table(entries)}"
+            return Answer({"proof": proof, "entries": entries}, text)
+        case ".producers":
+            return rows(inspection.producer_rows(path)[:count], nothing="no producers")
+    if not path.is_dir():
+        raise Refused(f"{path} is none of a data directory, a log, .log, .index or .producers")
+    read = inspection.logs if inspection.is_data_directory(path) else inspection.segments
+    total = sum(file.stat().st_size for file in path.rglob("*.log"))
+    with progress("reading", total) as told:
+        return _shown(read(path, is_verified=is_verified, told=told)[:count])
+
+
+def _shown(found: Iterable["Row"]) -> Answer:
+    shown = list(found)
+    is_fine = not any(row.get("problem") or row.get("problems") for row in shown)
+    return rows(shown, nothing="nothing is there")._replace(is_fine=is_fine)

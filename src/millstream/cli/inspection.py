@@ -1,0 +1,229 @@
+"""Reading a data directory offline, whatever state it is in, and changing nothing in it.
+
+Owns what `millstream inspect` finds: logs, segments, batches, records, index entries, producers.
+Files are opened for reading only, so a running node is not disturbed; what it is writing at that
+moment may show as a torn tail. Damage is a finding here, not an error.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from millstream.codec.batch import Header, verify
+from millstream.codec.records import records
+from millstream.config import Limits
+from millstream.control.commands import decode
+from millstream.control.state import State
+from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, RequestError
+from millstream.model import CONTROL_LOG, LogId
+from millstream.storage.directory import LOGS, META
+from millstream.storage.disk import DiskFile
+from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
+from millstream.storage.producers import Producers
+from millstream.storage.segment import INDEX, LOG, scan, walk
+
+Row: TypeAlias = dict[str, object]
+
+CONTROL_NAME = "(control log)"
+_DECOMPRESSED_BYTES_MAX = Limits().batch_decompressed_bytes_max
+_DAMAGE = (DamagedLog, CorruptBatch, InvalidBatch)
+
+
+def is_data_directory(path: Path) -> bool:
+    return (path / META).exists() or (path / LOGS).is_dir()
+
+
+def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:
+    """Every log of a data directory, with the topic it belongs to where that is known."""
+    names = _topic_names(path / LOGS)
+    found: list[Row] = []
+    for directory in sorted((path / LOGS).iterdir()):
+        if not directory.is_dir():
+            continue
+        of_log = segments(directory, is_verified=is_verified, told=told)
+        log_id = _log_id(directory.name)
+        found.append(
+            {
+                "topic": names.get(log_id.topic_id.hex) if log_id else None,
+                "partition": log_id.partition if log_id else None,
+                "segments": len(of_log),
+                "bytes": sum(int(str(segment["bytes"])) for segment in of_log),
+                "first_offset": of_log[0]["base_offset"] if of_log else 0,
+                "end_offset": of_log[-1]["end_offset"] if of_log else 0,
+                "problems": [s["problem"] for s in of_log if s["problem"]],
+                "directory": directory.name,
+            }
+        )
+    return found
+
+
+def segments(directory: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:
+    """Every segment of a log. Without `is_verified` an index is believed, as a node does."""
+    found: list[Row] = []
+    for path in sorted(directory.glob(f"*{LOG}")):
+        size = path.stat().st_size
+        proof = _proof(path.with_suffix(INDEX))
+        is_believed = proof is not None and not is_verified and proof.size == size
+        end_offset, batch_count, problem = (
+            (proof.end_offset, None, None) if is_believed and proof else _walked(path, is_verified)
+        )
+        found.append(
+            {
+                "base_offset": int(path.stem),
+                "end_offset": end_offset,
+                "bytes": size,
+                "batches": batch_count,
+                "index_entries": proof.entry_count if proof else None,
+                "problem": problem,
+                "file": path.name,
+            }
+        )
+        told(size)
+    return found
+
+
+def batches(path: Path) -> Iterator[tuple[int, Header, str | None]]:
+    """Each batch's position, header and what is wrong with it; stops where no batch can be."""
+    file = open_for_reading(path)
+    size = file.size()
+    position = 0
+    try:
+        for position, header in walk(file, 0, size):
+            yield position, header, _problem_of(file, position, header)
+            position += header.size
+    except DamagedLog as problem:
+        raise DamagedLog(f"{path.name}, behind position {position}: {problem}") from problem
+
+
+def batch_row(position: int, header: Header, problem: str | None) -> Row:
+    kinds = {"control": header.is_control, "transactional": header.is_transactional}
+    return {
+        "position": position,
+        "bytes": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.count,
+        "epoch": header.epoch,
+        "codec": header.codec.name.lower(),
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "max_timestamp": header.max_timestamp,
+        "kind": "+".join(name for name, holds in kinds.items() if holds),
+        "problem": problem,
+    }
+
+
+def record_rows(path: Path) -> Iterator[Row]:
+    """Every record of a segment, its key and value as text where they are text."""
+    file = open_for_reading(path)
+    for position, header, problem in batches(path):
+        if problem:
+            raise DamagedLog(f"{path.name}, batch at offset {header.base_offset}: {problem}")
+        data = file.read(position, header.size)
+        for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
+            yield {
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "key": as_text(record.key),
+                "value": as_text(record.value),
+                "headers": [[name, as_text(value)] for name, value in record.headers],
+                "is_control": header.is_control,
+            }
+
+
+def index_rows(path: Path) -> tuple[Row, list[Row]]:
+    """What an index vouches for, and its entries."""
+    data = path.read_bytes()
+    proof = decode_proof(data[:PROOF_BYTES])
+    table = Table.decode(data[PROOF_BYTES:], proof)
+    entries: list[Row] = [
+        {
+            "offset": table.offset(at),
+            "position": table.positions[at],
+            "max_timestamp_before": table.times[at],
+        }
+        for at in range(len(table))
+    ]
+    return proof._asdict(), entries
+
+
+def producer_rows(path: Path) -> list[Row]:
+    return [producer._asdict() for producer in Producers.decode(path.read_bytes()).describe()]
+
+
+def open_for_reading(path: Path) -> DiskFile:
+    return DiskFile(os.open(path, os.O_RDONLY), path)
+
+
+def as_text(data: bytes | None) -> str | None:
+    """Text as it is; anything else as hexadecimal digits behind 0x."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+
+
+def _walked(path: Path, is_verified: bool) -> tuple[int, int, str | None]:
+    """The end offset, the number of batches and the first problem, from the bytes themselves."""
+    file = open_for_reading(path)
+    size = file.size()
+    end_offset, count, position = int(path.stem), 0, 0
+    try:
+        for position, header in (scan if is_verified else walk)(file, 0, size):
+            end_offset, count = header.end_offset, count + 1
+            position += header.size
+    except _DAMAGE as problem:
+        return end_offset, count, f"{size - position} bytes behind offset {end_offset}: {problem}"
+    return end_offset, count, None
+
+
+def _problem_of(file: DiskFile, position: int, header: Header) -> str | None:
+    try:
+        verify(file.read(position, header.size))
+    except (CorruptBatch, InvalidBatch) as problem:
+        return str(problem)
+    return None
+
+
+def _proof(path: Path) -> Proof | None:
+    try:
+        with path.open("rb") as file:
+            return decode_proof(file.read(PROOF_BYTES))
+    except (FileNotFoundError, DamagedLog):
+        return None
+
+
+def _log_id(name: str) -> LogId | None:
+    try:
+        return LogId.parse(name)
+    except ValueError:
+        return None
+
+
+def _topic_names(directory: Path) -> dict[str, str]:
+    """Fold the control log into the names of topics, as far as it can be read."""
+    names = {CONTROL_LOG.topic_id.hex: CONTROL_NAME}
+    state = State()
+    try:
+        for path in sorted((directory / str(CONTROL_LOG)).glob(f"*{LOG}")):
+            _apply_all(state, path)
+    except DamagedLog:
+        pass  # The rest of the names is lost; the logs are shown all the same.
+    return names | {topic.topic_id.hex: topic.name for topic in state.catalog.topics()}
+
+
+def _apply_all(state: State, path: Path) -> None:
+    file = open_for_reading(path)
+    for position, header in walk(file, 0, file.size()):
+        if header.is_control:
+            continue
+        data = file.read(position, header.size)
+        for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
+            try:
+                state.apply(record.offset, decode(record.value or b""))
+            except RequestError:
+                continue  # A command that was refused, on every node alike.

@@ -1,0 +1,174 @@
+"""The probes of `millstream doctor`: each looks at one thing and says what it found.
+
+Owns the words. A probe never raises: what goes wrong is its finding. Nothing is changed, on this
+machine or on the broker.
+"""
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from millstream import __version__
+from millstream.cli.connection import Target, open_client
+from millstream.config import Config, load
+from millstream.errors import StartupError
+
+CONNECT_SECONDS_MAX = 3.0
+FREE_BYTES_MIN = 2**30
+_MIB = 2**20
+
+
+class Finding(NamedTuple):
+    check: str
+    verdict: Literal["ok", "warning", "problem"]
+    said: str
+    advice: str = ""
+
+
+def versions() -> Iterator[Finding]:
+    said = f"Millstream {__version__}, Python {platform.python_version()}, {platform.system()}"
+    try:
+        import confluent_kafka
+    except ImportError as problem:
+        advice = "Install it again: pip install --force-reinstall confluent-kafka"
+        yield Finding("versions", "problem", f"{said}; no client library: {problem}", advice)
+        return
+    library = f"confluent-kafka {confluent_kafka.__version__} on librdkafka"
+    yield Finding("versions", "ok", f"{said}, {library} {confluent_kafka.libversion()[0]}")
+
+
+def configuration(path: str | None, data_dir: str | None) -> tuple[Config, Finding]:
+    """The node's configuration as this shell would start it, or the defaults if it is wrong."""
+    try:
+        config = load(path=path, flags={"data_dir": data_dir})
+    except StartupError as problem:
+        advice = "`millstream config keys` lists every key with what it takes."
+        return Config(), Finding("configuration", "problem", str(problem), advice)
+    return config, Finding("configuration", "ok", f"readable, data_dir is {config.data_dir}")
+
+
+def disk(config: Config) -> Iterator[Finding]:
+    if config.storage == "memory":
+        yield Finding("disk", "warning", "storage is memory", "Records are gone after a restart.")
+        return
+    path = Path(config.data_dir)
+    existing = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not existing.is_dir():
+        yield Finding("disk", "problem", f"{existing} is a file", "Choose another data_dir.")
+        return
+    if not os.access(existing, os.W_OK):
+        advice = "Change its permissions or choose another data_dir."
+        yield Finding("disk", "problem", f"{existing} is closed to this user", advice)
+        return
+    usage = shutil.disk_usage(existing)
+    said = f"{path} has {usage.free // _MIB} of {usage.total // _MIB} MiB free"
+    if usage.free < FREE_BYTES_MIN:
+        advice = "Free some space, or shorten retention.ms of the largest topics."
+        yield Finding("disk", "warning", said, advice)
+    else:
+        yield Finding("disk", "ok", said if path.exists() else f"{said}; nothing was kept yet")
+
+
+def limits(config: Config) -> Iterator[Finding]:
+    """Segments and connections each take a file descriptor."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    said = f"this shell allows {allowed} open files"
+    if allowed != resource.RLIM_INFINITY and allowed < config.limits.open_files_max:
+        advice = f"With many clients, raise it before `millstream serve`: ulimit -n {65_536}"
+        yield Finding("open files", "warning", said, advice)
+    else:
+        yield Finding("open files", "ok", said)
+
+
+def address(text: str, target: Target) -> Iterator[Finding]:
+    """Resolve, connect, and see whether the port speaks TLS when it should, or should not."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        advice = "Write it as localhost:9092."
+        yield Finding("address", "problem", f"{text!r} is not HOST:PORT ({target.origin})", advice)
+        return
+    host = host.strip("[]")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        advice = "Check the spelling, or your name server."
+        yield Finding("address", "problem", f"{host} has no address: {problem}", advice)
+        return
+    shown = ", ".join(dict.fromkeys(str(one[4][0]) for one in found))
+    yield Finding("address", "ok", f"{text} is {shown} ({target.origin})")
+    reached = connection(host, int(port))
+    yield reached
+    if reached.verdict == "ok":
+        yield tls(host, int(port), is_wanted=_wants_tls(target))
+
+
+def connection(host: str, port: int, check: str = "connection") -> Finding:
+    place = f"{host}:{port}"
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX).close()
+    except ConnectionRefusedError:
+        advice = f"Start a broker there (`millstream serve --port {port}`), or correct the port."
+        return Finding(check, "problem", f"nothing listens at {place}", advice)
+    except TimeoutError:
+        advice = "A firewall may be dropping packets, or the machine is off."
+        return Finding(check, "problem", f"{place} does not answer", advice)
+    except (OSError, OverflowError) as problem:
+        return Finding(check, "problem", f"{place} cannot be reached: {problem}")
+    return Finding(check, "ok", f"{place} accepts connections")
+
+
+def tls(host: str, port: int, *, is_wanted: bool) -> Finding:
+    """Whether the port speaks TLS. A broker that does not hangs up, or waits for more bytes."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # Only whether, not who: the client checks certificates.
+    try:
+        with (
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            spoken = secure.version()
+    except OSError:
+        spoken = None
+    match spoken, is_wanted:
+        case None, False:
+            return Finding("TLS", "ok", "not used, neither here nor there")
+        case None, True:
+            advice = "Leave security.protocol away, or use the broker's TLS port."
+            return Finding("TLS", "problem", "asked for, but the port does not speak it", advice)
+        case _, False:
+            advice = "Add it: millstream context add NAME HOST:PORT --set security.protocol=SSL"
+            return Finding(
+                "TLS", "problem", f"the port speaks {spoken}, but it is off here", advice
+            )
+    return Finding("TLS", "ok", f"both sides speak {spoken}")
+
+
+def broker(target: Target) -> Iterator[Finding]:
+    """Whether it is a broker, and whether the addresses that it hands out lead to it."""
+    from millstream.client import ClientError
+
+    try:
+        with open_client(target) as client:
+            cluster = client.admin.check()
+    except ClientError as problem:
+        advice = "Something listens there, but is it a Kafka port? Millstream's is 9092."
+        yield Finding("protocol", "problem", str(problem), advice)
+        return
+    yield Finding("protocol", "ok", f"a broker answers, cluster {cluster.cluster_id}")
+    for node in cluster.nodes:
+        found = connection(node.host, node.port, check=f"node {node.node_id}")
+        if found.verdict != "ok":
+            advice = "Clients are sent there: set advertised_host and advertised_port of the node."
+            found = found._replace(advice=advice)
+        yield found
+
+
+def _wants_tls(target: Target) -> bool:
+    return "SSL" in target.settings.get("security.protocol", "").upper().split("_")[-1]

@@ -1,0 +1,160 @@
+"""`millstream topic`: create, list, describe, alter, delete."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.connection import Target, connected, connection_options, open_client
+from millstream.cli.options import pairs
+from millstream.cli.render import Answer, Refused, answered, card, confirm, rows, table, yes_option
+
+if TYPE_CHECKING:
+    from millstream.client import Client, TopicDescription
+
+
+@click.group()
+def topic() -> None:
+    """Create, look at and change topics."""
+
+
+_settings = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A topic setting, such as retention.ms=60000; may be repeated.",
+)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="[default: the broker's]")
+@click.option("--replicas", type=int, metavar="N", help="[default: the broker's]")
+@_settings
+@click.option("--if-not-exists", "is_lenient", is_flag=True, help="Fine if it is there already.")
+@answered
+@connected
+def create(
+    client: "Client",
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    settings: tuple[str, ...],
+    is_lenient: bool,
+) -> Answer:
+    """Create a topic."""
+    from millstream.client import AlreadyExists
+
+    try:
+        client.admin.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=replicas,
+            settings=pairs(settings, "--set"),
+        )
+    except AlreadyExists:
+        if not is_lenient:
+            raise
+        return Answer({"topic": name, "created": False}, f"topic {name} is there already")
+    return Answer({"topic": name, "created": True}, f"created topic {name}")
+
+
+@topic.command("list")
+@click.option("--internal", "is_internal", is_flag=True, help="The broker's own topics as well.")
+@answered
+@connected
+def list_topics(client: "Client", is_internal: bool) -> Answer:
+    """List the topics."""
+    return rows(
+        [
+            {
+                "topic": one.name,
+                "partitions": one.partition_count,
+                "replicas": one.replication_factor,
+            }
+            for one in client.admin.list_topics(with_internal=is_internal)
+        ],
+        nothing="no topics yet; `millstream topic create NAME` makes one",
+    )
+
+
+@topic.command()
+@click.argument("name")
+@answered
+@connected
+def describe(client: "Client", name: str) -> Answer:
+    """Show a topic's partitions, offsets, and the settings that are not at their default."""
+    found = client.admin.describe_topic(name)
+    return Answer(asdict(found), _description(found))
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="Grow to N partitions in total.")
+@_settings
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; repeatable.")
+@answered
+@connection_options
+def alter(
+    target: Target,
+    name: str,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+) -> Answer:
+    """Change a topic's settings, or add partitions.
+
+    With more partitions, records of a key may go to another partition than before.
+    """
+    changed = pairs(settings, "--set")
+    if partitions is None and not changed and not unset:
+        raise click.UsageError("Nothing to change: pass --partitions, --set or --unset.")
+    with open_client(target) as client:
+        # Settings first: if one is refused, nothing was done; partitions cannot be taken back.
+        if changed or unset:
+            client.admin.alter_topic(name, changed, unset=unset)
+        if partitions is not None:
+            client.admin.grow_topic(name, partitions)
+    data = {"topic": name, "partitions": partitions, "set": changed, "unset": list(unset)}
+    return Answer(data, f"altered topic {name}")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@yes_option
+@answered
+@connected
+def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
+    """Delete topics with all their records."""
+    known = {one.name for one in client.admin.list_topics(with_internal=True)}
+    for name in names:
+        if name not in known:
+            raise Refused(
+                f"there is no topic {name!r}; `millstream topic list` shows what is there"
+            )
+    confirm(f"Delete {', '.join(names)} with all records?", is_yes=is_yes)
+    for name in names:
+        client.admin.delete_topic(name)
+    return Answer({"deleted": list(names)}, f"deleted {', '.join(names)}")
+
+
+def _description(found: "TopicDescription") -> str:
+    partitions = [
+        {
+            "partition": one.partition,
+            "leader": one.leader_id,
+            "replicas": list(one.replica_ids),
+            "in_sync": list(one.in_sync_ids),
+            "begin_offset": one.begin_offset,
+            "end_offset": one.end_offset,
+            "offsets": one.offset_count,
+        }
+        for one in found.partitions
+    ]
+    head = {"topic": found.name, "id": found.topic_id, "is_internal": found.is_internal}
+    changed = {one.name: one.value for one in found.settings if not one.is_default}
+    parts = [card(head), table(partitions)]
+    if changed:
+        parts.append(table([{"setting": name, "value": value} for name, value in changed.items()]))
+    return "\n\n".join(parts)

@@ -1,0 +1,59 @@
+"""`millstream txn`: transactions that are open or were, and the end of one that hangs."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.connection import connected
+from millstream.cli.render import Answer, Refused, answered, confirm, fields, rows, yes_option
+
+if TYPE_CHECKING:
+    from millstream.client import Client, Transaction
+
+
+@click.group()
+def txn() -> None:
+    """Look at transactions, and abort one that hangs."""
+
+
+@txn.command("list")
+@answered
+@connected
+def list_transactions(client: "Client") -> Answer:
+    """List the transactional ids that the broker knows, and their state."""
+    found = [asdict(one) for one in client.admin.list_transactions()]
+    return rows(found, nothing="no transactions yet")
+
+
+@txn.command()
+@click.argument("transactional_id")
+@answered
+@connected
+def describe(client: "Client", transactional_id: str) -> Answer:
+    """Show one transactional id: its producer and its state."""
+    return fields(asdict(_find(client, transactional_id)))
+
+
+@txn.command()
+@click.argument("transactional_id")
+@yes_option
+@answered
+@connected
+def abort(client: "Client", transactional_id: str, is_yes: bool) -> Answer:
+    """Abort what is open under an id, and shut its producer out."""
+    found = _find(client, transactional_id)
+    confirm(f"Abort {transactional_id} ({found.state}) and fence its producer?", is_yes=is_yes)
+    # Whoever starts with the id ends what was open under it: that is what ids are for.
+    client.transaction(transactional_id)
+    data = {"transactional_id": transactional_id, "was": found.state}
+    return Answer(data, f"nothing is open under {transactional_id}; its producer is fenced")
+
+
+def _find(client: "Client", transactional_id: str) -> "Transaction":
+    for one in client.admin.list_transactions():
+        if one.transactional_id == transactional_id:
+            return one
+    raise Refused(
+        f"there is no transactional id {transactional_id!r}; `millstream txn list` shows them"
+    )

@@ -1,0 +1,77 @@
+"""`millstream config`: what a node is told, and by whom."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def test_each_value_is_shown_with_its_origin(offline: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("flux_port = 5\n[timing]\ntick_ms = 7\n")
+    offline.environment["MILLSTREAM_STORAGE"] = "memory"
+
+    shown = offline.json("config", "show", "--config", str(file), "--port", "9")
+
+    origins = {one["key"]: (one["value"], one["origin"]) for one in shown}
+    assert origins["port"] == (9, "flag --port")
+    assert origins["storage"] == ("memory", "environment MILLSTREAM_STORAGE")
+    assert origins["timing.tick_ms"] == (7, f"file {file}")
+    assert origins["http_port"] == (9094, "default")
+    assert origins["topic_defaults.cleanup_policy"] == ("delete", "default")
+
+
+def test_only_what_was_asked_for_is_shown(offline: Cli) -> None:
+    assert len(offline.json("config", "show", "port")) == 1
+    assert len(offline.json("config", "show", "timing", "port")) > 5
+    assert offline.text("config", "show", "--changed") == "everything is at its default\n"
+
+
+def test_an_unknown_key_and_a_bad_value_name_themselves(offline: Cli) -> None:
+    assert "no key 'prot'" in offline.refusal("config", "show", "prot")
+
+    offline.environment["MILLSTREAM_PROT"] = "1"
+    said = offline.refusal("config", "show")
+    assert "environment MILLSTREAM_PROT" in said
+    assert "did you mean port?" in said
+
+    offline.environment["MILLSTREAM_PROT"] = None
+    offline.environment["MILLSTREAM_TIMING__TICK_MS"] = "soon"
+    said = offline.refusal("config", "show")
+    assert "timing.tick_ms = 'soon' is not a whole number" in said
+    assert "environment MILLSTREAM_TIMING__TICK_MS" in said
+
+
+def test_every_key_says_what_it_takes(offline: Cli) -> None:
+    keys = {one["key"]: one for one in offline.json("config", "keys")}
+
+    assert keys["durability"]["takes"] == "one of sync, write"
+    assert keys["timing.tick_ms"]["variable"] == "MILLSTREAM_TIMING__TICK_MS"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands(offline: Cli, shell: str) -> None:
+    assert "_MILLSTREAM_COMPLETE" in offline.text("completion", shell)
+    assert "install" in offline.json("completion", shell)
+
+
+def test_completion_knows_the_commands() -> None:
+    environment = {"_MILLSTREAM_COMPLETE": "bash_complete", "COMP_WORDS": "millstream top"}
+    shown = subprocess.run(
+        [Path(sys.executable).parent / "millstream"],
+        env={**environment, "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "topic" in shown.stdout
+
+
+def test_an_unknown_shell_or_command_is_misuse(offline: Cli) -> None:
+    assert "'bash', 'zsh', 'fish'" in offline.misuse("completion", "tcsh")
+    assert "Did you mean 'topic'?" in offline.misuse("topc")
+    assert "No such option" in offline.misuse("config", "show", "--colour")

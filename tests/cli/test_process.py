@@ -1,0 +1,144 @@
+"""`millstream` as a process: it starts fast, fails in one line, and logs for its reader."""
+
+import json
+import os
+import pty
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MILLSTREAM = Path(sys.executable).parent / "millstream"
+PORTS = [f"--{door}port=0" for door in ("", "flux-", "classic-", "http-")]
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+
+# The aim is 300 ms on an idle machine. Here processor time counts, of the best of a few tries, and
+# the bound is generous: this machine may be busy.
+STARTUP_SECONDS_MAX = 0.8
+TRIES = 5
+# What no command may load before it knows what it is asked for.
+HEAVY = ("asyncio", "confluent_kafka", "rich", "msgspec", "pyspark", "numpy", "millstream.client")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MILLSTREAM, *arguments],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT | environment,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["topic", "--help"], ["context", "list"]], ids=" ".join
+)
+def test_simple_commands_answer_at_once(arguments: list[str], tmp_path: Path) -> None:
+    seconds = []
+    for _ in range(TRIES):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = run(*arguments, XDG_CONFIG_HOME=str(tmp_path))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        assert result.returncode == 0, result.stderr
+
+    assert min(seconds) < STARTUP_SECONDS_MAX
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom millstream.cli.main import commands\n"
+        "commands(['--help'], standalone_mode=False)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert shown.stderr.strip() == "[]"
+
+
+def test_an_unreachable_broker_is_one_line_and_no_trace() -> None:
+    result = run("topic", "list", "--bootstrap", "127.0.0.1:1")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("millstream: cannot connect")
+    assert result.stderr.count("\n") == 1
+
+
+def test_misuse_is_two_and_a_bad_configuration_one() -> None:
+    assert run("topic", "list", "--colour").returncode == 2
+    assert run("nothing").returncode == 2
+    assert run("config", "show", MILLSTREAM_PORT="many").returncode == 1
+
+
+def test_a_reader_that_leaves_is_no_error_worth_a_trace() -> None:
+    command = f"{MILLSTREAM} config keys | head -1"
+    result = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+
+    assert result.stdout.startswith("KEY")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bar_is_shown_on_a_terminal_and_nowhere_else() -> None:
+    code = (
+        "from millstream.cli.render import progress\n"
+        "with progress('sending', 10) as told: told(10)\n"
+    )
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536)
+    os.close(ours)
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert b"sending" in shown
+    assert piped.stderr == b""
+
+
+def first_lines(*arguments: str, stderr: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [MILLSTREAM, "serve", *PORTS, "--storage", "memory", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=ENVIRONMENT,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith(b"millstream ready node=1 kafka=127.0.0.1:")
+    finally:
+        process.terminate()
+    return process
+
+
+def test_logs_are_json_lines_where_nobody_sits_before_a_terminal() -> None:
+    process = first_lines(stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=30)
+
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert any(line["message"].startswith("ready node=1") for line in lines)
+    assert {"time", "level", "logger", "message"} <= set(lines[0])
+
+
+def test_logs_are_for_people_on_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    process = first_lines(stderr=theirs)
+    os.close(theirs)
+    process.communicate(timeout=30)
+    said = os.read(ours, 4096)
+    os.close(ours)
+
+    assert b" INFO " in said
+    assert b"{" not in said
+
+
+@pytest.mark.parametrize(("form", "first"), [("human", b"2"), ("json", b"{")])
+def test_the_form_of_logs_can_be_chosen(form: str, first: bytes) -> None:
+    process = first_lines("--log-format", form, stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=30)
+
+    assert said.startswith(first)
+    assert run("serve", "--log-format", "xml").returncode == 2
