@@ -25,12 +25,13 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 
 soak: $(STAMP)
 	MILLSTREAM_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) --timeout 7200 -m soak tests
 
 interop: $(STAMP)
-	$(BIN)/python -m pytest --timeout 600 -m interop tests/interop
+	$(BIN)/python -m pytest --timeout 600 -m interop tests/interop tests/spark
 
 clean:
 	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -75,7 +75,11 @@ def _available(get: Callable[[], Path]) -> Path | None:
 
 
 def _chosen(peers: list[Peer], names: list[str] | None) -> list[Peer]:
-    return [peer for peer in peers if names is None or peer.name in names]
+    known = {peer.name.lower(): peer for peer in peers}
+    unknown = [name for name in names or () if name.lower() not in known]
+    if unknown:
+        sys.exit(f"no such peer here: {', '.join(unknown)}; there are {', '.join(known)}")
+    return [known[name.lower()] for name in names] if names else peers
 
 
 if __name__ == "__main__":

@@ -42,16 +42,21 @@ def cache_directory() -> Path:
 
 def kafka_jars() -> Path:
     """The directory that holds Apache Kafka's jars."""
+    return maven_jars(f"Apache Kafka {KAFKA_VERSION}", f"kafka-{KAFKA_VERSION}", POM)
+
+
+def maven_jars(title: str, name: str, pom: str) -> Path:
+    """The directory that holds the jars of a `pom`, kept in the cache under `name`."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
-            raise Unavailable(f"Apache Kafka needs {program}, which is not installed")
-    home = cache_directory() / f"kafka-{KAFKA_VERSION}"
+            raise Unavailable(f"{title} needs {program}, which is not installed")
+    home = cache_directory() / name
     jars = home / "jars"
     if jars.is_dir():
         return jars
-    print(f"fetching Apache Kafka {KAFKA_VERSION} into the cache", file=sys.stderr, flush=True)
+    print(f"fetching {title} into the cache", file=sys.stderr, flush=True)
     home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(POM, encoding="utf-8")
+    (home / "pom.xml").write_text(pom, encoding="utf-8")
     partial = home / "partial"
     copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
     _run(["mvn", "-q", "-B", *copy, f"-DoutputDirectory={partial}"], cwd=home)

@@ -30,6 +30,32 @@ class Topics:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
         _done(self._admin.create_topics([NewTopic(topic, partitions, 1, config=named)]))
 
+    def names(self) -> list[str]:
+        return sorted(self._admin.list_topics(timeout=WAIT_SECONDS).topics)
+
+    def size(self, topic: str) -> int:
+        """How many records readers of committed ones see, in all partitions."""
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.broker.address,
+                "group.id": "size",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
+        found = self._admin.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
+        count, ended = 0, set[int]()
+        while len(ended) < len(found):
+            message = reader.poll(WAIT_SECONDS)
+            assert message is not None
+            if message.error():
+                ended.add(message.partition())
+            else:
+                count += 1
+        reader.close()
+        return count
+
     def delete(self, topic: str) -> None:
         _done(self._admin.delete_topics([topic]))
 

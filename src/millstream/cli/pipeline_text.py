@@ -1,0 +1,101 @@
+"""What `millstream pipeline` prints: tables for people, JSON for programs. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millstream.spark.pipelines.summaries import Offsets, Progress, Summary
+
+
+# JSON, of any shape.
+def as_json(found: Any) -> str:
+    return json.dumps(found, default=str)
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows under the names of the first one's columns."""
+    if not rows:
+        return ""
+    lines = [[name.upper().replace("_", " ") for name in rows[0]]]
+    lines += [[_cell(found) for found in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def progress_line(progress: Progress) -> str:
+    so_far = progress.so_far
+    return (
+        f"{progress.pipeline}/{progress.query} batch {progress.batch}: "
+        f"{progress.batch_rows:,} rows in {progress.batch_seconds:.1f} s; so far "
+        f"{so_far.rows_in:,} in, {so_far.rows_out:,} out, {so_far.rows_quarantined:,} quarantined, "
+        f"lag {sum(so_far.lag.values()):,}"
+    )
+
+
+def run_json(name: str, flows: Mapping[str, Summary], together: Summary) -> dict[str, Any]:
+    return {
+        "pipeline": name,
+        "flows": {flow: _summary_json(summary) for flow, summary in flows.items()},
+        "total": _summary_json(together),
+    }
+
+
+def run_text(name: str, flows: Mapping[str, Summary], together: Summary) -> str:
+    rows = [_summary_row(flow, summary) for flow, summary in flows.items()]
+    if len(rows) > 1:
+        rows.append(_summary_row("all", together))
+    ended = "was stopped" if together.is_stopped else "is done"
+    parts = [f"pipeline {name} {ended} after {together.seconds:.1f} s", "", table(rows), ""]
+    parts += [f"{flow} read up to {offsets_text(s.offsets)}" for flow, s in flows.items()]
+    for flow, summary in flows.items():
+        parts += [
+            f"{flow} {key.replace('_', ' ')}: {_detail(found)}"
+            for key, found in summary.details.items()
+            if found and key != "observed"
+        ]
+    return "\n".join(parts).rstrip()
+
+
+def offsets_text(offsets: Offsets) -> str:
+    """`orders 0:12 1:7, others 0:3`, or that nothing was read."""
+    topics = [
+        f"{topic} {' '.join(f'{partition}:{end}' for partition, end in ends.items())}"
+        for topic, ends in offsets.items()
+    ]
+    return ", ".join(topics) or "nothing new"
+
+
+def _summary_row(flow: str, summary: Summary) -> dict[str, object]:
+    return {
+        "flow": flow,
+        "rows_in": summary.rows_in,
+        "rows_out": summary.rows_out,
+        "quarantined": summary.rows_quarantined,
+        "seconds": round(summary.seconds, 1),
+        "rows_per_second": round(summary.rows_per_second),
+        "lag": sum(summary.lag.values()),
+    }
+
+
+def _summary_json(summary: Summary) -> dict[str, Any]:
+    return {
+        "rows_in": summary.rows_in,
+        "rows_out": summary.rows_out,
+        "rows_quarantined": summary.rows_quarantined,
+        "seconds": round(summary.seconds, 3),
+        "rows_per_second": round(summary.rows_per_second, 1),
+        "offsets": summary.offsets,
+        "lag": summary.lag,
+        "is_stopped": summary.is_stopped,
+        "details": summary.details,
+    }
+
+
+def _cell(found: object) -> str:
+    if isinstance(found, int) and not isinstance(found, bool):
+        return f"{found:,}"
+    return "" if found is None else str(found)
+
+
+def _detail(found: object) -> str:
+    return found if isinstance(found, str) else as_json(found)

@@ -1,0 +1,1 @@
+"""Pipelines: topics to topics and tables on Spark, described rather than programmed."""

@@ -1,0 +1,247 @@
+"""What all pipelines share: where they run, how they read, and how their queries are run.
+
+Owns the life of a set of streaming queries: started together, watched, and stopped together when
+one fails or when told so. The one thing to know: every query has its own checkpoint, named by
+pipeline and query, so a name that changes starts from the beginning.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from millstream.spark.pipelines.failures import PipelineFailed, boiled_down
+from millstream.spark.pipelines.summaries import (
+    DLQ_SUFFIX,
+    OBSERVED,
+    Progress,
+    Summary,
+    add,
+    total,
+)
+
+FORMAT = "millstream"
+POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none is missed.
+
+_ROWS_OUT, _ROWS_QUARANTINED = "rows_out", "rows_quarantined"
+
+
+def _ignore(_: Progress) -> None:
+    """Report to nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where and how a pipeline runs. Checkpoints live in `<state_dir>/<name>/<query>`."""
+
+    spark: SparkSession
+    bootstrap: str
+    state_dir: str
+    name: str  # Of this run of a pipeline: names the consumer group and the checkpoints.
+    is_continuous: bool = False  # False: all that is there now, then the end with a summary.
+    trigger_seconds: float = 1.0  # Only when continuous.
+    client_options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for both ends.
+    report: Callable[[Progress], None] = _ignore
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def checkpoint(self, query: str) -> str:
+        return f"{self.state_dir.rstrip('/')}/{self.name}/{query}"
+
+    def named(self, name: str) -> "Context":
+        return replace(self, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToTopic:
+    """The exactly-once sink. Without a topic, rows have a column `topic`."""
+
+    topic: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToFiles:
+    """Files that Spark's file sink keeps a log of: whole batches or nothing."""
+
+    path: str
+    format: str = "parquet"
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToBatches:
+    """A function of a batch and its number, which may be called again for the same batch."""
+
+    write: Callable[[DataFrame, int], None]
+
+
+Sink = ToTopic | ToFiles | ToBatches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One streaming query, not yet started."""
+
+    name: str
+    frame: DataFrame
+    sink: Sink
+    output_mode: str = "append"
+
+
+def source(context: Context, topics: str | Sequence[str], **options: str) -> DataFrame:
+    """Topics as a stream, from the beginning unless `startingOffsets` says otherwise."""
+    defaults = {"startingOffsets": "earliest", "kafka.group.id": context.name}
+    reader = context.spark.readStream.format(FORMAT)
+    return reader.options(**_reading(context, topics, defaults, options)).load()
+
+
+def read(context: Context, topics: str | Sequence[str], **options: str) -> DataFrame:
+    """Topics as they are now."""
+    reader = context.spark.read.format(FORMAT)
+    return reader.options(**_reading(context, topics, {}, options)).load()
+
+
+def write(context: Context, frame: DataFrame, *, topic: str | None = None, **options: str) -> None:
+    """Append a batch of rows; all of them become visible at once, or none."""
+    writer = frame.write.format(FORMAT).mode("append").options(**_writing(context, topic, options))
+    try:
+        writer.save()
+    except PySparkException as problem:
+        raise PipelineFailed(context.name, boiled_down(str(problem))) from problem
+
+
+def run_stream(
+    context: Context, frame: DataFrame, *, query: str, sink: Sink, output_mode: str = "append"
+) -> Summary:
+    """Run one query to its end, or until told to stop."""
+    return run_streams(
+        context, [Query(name=query, frame=frame, sink=sink, output_mode=output_mode)]
+    )
+
+
+def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
+    """Run queries side by side. The first failure stops all and is raised as one sentence."""
+    started = time.monotonic()
+    running: list[_Running] = []
+    try:
+        for query in queries:
+            running += [_Running(context, query)]
+        active = running
+        while active and not context.stop.wait(POLL_SECONDS):
+            active = [one for one in active if one.look()]
+    except PySparkException as problem:
+        name = queries[min(len(running), len(queries) - 1)].name
+        raise PipelineFailed(f"{context.name}/{name}", boiled_down(str(problem))) from problem
+    finally:
+        for one in running:
+            one.stop()
+    summary = total((one.so_far for one in running), seconds=time.monotonic() - started)
+    return replace(summary, is_stopped=context.stop.is_set() and not context.is_continuous)
+
+
+class _Running:
+    """A started query, and what it did so far."""
+
+    def __init__(self, context: Context, query: Query) -> None:
+        self._context = context
+        self._name = query.name
+        self._seen: set[str] = set()
+        self.so_far = Summary()
+        self._query: StreamingQuery = _start(context, query)
+
+    def look(self) -> bool:
+        """Take in what is new; return whether it runs. Raises what ended it."""
+        is_active = self._query.isActive
+        self._take_in()
+        problem = None if is_active else self._query.exception()
+        if problem is not None and not self._context.stop.is_set():
+            where = f"{self._context.name}/{self._name}"
+            raise PipelineFailed(where, boiled_down(str(problem))) from problem
+        return is_active
+
+    def stop(self) -> None:
+        """End it. What it was in the middle of is done again by the next run, and counts then."""
+        if self._query.isActive:
+            self._query.stop()
+            self._take_in()
+
+    def _take_in(self) -> None:
+        for found in self._query.recentProgress:
+            progress: dict[str, Any] = json.loads(found.json)  # Spark's own spelling.
+            if progress["timestamp"] in self._seen:
+                continue
+            self._seen.add(progress["timestamp"])
+            self.so_far = add(self.so_far, progress)
+            self._context.report(
+                Progress(
+                    pipeline=self._context.name,
+                    query=self._name,
+                    batch=progress["batchId"],
+                    batch_rows=progress["numInputRows"],
+                    batch_seconds=progress.get("batchDuration", 0) / 1000,
+                    so_far=self.so_far,
+                )
+            )
+
+
+def _start(context: Context, query: Query) -> StreamingQuery:
+    observed = query.frame.observe(OBSERVED, *_counts(query.frame))
+    writer = observed.writeStream.outputMode(query.output_mode).queryName(
+        f"{context.name}/{query.name}"
+    )
+    if context.is_continuous:
+        writer = writer.trigger(processingTime=f"{context.trigger_seconds} seconds")
+    else:
+        writer = writer.trigger(availableNow=True)
+    checkpoint = context.checkpoint(query.name)
+    return _to(context, writer, query.sink).option("checkpointLocation", checkpoint).start()
+
+
+def _to(context: Context, writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
+    match sink:
+        case ToTopic():
+            options = _writing(context, sink.topic, sink.options)
+            return writer.format(FORMAT).options(**options)
+        case ToFiles():
+            writer = writer.format(sink.format).option("path", sink.path).options(**sink.options)
+            return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+        case ToBatches():
+            return writer.foreachBatch(sink.write)
+
+
+def _counts(frame: DataFrame) -> list[Column]:
+    counts = [F.count(F.lit(1)).alias(_ROWS_OUT)]
+    if "topic" in frame.columns:
+        quarantined = F.count_if(F.col("topic").endswith(DLQ_SUFFIX))
+        counts.append(quarantined.alias(_ROWS_QUARANTINED))
+    return counts
+
+
+def _reading(
+    context: Context,
+    topics: str | Sequence[str],
+    defaults: Mapping[str, str],
+    options: Mapping[str, str],
+) -> dict[str, str]:
+    subscribed = topics if isinstance(topics, str) else ",".join(topics)
+    # Who names partitions or a pattern does without a list of topics.
+    what = {"subscribe": subscribed} if subscribed else {}
+    return {**_client(context), **defaults, **what, **options}
+
+
+def _writing(context: Context, topic: str | None, options: Mapping[str, str]) -> dict[str, str]:
+    where = {} if topic is None else {"topic": topic}
+    return {**_client(context), **where, **options}
+
+
+def _client(context: Context) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": context.bootstrap, **context.client_options}

@@ -1,0 +1,73 @@
+"""Why a pipeline failed, in one sentence.
+
+Pure. Spark wraps what went wrong in a Python worker into Java exceptions, with the tracebacks of
+both; what a user can act on is nearly always the last line of the innermost Python traceback, or
+the message behind Spark's error class.
+"""
+
+import re
+
+from millstream.errors import MillstreamError
+
+SENTENCE_LENGTH_MAX = 600
+
+_TRACEBACK = "Traceback (most recent call last):"
+# `package.module.Class: message`, at the start of the line that ends a Python traceback.
+_RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.+)$", re.MULTILINE)
+_ERROR_CLASS = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\]\s*(?P<message>.+)", re.DOTALL)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
+# Spark advises whoever drops or qualifies names, which is not what happened here.
+_ADVICE = "\nSearch path: "
+_OURS = "millstream."
+# Where the explanation ends and plans and stacks begin.
+_NOISE = re.compile(r"\n\s*(?:at |===? |'?[A-Z]\w+ \[|\+- |JVM stacktrace|Caused by)|;\n'?")
+_QUERY = "\n=== Streaming Query ==="
+
+
+class InvalidPipeline(MillstreamError, ValueError):
+    """What describes a pipeline contradicts itself, or cannot be understood."""
+
+
+class PipelineFailed(MillstreamError):
+    """A pipeline, or one of its queries, ended before it was done."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why
+
+
+def boiled_down(text: str) -> str:
+    """The one sentence in a report of Spark's."""
+    text = text.partition(_QUERY)[0]
+    raised = _innermost(text)
+    return _short(raised if raised is not None else _explained(text))
+
+
+def _innermost(text: str) -> str | None:
+    """What the last Python traceback ends with; an error of ours wins over what wraps it."""
+    if _TRACEBACK not in text:
+        return None
+    found = list(_RAISED.finditer(text, text.index(_TRACEBACK)))
+    ours = [one for one in found if one["name"].startswith(_OURS)]
+    if ours:
+        return ours[-1]["message"]
+    plain = [one for one in found if not one["name"].startswith(("org.", "java.", "File"))]
+    return f"{plain[-1]['name'].rpartition('.')[2]}: {plain[-1]['message']}" if plain else None
+
+
+def _explained(text: str) -> str:
+    """The message of the innermost error class, or else the first line."""
+    found = list(re.finditer(r"\[[A-Z][A-Z0-9_.]+\] ", text))
+    start = found[-1].start() if found else 0
+    match = _ERROR_CLASS.match(text, start)
+    message = text if match is None else match["message"]
+    cut = _NOISE.search(message)
+    return (message if cut is None else message[: cut.start()]).split(_ADVICE)[0]
+
+
+def _short(text: str) -> str:
+    line = " ".join(_SQLSTATE.sub("", text).replace(".;", ";").split())
+    if len(line) <= SENTENCE_LENGTH_MAX:
+        return line.rstrip(";")
+    return line[:SENTENCE_LENGTH_MAX].rstrip() + " ..."

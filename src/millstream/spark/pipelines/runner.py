@@ -1,0 +1,190 @@
+"""A pipeline of the small YAML, run, checked or looked at.
+
+Owns the order of things: what can be known without Spark is checked first, then every flow is
+analysed, and only then does the first one run. The one thing to know: flows run one after the other
+over what is there now, so a flow sees what the one before it wrote, and side by side for ever.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from millstream.spark.errors import InvalidOption
+from millstream.spark.pipelines import catalog, checkpoints, sql_flow
+from millstream.spark.pipelines.base import Context, run_streams, source
+from millstream.spark.pipelines.checkpoints import Checkpoint
+from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, boiled_down
+from millstream.spark.pipelines.spec import Flow, Spec
+from millstream.spark.pipelines.summaries import Summary, behind
+from millstream.spark.pipelines.topics import Topics
+
+WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a flow does, as far as it is known without Spark."""
+
+    flow: str
+    does: str
+    reads: list[str]
+    writes: list[str]
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a flow's query came."""
+
+    flow: str
+    group: str
+    checkpoint: Checkpoint
+    lag: Mapping[str, int]
+    group_lag: Mapping[str, int]
+
+
+def outline(spec: Spec) -> list[Outline]:
+    """Raises `InvalidPipeline` for ready-made pipelines that are not there or wrongly used."""
+    found = []
+    for flow in spec.flows:
+        if flow.use is not None:
+            ready, parameters = _ready_made(flow)
+            reads, writes = ready.reads(parameters), ready.writes(parameters)
+            found.append(Outline(flow=flow.name, does=flow.use, reads=reads, writes=writes))
+            continue
+        assert flow.source is not None
+        assert flow.sink is not None
+        found.append(
+            Outline(
+                flow=flow.name,
+                does="sql" if flow.steps else "copy",
+                reads=flow.source.all_topics,
+                writes=[flow.sink.topic] if flow.sink.topic is not None else [],
+                table=flow.sink.table,
+            )
+        )
+    return found
+
+
+def check(spec: Spec, topics: Topics) -> list[Outline]:
+    """What is known without Spark, with the brokers asked."""
+    found = outline(spec)
+    topics.require((one.reads, one.writes) for one in found)
+    return found
+
+
+def run(spec: Spec, context: Context, directory: Path) -> dict[str, Summary]:
+    """Run all flows; `context` is the pipeline's, each flow gets one of its own."""
+    jobs = {flow.name: _job(flow, _own(spec, context, flow), directory) for flow in spec.flows}
+    if context.is_continuous:
+        return _side_by_side(jobs, context)
+    done: dict[str, Summary] = {}
+    for name, job in jobs.items():
+        if context.stop.is_set():
+            break
+        done[name] = job()
+    return done
+
+
+def analyse(spec: Spec, context: Context, directory: Path) -> dict[str, str]:
+    """The columns that each flow writes, in DDL; raises what is wrong with its SQL."""
+    found = {}
+    for flow in spec.flows:
+        own = _own(spec, context, flow)
+        frame = _frame(flow, own, directory)
+        found[flow.name] = "" if frame is None else _ddl(frame)
+    return found
+
+
+def standings(spec: Spec, state_dir: Path, topics: Topics) -> list[Standing]:
+    """Where each flow stands, by its checkpoints and by its consumer group."""
+    found = []
+    for flow in spec.flows:
+        name = f"{spec.name}.{flow.name}"
+        for checkpoint in checkpoints.find(state_dir / name):
+            ends = topics.ends(checkpoint.offsets)
+            group = topics.committed(name, checkpoint.offsets)
+            found.append(
+                Standing(
+                    flow=flow.name,
+                    group=name,
+                    checkpoint=checkpoint,
+                    lag=behind(checkpoint.offsets, ends),
+                    group_lag=behind(group, ends),
+                )
+            )
+    return found
+
+
+def _own(spec: Spec, context: Context, flow: Flow) -> Context:
+    return context.named(f"{spec.name}.{flow.name}")
+
+
+def _job(flow: Flow, context: Context, directory: Path) -> Callable[[], Summary]:
+    """The flow, analysed and ready to run."""
+    if flow.use is None:
+        query = sql_flow.query(context, flow, str(directory))
+        return partial(run_streams, context, [query])
+    ready, parameters = _ready_made(flow)
+
+    def run_ready_made() -> Summary:
+        try:
+            return ready.run(context, parameters)
+        except (PySparkException, InvalidOption) as problem:
+            raise PipelineFailed(context.name, boiled_down(str(problem))) from problem
+
+    return run_ready_made
+
+
+def _frame(flow: Flow, context: Context, directory: Path) -> DataFrame | None:
+    """What the flow writes, if that can be said without running it."""
+    if flow.use is None:
+        return sql_flow.query(context, flow, str(directory)).frame
+    ready, parameters = _ready_made(flow)
+    reads = ready.reads(parameters)
+    if ready.transform is None or not reads:
+        return None
+    try:
+        frames = {topic: source(context, topic, includeHeaders="true") for topic in reads}
+        return ready.transform(frames, parameters)
+    except (PySparkException, InvalidOption) as problem:
+        raise InvalidPipeline(f"flow {flow.name}: {boiled_down(str(problem))}") from None
+
+
+# Parameters are of the type that the ready-made pipeline says.
+def _ready_made(flow: Flow) -> tuple[catalog.ReadyMade, Any]:
+    assert flow.use is not None
+    ready = catalog.find(flow.use)
+    return ready, ready.checked(flow.parameters, f"flow {flow.name}, with")
+
+
+def _side_by_side(
+    jobs: Mapping[str, Callable[[], Summary]], context: Context
+) -> dict[str, Summary]:
+    """All at once, until told to stop or until one fails, which stops the others."""
+
+    def in_thread(job: Callable[[], Summary]) -> Summary:
+        # Spark finds data sources by the session of the thread, which this call makes ours.
+        context.spark.createDataFrame([], "nothing int")
+        return job()
+
+    with ThreadPoolExecutor(max_workers=len(jobs), thread_name_prefix="flow") as pool:
+        running: dict[str, Future[Summary]] = {
+            name: pool.submit(in_thread, job) for name, job in jobs.items()
+        }
+        pending = set(running.values())
+        while pending and not context.stop.is_set():
+            done, pending = wait(pending, WAIT_SECONDS, return_when=FIRST_EXCEPTION)
+            if any(one.exception() is not None for one in done):
+                context.stop.set()
+    return {name: future.result() for name, future in running.items()}
+
+
+def _ddl(frame: DataFrame) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema)

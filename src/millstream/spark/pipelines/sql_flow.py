@@ -1,0 +1,137 @@
+"""A flow of the small YAML as DataFrames: rows of topics, SQL, rows of the sink.
+
+Pure, apart from the names that SQL needs while it is analysed. The one thing to know: each step
+sees the rows before it as the table `source`, and only the driver sees that name.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
+
+from millstream.spark.errors import InvalidOption
+from millstream.spark.pipelines import records
+from millstream.spark.pipelines.base import Context, Query, ToFiles, ToTopic, source
+from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+from millstream.spark.pipelines.spec import Flow, Sink, Source, texts
+from millstream.spark.sink import check_rows
+from millstream.spark.sink_options import sink_options
+
+VIEW = "source"
+QUERY = "rows"
+MALFORMED = "malformed"
+
+_PLACE = ("topic", "partition", "offset")  # Of a record.
+
+
+def query(context: Context, flow: Flow, directory: str) -> Query:
+    """The flow as a streaming query, analysed. Tables lie in `directory` unless they are absolute.
+
+    Raises `InvalidPipeline` for SQL that is wrong and rows that the sink can't take.
+    """
+    assert flow.source is not None
+    assert flow.sink is not None
+    frame = source(context, flow.source.all_topics, **flow.source.own_options())
+    found = written(rows(frame, flow), flow)
+    return Query(
+        name=QUERY,
+        frame=found,
+        sink=_sink(flow.sink, directory),
+        output_mode=flow.sink.output_mode,
+    )
+
+
+def rows(frame: DataFrame, flow: Flow) -> DataFrame:
+    """What the flow makes of records, before the sink's columns are put together."""
+    assert flow.source is not None
+    try:
+        found = _columns(frame, flow.source)
+    except (PySparkException, InvalidOption) as problem:
+        why = problem if isinstance(problem, InvalidOption) else boiled_down(str(problem))
+        raise InvalidPipeline(f"flow {flow.name}, source: {why}") from None
+    for number, sql in enumerate(flow.steps, 1):
+        place = f"flow {flow.name}, sql" + (f" {number}" if len(flow.steps) > 1 else "")
+        found = _step(found, sql, place)
+    return found
+
+
+def written(frame: DataFrame, flow: Flow) -> DataFrame:
+    """Rows as the sink takes them."""
+    assert flow.sink is not None
+    if flow.sink.topic is None:
+        _require(frame, flow.sink.partition_by, f"flow {flow.name}, sink.partition_by")
+        return frame
+    found = frame if flow.sink.format == "raw" else _as_json(frame, flow)
+    options = {**flow.sink.writing("localhost:9092"), "checkpointLocation": "here"}
+    try:
+        check_rows(found.schema, sink_options(options, is_streaming=True))
+    except InvalidOption as problem:
+        raise InvalidPipeline(f"flow {flow.name}, sink: {problem}") from None
+    return found
+
+
+def _columns(frame: DataFrame, source: Source) -> DataFrame:
+    if source.schema is None:
+        return frame
+    found = records.parsed(frame, source.schema)
+    match source.malformed:
+        case "skip":
+            found = records.readable(found, MALFORMED)
+        case "fail":
+            where = [F.col(f"{records.RECORD}.{name}").cast("string") for name in _PLACE]
+            what = F.concat_ws(
+                " ", F.lit("not JSON of the schema: topic, partition, offset"), *where
+            )
+            is_good = F.when(F.col(records.IS_MALFORMED), F.raise_error(what).cast("boolean"))
+            found = found.where(is_good.otherwise(F.lit(True)))
+        case "keep":
+            pass
+    if source.watermark is not None:
+        found = records.timed(found, source.watermark.column, source.watermark.delay)
+    return found
+
+
+def _step(frame: DataFrame, sql: str, place: str) -> DataFrame:
+    spark = frame.sparkSession
+    frame.createOrReplaceTempView(VIEW)
+    try:
+        found = spark.sql(sql)
+        columns = found.columns
+    except PySparkException as problem:
+        raise InvalidPipeline(f"{place}: {boiled_down(str(problem))}") from None
+    finally:
+        spark.catalog.dropTempView(VIEW)
+    if not columns:
+        raise InvalidPipeline(f"{place}: gives no rows, expected a SELECT")
+    return found
+
+
+def _as_json(frame: DataFrame, flow: Flow) -> DataFrame:
+    assert flow.sink is not None
+    key = flow.sink.key
+    if key is not None:
+        _require(frame, [key], f"flow {flow.name}, sink.key")
+    keys, value = records.as_json(frame, [key] if key else [], frame.columns)
+    return frame.select(keys, value)
+
+
+def _require(frame: DataFrame, columns: Sequence[str], place: str) -> None:
+    for column in columns:
+        if column not in frame.columns:
+            raise InvalidPipeline(
+                f"{place}: there is no column {column}; there are {', '.join(frame.columns)}"
+            )
+
+
+def _sink(sink: Sink, directory: str) -> ToTopic | ToFiles:
+    if sink.topic is not None:
+        return ToTopic(topic=sink.topic, options=texts(sink.options))
+    assert sink.table is not None
+    is_absolute = sink.table.startswith("/") or "://" in sink.table
+    return ToFiles(
+        path=sink.table if is_absolute else f"{directory}/{sink.table}",
+        format=sink.format or "parquet",
+        partition_by=sink.partition_by,
+        options=texts(sink.options),
+    )

@@ -1,0 +1,127 @@
+"""The writers that Spark asks for: one for batch queries, one for streams.
+
+Owns what Spark hands over besides rows: the schema, which task and which batch it is. The one thing
+to know: Spark asks for a stream's writer twice in each batch, once to send it to the tasks and once
+to commit, and tells nobody which is which. So a batch begins when the writer is sent.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from millstream.spark import writing
+from millstream.spark.arrow import Array
+from millstream.spark.errors import InvalidOption
+from millstream.spark.sink_options import SinkOptions
+from millstream.spark.writing import Plan, Task, Written
+
+_ONLY_BATCH = 0
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_BYTES = ("binary", "string")
+_TYPES = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "headers": (_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+_NOT_YET = {
+    "deliverat": "delayed delivery is not served by the broker yet",
+    "ttlms": "a time to live is not served by the broker yet",
+}
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What Spark carries from a task to the driver."""
+
+    written: Written
+
+
+class _Planned:
+    """A writer that plans its batch when it is first asked how, or sent to the tasks."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return writing.open_batch(self._options)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_options": self._options, "_plan": self._plan}
+
+
+class BatchWriter(_Planned, DataSourceArrowWriter):
+    """Writes a DataFrame; all of it becomes visible at once, or nothing."""
+
+    def write(self, iterator: Iterator[Array]) -> Message:
+        return Message(writing.write(self._plan, _task(self._plan.identity), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        writing.commit(self._options, _written(messages), _ONLY_BATCH)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        writing.abort(self._options, _written(messages), _ONLY_BATCH)
+
+
+class StreamWriter(_Planned, DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each of them once."""
+
+    def write(self, iterator: Iterator[Array]) -> Message:
+        return Message(writing.write(self._plan, _task(None), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
+        writing.commit(self._options, _written(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
+        writing.abort(self._options, _written(messages), batchId)
+
+
+def check_rows(schema: StructType, options: SinkOptions) -> None:
+    """Raise unless rows of this schema can be written. Further columns are left out, as ever."""
+    kinds = {field.name: field.dataType.simpleString() for field in schema}
+    for name in kinds:
+        if name.lower() in _NOT_YET:
+            raise InvalidOption(f"column {name} can't be written: {_NOT_YET[name.lower()]}")
+    if "value" not in kinds:
+        raise InvalidOption("required attribute 'value' not found")
+    if "topic" not in kinds and options.topic is None:
+        raise InvalidOption(
+            "topic option required when no 'topic' attribute is present. Use the topic option for "
+            "setting a topic"
+        )
+    for name, allowed in _TYPES.items():
+        if name in kinds and kinds[name] not in allowed:
+            wanted = " or ".join(allowed)
+            raise InvalidOption(
+                f"unsupported type for column {name}: {kinds[name]}, expected {wanted}"
+            )
+
+
+def _task(series: str | None) -> Task:
+    context = TaskContext.get()
+    assert context is not None, "rows are written in tasks"
+    batch_id = context.getLocalProperty(_BATCH_ID)
+    query_id = context.getLocalProperty(_QUERY_ID)
+    assert series is not None or (batch_id is not None and query_id is not None)
+    return Task(
+        series=series or str(query_id),
+        batch_id=_ONLY_BATCH if series is not None else int(str(batch_id)),
+        partition=context.partitionId(),
+        attempt=context.taskAttemptId(),
+    )
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:
+    return [message.written if isinstance(message, Message) else None for message in messages]

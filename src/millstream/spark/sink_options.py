@@ -1,0 +1,192 @@
+"""The options of the sink: names and mistakes of Spark's Kafka connector, and ours.
+
+Pure. The one thing to know: nothing is accepted and ignored, and a guarantee that was asked for is
+never lowered in silence.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from millstream.codec.compression import Codec
+from millstream.spark.client_options import KNOWN as CLIENT_NAMES
+from millstream.spark.client_options import (
+    PREFIX,
+    ClientSettings,
+    client_settings,
+    nearest,
+    positive,
+)
+from millstream.spark.errors import InvalidOption
+from millstream.spark.places import choice
+
+# A batch may be as large as brokers take by default, less what compression may add.
+BATCH_BYTES = 512 * 1024
+IN_FLIGHT_MAX = 5  # Of one partition: brokers remember as many batches of a producer.
+TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000  # The longest that brokers allow by default.
+DELIVERY_TIMEOUT_MS = 120_000
+
+
+class Guarantee(Enum):
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What one query asked for, checked. `identity` is what the query is known by, if it lasts."""
+
+    client: ClientSettings
+    topic: str | None
+    identity: str | None
+    guarantee: Guarantee
+    allows_non_deterministic: bool
+    writes_headers: bool
+    codec: Codec
+    batch_bytes_max: int
+    in_flight_max: int
+    transaction_timeout_ms: int
+
+
+_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "deliveryGuarantee",
+    "transactionalIdPrefix",
+    "allowNonDeterministic",
+)
+# Spark hands these over with the user's own.
+_SPARKS_OWN = ("checkpointLocation", "queryName")
+_NOT_YET = {
+    "deliverAt": "delayed delivery is not served by the broker yet",
+    "ttlMs": "a time to live is not served by the broker yet",
+    "path": "a topic is no path; use the option topic",
+}
+_NUMBERS = ("batch.size", "transaction.timeout.ms", "delivery.timeout.ms")
+_PRODUCER = (
+    *_NUMBERS,
+    "compression.type",
+    "max.in.flight.requests.per.connection",
+    "acks",
+    "enable.idempotence",
+)
+_REFUSED = {
+    "key.serializer": "keys are bytes or text; serialize them with DataFrame operations",
+    "value.serializer": "values are bytes or text; serialize them with DataFrame operations",
+    "interceptor.classes": "interceptors are Java classes",
+    "partitioner.class": "partitioners are Java classes; use the column partition",
+    "transactional.id": "the sink names its transactions itself; use transactionalIdPrefix",
+}
+_ONLY_READERS = (
+    "group.id",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "fetch.max.wait.ms",
+    "default.api.timeout.ms",
+)
+_KAFKA = (*_PRODUCER, *sorted(CLIENT_NAMES.difference(_ONLY_READERS)))
+_FLAGS = {"true": True, "false": False}
+
+
+def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
+    """Check the options of a query; raise `InvalidOption` with one sentence for the first mistake.
+
+    The names may be in any case, as Spark hands them over in lower case.
+    """
+    options = {name.lower(): text for name, text in raw.items()}
+    _check_names(options)
+    guarantee = choice(
+        options,
+        "deliveryGuarantee",
+        {one.value: one for one in Guarantee},
+        Guarantee.EXACTLY_ONCE.value,
+    )
+    identity = _identity(options) if is_streaming else None
+    if is_streaming and identity is None and guarantee is Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            "an exactly-once sink needs an identity that lasts: set the option checkpointLocation "
+            "on the query itself, or transactionalIdPrefix"
+        )
+    if not is_streaming and "transactionalidprefix" in options:
+        raise InvalidOption("transactionalIdPrefix is only for streaming queries")
+    topic = options.get("topic", "").strip()
+    if "topic" in options and not topic:
+        raise InvalidOption("option topic is empty")
+    return SinkOptions(
+        client=_client(options),
+        topic=topic or None,
+        identity=identity,
+        guarantee=guarantee,
+        allows_non_deterministic=choice(options, "allowNonDeterministic", _FLAGS, "false"),
+        writes_headers=choice(options, "includeHeaders", _FLAGS, "true"),
+        codec=_codec(options),
+        batch_bytes_max=_number(options, "batch.size", BATCH_BYTES),
+        in_flight_max=_in_flight_max(options),
+        transaction_timeout_ms=_number(options, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+    )
+
+
+def _identity(options: Mapping[str, str]) -> str | None:
+    """Never the name of a query or of a sink: several queries may share one."""
+    prefix = options.get("transactionalidprefix", "").strip()
+    if prefix:
+        return prefix
+    checkpoint = options.get("checkpointlocation", "").strip().rstrip("/")
+    return hashlib.sha256(checkpoint.encode()).hexdigest()[:24] if checkpoint else None
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    refused = {name.lower(): (name, why) for name, why in _NOT_YET.items()}
+    known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN)}
+    for name in options:
+        if name in refused:
+            spelt, why = refused[name]
+            raise InvalidOption(f"option {spelt} is not supported in the sink: {why}")
+        if name.startswith(PREFIX):
+            _check_kafka_name(name.removeprefix(PREFIX))
+        elif name not in known:
+            raise InvalidOption(f"there is no option {name} in the sink; {nearest(name, _OPTIONS)}")
+
+
+def _check_kafka_name(name: str) -> None:
+    if name in _REFUSED:
+        raise InvalidOption(f"option {PREFIX}{name} is not supported: {_REFUSED[name]}")
+    if name in _ONLY_READERS:
+        raise InvalidOption(f"option {PREFIX}{name} means nothing to a sink")
+    if name not in _KAFKA:
+        names = [PREFIX + known for known in _KAFKA]
+        raise InvalidOption(
+            f"option {PREFIX}{name} has no effect in this sink and is refused rather than ignored; "
+            f"{nearest(PREFIX + name, names)}"
+        )
+
+
+def _client(options: Mapping[str, str]) -> ClientSettings:
+    producer = {PREFIX + name for name in _PRODUCER}
+    shared = {name: text for name, text in options.items() if name not in producer}
+    patience_ms = _number(options, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
+    shared[PREFIX + "default.api.timeout.ms"] = str(patience_ms)
+    return client_settings(shared, client_id="millstream-spark-sink")
+
+
+def _codec(options: Mapping[str, str]) -> Codec:
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    return choice(options, f"{PREFIX}compression.type", codecs, "none")
+
+
+def _in_flight_max(options: Mapping[str, str]) -> int:
+    choice(options, f"{PREFIX}acks", {"all": True, "-1": True}, "all")
+    choice(options, f"{PREFIX}enable.idempotence", {"true": True}, "true")
+    count = _number(options, "max.in.flight.requests.per.connection", IN_FLIGHT_MAX)
+    if count > IN_FLIGHT_MAX:
+        raise InvalidOption(
+            f"{PREFIX}max.in.flight.requests.per.connection is {count}, an idempotent producer has "
+            f"at most {IN_FLIGHT_MAX}"
+        )
+    return count
+
+
+def _number(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(PREFIX + name)
+    return default if text is None else positive(PREFIX + name, text)

@@ -1,0 +1,253 @@
+"""Transactions as the sink asks for them: producer ids, partitions, ends, and whole batches.
+
+Owns the requests to a transaction's coordinator, each tried again patiently. All of them may be
+asked twice: a broker that has done it already says so, and in the same words.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from millstream.model import Producer, TopicPartition
+from millstream.protocols.kafka.apis.millstream import (
+    BeginBatchRequest,
+    BeginBatchResponse,
+    EndBatchRequest,
+    EndBatchResponse,
+)
+from millstream.protocols.kafka.apis.offsets import OffsetFetchRequest, OffsetFetchResponse
+from millstream.protocols.kafka.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from millstream.protocols.kafka.error_codes import RETRIABLE, ErrorCode
+from millstream.spark.cluster import Again, Cluster, check
+from millstream.spark.errors import BatchRefused, Fenced
+from millstream.spark.groups import GROUP, TRANSACTION, coordinator
+
+_FENCED = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+class Member(NamedTuple):
+    """A task's transaction, and who wrote in it."""
+
+    transactional_id: str
+    producer: Producer
+
+
+class Opened(NamedTuple):
+    """A batch group as it was opened: whoever opened it before can end nothing any more."""
+
+    term: int
+    series: str  # In which batches are numbered; empty if none was ever committed.
+    last_committed_batch: int
+
+
+def new_producer(cluster: Cluster) -> Producer:
+    """A producer without transactions."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+    def ask() -> Producer:
+        response = cluster.anyone().call(request, InitProducerIdResponse)
+        check(response.error_code, "a producer id")
+        return Producer(response.producer_id, response.producer_epoch)
+
+    return cluster.patiently("get a producer id", ask)
+
+
+def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Member:
+    """Take over the id; what another has open under it is aborted."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+
+    def ask() -> Member:
+        connection = coordinator(cluster, transactional_id, TRANSACTION)
+        response = connection.call(request, InitProducerIdResponse)
+        _check(response.error_code, transactional_id)
+        return Member(transactional_id, Producer(response.producer_id, response.producer_epoch))
+
+    return cluster.patiently(f"begin transaction {transactional_id}", ask)
+
+
+def add_partitions(cluster: Cluster, member: Member, targets: Iterable[TopicPartition]) -> None:
+    topics: dict[str, list[int]] = {}
+    for target in sorted(targets):
+        topics.setdefault(target.topic, []).append(target.partition)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=member.transactional_id,
+        v3_and_below_producer_id=member.producer.producer_id,
+        v3_and_below_producer_epoch=member.producer.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnRequest.Topic(name=name, partitions=numbers)
+            for name, numbers in topics.items()
+        ],
+    )
+
+    def ask() -> None:
+        connection = coordinator(cluster, member.transactional_id, TRANSACTION)
+        response = connection.call(request, AddPartitionsToTxnResponse)
+        for topic in response.results_by_topic_v3_and_below:
+            for part in topic.results_by_partition:
+                if part.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    where = TopicPartition(topic.name, part.partition_index)
+                    _check(part.partition_error_code, where)
+
+    cluster.patiently(f"add partitions to {member.transactional_id}", ask)
+
+
+def end(cluster: Cluster, member: Member, *, commits: bool) -> None:
+    cluster.patiently(
+        f"end transaction {member.transactional_id}",
+        lambda: end_now(cluster, member, commits=commits),
+    )
+
+
+def end_now(cluster: Cluster, member: Member, *, commits: bool) -> None:
+    """End the transaction in one try."""
+    request = EndTxnRequest(
+        transactional_id=member.transactional_id,
+        producer_id=member.producer.producer_id,
+        producer_epoch=member.producer.epoch,
+        committed=commits,
+    )
+    connection = coordinator(cluster, member.transactional_id, TRANSACTION)
+    _check(connection.call(request, EndTxnResponse).error_code, member.transactional_id)
+
+
+# -- offsets that remember batches -----------------------------------------------------------------
+
+
+def remembered(cluster: Cluster, group: str) -> int:
+    """The highest offset that the group has committed anywhere, 0 if none."""
+    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+
+    def ask() -> int:
+        response = coordinator(cluster, group, GROUP).call(request, OffsetFetchResponse)
+        check(response.error_code, f"group {group}")
+        found = [0]
+        for topic in response.topics:
+            for part in topic.partitions:
+                check(part.error_code, TopicPartition(topic.name, part.partition_index))
+                found.append(part.committed_offset)
+        return max(found)
+
+    return cluster.patiently(f"read the offsets of group {group}", ask)
+
+
+def remember(
+    cluster: Cluster, member: Member, group: str, target: TopicPartition, number: int
+) -> None:
+    """Have the group commit `number` as an offset, in the transaction."""
+    joins = AddOffsetsToTxnRequest(
+        transactional_id=member.transactional_id,
+        producer_id=member.producer.producer_id,
+        producer_epoch=member.producer.epoch,
+        group_id=group,
+    )
+    topic = TxnOffsetCommitRequest.Topic
+    part = topic.Partition(
+        partition_index=target.partition, committed_offset=number, committed_metadata=""
+    )
+    commits = TxnOffsetCommitRequest(
+        transactional_id=member.transactional_id,
+        group_id=group,
+        producer_id=member.producer.producer_id,
+        producer_epoch=member.producer.epoch,
+        topics=[topic(name=target.topic, partitions=[part])],
+    )
+
+    def ask() -> None:
+        connection = coordinator(cluster, member.transactional_id, TRANSACTION)
+        _check(connection.call(joins, AddOffsetsToTxnResponse).error_code, group)
+        answer = coordinator(cluster, group, GROUP).call(commits, TxnOffsetCommitResponse)
+        for found in answer.topics:
+            for one in found.partitions:
+                _check(one.error_code, group)
+
+    cluster.patiently(f"commit offsets of group {group}", ask)
+
+
+# -- batches of transactions -----------------------------------------------------------------------
+
+
+def has_batches(cluster: Cluster) -> bool:
+    """Whether the cluster can end many transactions as one: Millstream can, Kafka can't."""
+    return cluster.patiently("reach a broker", lambda: cluster.anyone().speaks(BeginBatchRequest))
+
+
+def begin_batch(cluster: Cluster, group: str) -> Opened:
+    """Open the group, ending whatever an earlier holder of it left open."""
+    request = BeginBatchRequest(group=group)
+
+    def ask() -> Opened:
+        connection = coordinator(cluster, group, TRANSACTION)
+        response = connection.call(request, BeginBatchResponse)
+        _check_batch(response.error_code, response.error_message, group)
+        return Opened(response.term, response.series, response.last_committed_batch)
+
+    return cluster.patiently(f"begin a batch of {group}", ask)
+
+
+def end_batch(
+    cluster: Cluster,
+    group: str,
+    term: int,
+    *,
+    series: str,
+    batch_id: int,
+    commits: bool,
+    members: Sequence[Member],
+) -> None:
+    """Commit all members, or abort them. Raises `Fenced` or `BatchRefused`, with nothing done."""
+    request = EndBatchRequest(
+        group=group,
+        term=term,
+        series=series,
+        batch_id=batch_id,
+        committed=commits,
+        members=[
+            EndBatchRequest.Member(
+                transactional_id=transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+            )
+            for transactional_id, producer in members
+        ],
+    )
+
+    def ask() -> None:
+        connection = coordinator(cluster, group, TRANSACTION)
+        response = connection.call(request, EndBatchResponse)
+        _check_batch(response.error_code, response.error_message, group)
+
+    cluster.patiently(f"end batch {batch_id} of {group}", ask)
+
+
+def _check(code: int, what: object) -> None:
+    if code in _FENCED:
+        raise Fenced(what)
+    check(code, what)
+
+
+def _check_batch(code: int, message: str | None, group: str) -> None:
+    if code in RETRIABLE:
+        raise Again(f"{group}: {message or code}")
+    if code in _FENCED:
+        raise Fenced(group)
+    if code == ErrorCode.INVALID_TXN_STATE:
+        raise BatchRefused(message or group)
+    check(code, group)

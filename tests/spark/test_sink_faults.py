@@ -1,0 +1,304 @@
+"""Hundreds of batches with every fault that a driver, a task or a broker can have, without Spark.
+
+Spark's part is played here: it runs a batch again until its own log has it, gives tasks other rows
+each time, runs some of them twice, and calls abort after a commit that it took for failed.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from millstream.errors import MillstreamError
+from millstream.spark import writing
+from millstream.spark.client_options import ClientSettings
+from millstream.spark.cluster import cluster_for
+from millstream.spark.errors import BatchRefused, Fenced
+from millstream.spark.sink_options import SinkOptions, sink_options
+from millstream.spark.writing import Plan, Task, Way, Written
+from tests.spark.sinks import each_once, numbers, until
+from tests.support.broker_process import BrokerProcess
+
+BATCHES = 200
+BATCHES_OF_SOAK = 3_000
+BATCHES_PER_KILL = 40
+ROWS_MAX = 40
+
+
+_used: set[ClientSettings] = set()
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Close the connections that Spark's workers would keep for the next task."""
+    yield
+    for client in _used:
+        cluster_for(client).forget()
+    _used.clear()
+
+
+class Broken(Exception):
+    """What a test has go wrong in a task."""
+
+
+def options(address: str, topic: str, **given: str) -> SinkOptions:
+    needed = {
+        "kafka.bootstrap.servers": address,
+        "topic": topic,
+        "transactionalIdPrefix": topic,
+        "kafka.retry.backoff.ms": "20",
+        "kafka.batch.size": "200",  # So that a task sends several requests.
+    }
+    made = sink_options(needed | given, is_streaming=True)
+    _used.add(made.client)
+    return made
+
+
+def rows(numbers_: list[int], *, broken_after: int | None = None) -> Iterator[object]:
+    """Arrow batches of a few rows; the task breaks behind some of them."""
+    for at in range(0, len(numbers_), 5):
+        if broken_after is not None and at >= broken_after:
+            raise Broken
+        part = numbers_[at : at + 5]
+        yield pa.record_batch({"value": pa.array([str(number) for number in part])})
+    if broken_after is not None:
+        raise Broken
+
+
+@dataclass
+class Run:
+    """A query: which rows are in which batch, and what Spark's log has."""
+
+    broker: BrokerProcess
+    topic: str
+    random: Random
+    series: str = "query"
+    row_count: int = 0
+    attempts: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    zombies: list[tuple[Plan, Task, list[int]]] = field(default_factory=list)
+
+    @property
+    def options(self) -> SinkOptions:
+        return options(self.broker.address, self.topic)
+
+    def batch(self, batch_id: int) -> None:
+        """Run a batch until it is in Spark's log."""
+        wanted = list(range(self.row_count, self.row_count + self.random.randint(0, ROWS_MAX)))
+        self.row_count += len(wanted)
+        while not self._attempt(batch_id, wanted):
+            pass
+
+    def _attempt(self, batch_id: int, wanted: list[int]) -> bool:
+        """Run a batch once, as a driver does; say whether Spark's log has it now."""
+        plan = writing.open_batch(self.options)
+        messages = [self._task(plan, batch_id, part) for part in self._dealt(wanted)]
+        fault = self.random.choice(
+            [
+                *["none"] * 6,
+                *["died before", "died after", "lost answer", "rival", "zombie"],
+                *["killed", "killed after"],
+            ]
+        )
+        kill_count = self.faults["killed"] + self.faults["killed after"]
+        if fault.startswith("killed") and kill_count > batch_id // BATCHES_PER_KILL:
+            fault = "none"  # A broker takes a second to start, and a batch some milliseconds.
+        self.faults[fault] += 1
+        if fault == "died before":
+            return False
+        if fault == "rival":
+            writing.open_batch(self.options)
+        if fault == "zombie":
+            self._raise_the_dead()
+        if fault == "killed":
+            self.broker.kill()
+            self.broker.start()
+        try:
+            writing.commit(self.options, messages, batch_id)
+        except (Fenced, BatchRefused):
+            assert fault == "rival"
+            writing.abort(self.options, messages, batch_id)
+            return False
+        if fault == "killed after":
+            self.broker.kill()  # What is committed may not have its markers yet.
+            self.broker.start()
+        if fault == "lost answer":
+            writing.abort(self.options, messages, batch_id)
+            return False
+        return fault != "died after"
+
+    def _dealt(self, wanted: list[int]) -> list[list[int]]:
+        """Rows as a shuffle deals them: never twice in the same way."""
+        mixed = self.random.sample(wanted, len(wanted))
+        tasks = self.random.randint(1, 3)
+        return [mixed[at::tasks] for at in range(tasks)]
+
+    def _task(self, plan: Plan, batch_id: int, part: list[int]) -> Written:
+        """Run a task until an attempt of it succeeds, and sometimes once more."""
+        task = self._new_task(batch_id, len(part))
+        if self.random.random() < 0.15:
+            with pytest.raises(Broken):
+                writing.write(plan, task, rows(part, broken_after=self.random.randint(0, 20)))
+        message = writing.write(plan, self._new_task(batch_id, len(part)), rows(part))
+        if self.random.random() < 0.15:
+            writing.write(plan, self._new_task(batch_id, len(part)), rows(part))
+        if self.random.random() < 0.2:
+            self.zombies.append((plan, self._new_task(batch_id, len(part)), part))
+        return message
+
+    def _new_task(self, batch_id: int, partition: int) -> Task:
+        self.attempts += 1
+        return Task(
+            series=self.series, batch_id=batch_id, partition=partition, attempt=self.attempts
+        )
+
+    def _raise_the_dead(self) -> None:
+        """Tasks of runs that were given up wake up and write."""
+        for plan, task, part in self.zombies:
+            try:
+                writing.write(plan, task, rows(part))
+            except MillstreamError:
+                self.faults["fenced"] += 1
+        self.zombies.clear()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path, DEFAULT_PARTITIONS=3)
+    process.start()
+    yield process
+    process.kill()
+
+
+def check(broker: BrokerProcess, topic: str, batch_count: int) -> None:
+    seed = int(os.environ.get("MILLSTREAM_SEED", "1"))
+    run = Run(broker, topic, Random(seed))
+    for batch_id in range(batch_count):
+        run.batch(batch_id)
+
+    found = numbers(broker.address, topic)
+    missing, doubled = each_once(run.row_count) - found, found - each_once(run.row_count)
+    assert (missing, doubled) == (Counter(), Counter()), f"MILLSTREAM_SEED={seed}, {run.faults}"
+    assert set(run.faults) >= {"died before", "died after", "lost answer", "rival", "fenced"}
+
+
+@pytest.mark.timeout(300)
+def test_no_row_is_missing_and_none_is_doubled_whatever_goes_wrong(
+    own_broker: BrokerProcess, topic: str
+) -> None:
+    check(own_broker, topic, BATCHES)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_no_row_is_missing_and_none_is_doubled_in_thousands_of_batches(
+    own_broker: BrokerProcess, topic: str
+) -> None:
+    check(own_broker, topic, BATCHES_OF_SOAK)
+
+
+# -- single stories --------------------------------------------------------------------------------
+
+
+def written(address: str, topic: str) -> list[int]:
+    return sorted(numbers(address, topic).elements())
+
+
+def task(batch_id: int = 0, *, partition: int = 0, attempt: int = 0) -> Task:
+    return Task(series="query", batch_id=batch_id, partition=partition, attempt=attempt)
+
+
+def test_of_two_attempts_that_both_end_only_the_chosen_one_counts(
+    broker: BrokerProcess, topic: str
+) -> None:
+    chosen = options(broker.address, topic)
+    plan = writing.open_batch(chosen)
+    first = writing.write(plan, task(attempt=1), rows([1, 2]))
+    writing.write(plan, task(attempt=2), rows([1, 2]))
+
+    writing.commit(chosen, [first], 0)
+
+    assert written(broker.address, topic) == [1, 2]
+
+
+def test_a_batch_that_took_longer_than_its_transactions_may_fails_and_leaves_nothing(
+    tmp_path: Path, topic: str
+) -> None:
+    broker = BrokerProcess(tmp_path, DEFAULT_PARTITIONS=1, TIMING__TRANSACTION_CHECK_MS=100)
+    broker.start()
+    try:
+        chosen = options(broker.address, topic, **{"kafka.transaction.timeout.ms": "200"})
+        plan = writing.open_batch(chosen)
+        message = writing.write(plan, task(), rows([1, 2]))
+        until(lambda: "aborting an overdue transaction" in broker.log, "the time to be up")
+
+        with pytest.raises((BatchRefused, Fenced)):
+            writing.commit(chosen, [message], 0)
+        writing.abort(chosen, [message], 0)
+
+        again = writing.open_batch(chosen)
+        writing.commit(chosen, [writing.write(again, task(), rows([1, 2]))], 0)
+        assert written(broker.address, topic) == [1, 2]
+    finally:
+        broker.kill()
+
+
+def test_an_abort_after_the_commit_takes_nothing_back(broker: BrokerProcess, topic: str) -> None:
+    chosen = options(broker.address, topic)
+    plan = writing.open_batch(chosen)
+    message = writing.write(plan, task(), rows([1]))
+
+    writing.commit(chosen, [message], 0)
+    writing.abort(chosen, [message], 0)
+    writing.commit(chosen, [message], 0)
+
+    assert written(broker.address, topic) == [1]
+
+
+def test_a_task_of_a_committed_batch_takes_its_rows_and_writes_none(
+    broker: BrokerProcess, topic: str
+) -> None:
+    chosen = options(broker.address, topic)
+    for _ in range(2):
+        plan = writing.open_batch(chosen)
+        message = writing.write(plan, task(), rows([1]))
+        writing.commit(chosen, [message], 0)
+
+    assert (message.row_count, message.member) == (0, None)
+    assert written(broker.address, topic) == [1]
+
+
+# -- plain Kafka -----------------------------------------------------------------------------------
+
+
+def fallback(address: str, topic: str) -> Plan:
+    """What is planned where batches can't be ended as one: the same broker, asked no more."""
+    chosen = options(address, topic, allowNonDeterministic="true")
+    return Plan(options=chosen, way=Way.TASKS, identity=topic)
+
+
+def test_tasks_that_commit_by_themselves_do_so_once(broker: BrokerProcess, topic: str) -> None:
+    plan = fallback(broker.address, topic)
+    for batch_id in (0, 0, 1, 1):
+        for partition in range(2):
+            start = 100 * batch_id + 10 * partition
+            writing.write(plan, task(batch_id, partition=partition), rows([start, start + 1]))
+
+    assert written(broker.address, topic) == [0, 1, 10, 11, 100, 101, 110, 111]
+
+
+def test_a_task_that_breaks_leaves_nothing_and_its_next_attempt_writes(
+    broker: BrokerProcess, topic: str
+) -> None:
+    plan = fallback(broker.address, topic)
+    with pytest.raises(Broken):
+        writing.write(plan, task(), rows([1, 2], broken_after=5))
+
+    writing.write(plan, task(attempt=1), rows([1, 2]))
+
+    assert written(broker.address, topic) == [1, 2]
