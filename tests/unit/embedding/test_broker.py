@@ -110,6 +110,8 @@ def test_a_broker_that_cannot_start_says_why_in_one_sentence() -> None:
 
 
 def test_a_broker_outside_of_its_block_says_how_it_is_used() -> None:
+    before = set(threading.enumerate())
+
     async def story() -> Broker:
         async with Broker(CONFIG) as broker:
             return broker
@@ -121,7 +123,8 @@ def test_a_broker_outside_of_its_block_says_how_it_is_used() -> None:
         _ = broker.port
     with pytest.raises(RuntimeError, match="entered once"):
         run(broker.__aenter__())
-    assert not [t for t in threading.enumerate() if t.name.startswith("millstream")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("millstream")]
 
 
 def test_importing_the_package_loads_no_broker() -> None:
