@@ -4,8 +4,10 @@ Owns where reading begins and when it ends; how a record looks is `records`'. `c
 is there and ends, `subscribe` waits for what comes. With a group, what was shown is committed.
 """
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -152,13 +154,35 @@ def _read(target: Target, wish: Wish) -> None:
         _check_topics(client, wish.topics)
         is_offset = isinstance(wish.start, int) and wish.group is None
         start = "latest" if is_offset else wish.start
-        with client.consumer(wish.topics, group=wish.group, from_=start) as consumer:
-            try:
-                if is_offset:
-                    _seek(client, consumer, wish.start)
-                _show(client, consumer, wish)
-            except KeyboardInterrupt:
-                pass  # How one says that it is enough; what was shown is committed.
+        with (
+            client.consumer(wish.topics, group=wish.group, from_=start) as consumer,
+            _interruptible() as is_enough,
+        ):
+            if is_offset:
+                _seek(client, consumer, wish.start)
+            _show(client, consumer, wish, is_enough)
+
+
+@contextmanager
+def _interruptible() -> "Iterator[Callable[[], bool]]":
+    """Whether Ctrl-C was pressed; what was shown by then is committed.
+
+    Asked, not raised: an exception that meets a callback of librdkafka would be lost there. The
+    second Ctrl-C does raise.
+    """
+    count = 0
+
+    def pressed(number: int, frame: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, pressed)
+    try:
+        yield lambda: count > 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check_topics(client: "Client", topics: tuple[str, ...]) -> None:
@@ -183,12 +207,14 @@ def _seek(client: "Client", consumer: "Consumer", start: "StartPoint") -> None:
     consumer.at_end.clear()  # What was at its end before the move need not be behind it.
 
 
-def _show(client: "Client", consumer: "Consumer", wish: Wish) -> None:
+def _show(
+    client: "Client", consumer: "Consumer", wish: Wish, is_enough: Callable[[], bool]
+) -> None:
     out = sys.stdout
     has_ended = _never if wish.is_endless else _end(client, consumer, wish)
     shown = 0
     heard_at = monotonic()
-    while True:
+    while not is_enough():
         message = consumer.poll(POLL_S)
         if message is not None:
             out.write(wish.spell(message))
