@@ -15,6 +15,7 @@ from millstream.errors import ProtocolError
 from millstream.model import Buffer
 from millstream.server.connection import Address, Pace
 from millstream.server.listener import Listener
+from millstream.server.outbox import Outbox
 from millstream.server.outlet import Range, Reply
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class LineGateway:
 
     door: "LineDoor"
     pace: Pace
+    outbox: Outbox
     unfinished: bytes = b""
     begun: list[bytes] = field(default_factory=list)
     is_closed: bool = False
@@ -154,8 +156,8 @@ class LineDoor:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def _greet(self, *, dialled: Address, peer: str, pace: Pace) -> LineGateway:
-        self.gateways.append(LineGateway(self, pace))
+    def _greet(self, *, dialled: Address, peer: str, pace: Pace, outbox: Outbox) -> LineGateway:
+        self.gateways.append(LineGateway(self, pace, outbox))
         return self.gateways[-1]
 
 

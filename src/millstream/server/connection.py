@@ -10,17 +10,22 @@ nothing here grows with what a client does.
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sized
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
+from millstream.server.outbox import Outbox
 from millstream.server.outlet import BUFFERS, Outlet, Range, Reply
 from millstream.server.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
+
+# A peer that vanished without a word is found out after about two minutes, by the system itself.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 
 
 class Address(NamedTuple):
@@ -38,6 +43,9 @@ class Pending(Protocol):
         """Nobody will await it any more."""
 
 
+Outcome: TypeAlias = Pending | list[Buffer | Range] | None
+
+
 class Gateway(Protocol):
     """One client's conversation, without a socket."""
 
@@ -51,7 +59,7 @@ class Gateway(Protocol):
         The length of a request is that of its bytes.
         """
 
-    def begin(self, request: Sized, /) -> Pending | list[Buffer | Range] | None:
+    def begin(self, request: Sized, /) -> Outcome:
         """Do now what must keep its order; awaiting does the rest. None means no reply.
 
         A reply that is known at once may be returned as it is: a list of buffers costs neither a
@@ -75,7 +83,7 @@ class Pace:
 class Greeter(Protocol):
     """Makes the gateway for a new client."""
 
-    def __call__(self, *, dialled: Address, peer: str, pace: Pace) -> Gateway: ...
+    def __call__(self, *, dialled: Address, peer: str, pace: Pace, outbox: Outbox) -> Gateway: ...
 
 
 class Connection(asyncio.Protocol):
@@ -92,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[object] | None = None
         self._requests: Iterator[Sized] = iter(())  # Arrived, but not begun: there is no room.
         # With the size of their requests. The first one is being answered.
-        self._pending: deque[tuple[Pending | list[Buffer | Range] | None, int]] = deque()
+        self._pending: deque[tuple[Outcome, int]] = deque()
         self._pending_bytes = 0
         self._wake = asyncio.Event()
         self._is_behind = False  # Requests are there that only wait for others to have a turn.
@@ -100,6 +108,7 @@ class Connection(asyncio.Protocol):
         self._is_ending = False  # Nothing more is read; what is pending is still answered.
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._outbox = Outbox()
         self._pace = Pace()
         self._resumed_at = 0.0  # Up to where the gateway's wish has been granted.
         self._resume_timer: asyncio.TimerHandle | None = None
@@ -139,8 +148,13 @@ class Connection(asyncio.Protocol):
         self._outlet = Outlet(transport, buffered_bytes_max=self._limits.write_buffer_bytes_max)
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
+        _keep_alive(transport)
+        self._outbox.open(self._outlet)
         self._gateway = self._greet(
-            dialled=Address(host, port), peer=str(peer[0]) if peer else "", pace=self._pace
+            dialled=Address(host, port),
+            peer=str(peer[0]) if peer else "",
+            pace=self._pace,
+            outbox=self._outbox,
         )
         self._received_at = self._loop.time()
         self._drop_if_idle()
@@ -171,6 +185,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         assert self._outlet is not None
         self._outlet.resume()
+        self._outbox.resume()
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -260,7 +275,7 @@ class Connection(asyncio.Protocol):
         self._resumed_at = resume_at
         self._begin_and_wake()
 
-    def _note(self, outcome: Pending | list[Buffer | Range] | None, size: int) -> None:
+    def _note(self, outcome: Outcome, size: int) -> None:
         """Let a reply go out that is there and whose turn it is; keep any other in order."""
         assert self._outlet is not None
         if not self._pending and self._outlet.has_room:
@@ -288,6 +303,8 @@ class Connection(asyncio.Protocol):
         assert self._outlet is not None
         moved_at = max(self._received_at, self._outlet.moved_at, self._pace.resume_at)
         drop_at = moved_at + self._limits.connection_idle_ms_max / 1000
+        if self._outbox.is_awaited and self._outlet.has_room:
+            drop_at = self._loop.time() + self._limits.connection_idle_ms_max / 1000
         if self._loop.time() >= drop_at:
             _log.info("dropped a connection on which nothing moved")
             self.drop()
@@ -301,6 +318,7 @@ class Connection(asyncio.Protocol):
                 pending.close()
         self._pending.clear()
         self._requests = iter(())
+        self._outbox.close()
         self._memory.release(self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -310,3 +328,12 @@ class Connection(asyncio.Protocol):
             self._gateway.close()
         self._gateway = None  # With all that it has buffered, at once and not when cycles are.
         self.drop()
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Let the system ask a silent peer whether it is there: not every one has to speak."""
+    sock = transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):  # Not on every system.
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,48 @@
+"""The way to a client that has not asked: what is pushed leaves between replies, whole.
+
+Owns nothing but the way: what waits while the client takes no more stays with whoever wants to
+push it, who has a bound and a policy for it. The one thing to know: a push is taken as a whole or
+not at all, so no message is ever cut by a reply.
+"""
+
+from collections.abc import Callable, Iterable
+
+from millstream.model import Buffer
+from millstream.server.outlet import Outlet
+
+
+class Outbox:
+    """Part of one connection. It may be used as long as the gateway has not been closed."""
+
+    __slots__ = ("_outlet", "is_awaited", "on_room")
+
+    def __init__(self) -> None:
+        # The client waits to be told something: its silence is no reason to drop it.
+        self.is_awaited = False
+        # Called once there is room again after a push was refused.
+        self.on_room: Callable[[], None] | None = None
+        self._outlet: Outlet | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self._outlet is not None and self._outlet.has_room
+
+    def push(self, buffers: Iterable[Buffer]) -> bool:
+        """Take all of it; or False, and nothing: the client has not taken what it was sent."""
+        outlet = self._outlet
+        if outlet is None or not outlet.has_room:
+            return False
+        outlet.put(buffers)
+        outlet.flush_soon()
+        return True
+
+    def open(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def resume(self) -> None:
+        if self.on_room is not None:
+            self.on_room()
+
+    def close(self) -> None:
+        self._outlet = None
+        self.on_room = None
