@@ -27,7 +27,7 @@ class Outbox:
     def has_room(self) -> bool:
         return self._outlet is not None and self._outlet.has_room
 
-    def push(self, buffers: Iterable[Buffer]) -> bool:
+    def send(self, buffers: Iterable[Buffer]) -> bool:
         """Take all of it; or False, and nothing: the client has not taken what it was sent."""
         outlet = self._outlet
         if outlet is None or not outlet.has_room:

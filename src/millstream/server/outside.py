@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 _Job: TypeAlias = tuple["asyncio.Future[object]", Callable[[], object]]
 
-# One syncs, the others compact or read what is cold.
-THREADS_MAX = 4
+# Four sync side by side (`group_commit.LANES_MAX`), the others compact or read what is cold.
+THREADS_MAX = 6
 
 
 class SystemClock:

@@ -26,7 +26,7 @@ def test_a_push_reaches_a_client_that_asked_nothing(run: Run) -> None:
             client = await door.connect()
             await _first(door)
 
-            assert door.gateways[0].outbox.push([b"news ", b"for you\n"])
+            assert door.gateways[0].outbox.send([b"news ", b"for you\n"])
             assert await client.line() == b"news for you"
 
     run(main())
@@ -38,7 +38,7 @@ def test_a_push_while_a_reply_is_awaited_goes_before_it(run: Run) -> None:
             client = await door.connect()
             client.send(b"wait later")
             await until(lambda: bool(door.gateways and door.gateways[0].awaited))
-            assert door.gateways[0].outbox.push([b"news\n"])
+            assert door.gateways[0].outbox.send([b"news\n"])
             door.happen(b"later")
 
             assert [await client.line(), await client.line()] == [b"news", b"later"]
@@ -54,13 +54,13 @@ def test_a_push_is_refused_while_the_client_does_not_read_and_room_is_announced(
             outbox = door.gateways[0].outbox
             has_room = asyncio.Event()
             outbox.on_room = has_room.set
-            assert outbox.push([b"x" * BIG + b"\n"])
+            assert outbox.send([b"x" * BIG + b"\n"])
             await until(lambda: not outbox.has_room)
 
-            assert not outbox.push([b"never\n"])
+            assert not outbox.send([b"never\n"])
             await client.reader.readexactly(BIG + 1)
             await has_room.wait()
-            assert outbox.push([b"again\n"])
+            assert outbox.send([b"again\n"])
             assert await client.line() == b"again"
 
     run(main())
@@ -75,7 +75,7 @@ def test_a_client_that_waits_for_news_is_not_dropped_for_its_silence(run: Run) -
 
             assert await silent.is_ended()
             await asyncio.sleep(0.1)
-            assert door.gateways[0].outbox.push([b"still here\n"])
+            assert door.gateways[0].outbox.send([b"still here\n"])
             assert await waiting.line() == b"still here"
 
     run(main())
@@ -90,6 +90,6 @@ def test_after_the_end_nothing_is_taken(run: Run) -> None:
             client.reset()
             await until(lambda: gateway.is_closed)
 
-            assert not gateway.outbox.push([b"nobody\n"])
+            assert not gateway.outbox.send([b"nobody\n"])
 
     run(main())

@@ -4,7 +4,7 @@ Owns the bundle, not its parts.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.engine.batch_groups import BatchGroups
@@ -17,6 +17,7 @@ from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
 from millstream.engine.usage import Usage
 from millstream.model import Session
+from millstream.protocols.conversation import Pace
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader
 
@@ -48,12 +49,6 @@ class Broker:
     @property
     def node_id(self) -> int:
         return self.config.node_id
-
-
-class Pace(Protocol):
-    """How fast a connection goes: nothing more is read from it before `resume_at`."""
-
-    resume_at: float  # By the loop's clock. It may move on at any time, and never back.
 
 
 class Context(NamedTuple):

@@ -17,7 +17,8 @@ from typing import Any
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer, Session
-from millstream.protocols.kafka.context import Broker, Context, Endpoint, Pace
+from millstream.protocols.conversation import Pace
+from millstream.protocols.kafka.context import Broker, Context, Endpoint
 from millstream.protocols.kafka.frames import LENGTH, Frames
 from millstream.protocols.kafka.headers import (
     RequestHeader,
