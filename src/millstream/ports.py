@@ -24,7 +24,7 @@ class Clock(Protocol):
 class File(Protocol):
     """An open file. Positions are absolute: the owner knows where its data ends.
 
-    Methods raise `OSError`, like the files they stand for. `sync` blocks; only the sync thread
+    Methods raise `OSError`, like the files they stand for. `sync` blocks; only a worker thread
     calls it. The file closes when the last reference to it goes, or by `close`.
     """
 

@@ -101,6 +101,7 @@ class Cluster:
             return  # The power went.
 
     def lose_power(self, node_id: NodeId) -> None:
+        self.observe()  # What it has committed by now must be there for good.
         life = self.lives.pop(node_id, None)
         if life is None:
             return
@@ -236,6 +237,8 @@ class Cluster:
     async def _send(self, target: TopicPartition, data: bytes, values: list[bytes]) -> bool:
         while not self.is_peaceful:
             for life in self.random.sample(list(self.lives.values()), len(self.lives)):
+                if life.task.done():
+                    continue  # It lost its power while another was asked.
                 try:
                     async with asyncio.timeout(self.random.choice([0.05, 0.5])):
                         append = life.node.partitions.append(SESSION, target, data, Acks.ALL)

@@ -8,7 +8,8 @@ the directory stops until the node is started again and has read it back.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from millstream.errors import DiskFailed, StorageError
@@ -32,6 +33,9 @@ _log = logging.getLogger(__name__)
 # How long a round may wait while nobody waits for it: what acks=1 producers wrote and no consumer
 # asks for yet. A round costs as much as several appends, so writes in quick succession share one.
 LINGER_S = 0.002
+# Logs that a round syncs side by side. Their files wait for the same disk, which takes several
+# syncs in little more than the time of one: six files take 0.6 to 1.1 ms instead of 0.9 to 1.6.
+LANES_MAX = 4
 # Messages waiting for a vote to be durable; beyond this they are lost, as any link may lose them.
 HELD_MESSAGES_MAX = 10_000
 
@@ -188,7 +192,7 @@ class GroupCommit:
             works = [
                 (mark.replica.log.records, mark.replica.log.records.begin_sync()) for mark in marks
             ]
-            await self._threads.run(lambda: _sync(journal_work, [work for _, work in works]))
+            await self._sync(journal_work, [work for _, work in works if work is not None])
         except (OSError, StorageError) as problem:
             self._fail(problem)
             return
@@ -198,6 +202,19 @@ class GroupCommit:
         if journal_work is not None:
             self._journal.end_sync()
         self._report(marks, [records for records, work in works if work is not None])
+
+    async def _sync(self, journal_work: Work | None, works: Sequence[Work]) -> None:
+        """Have threads do the work of a round; raise what failed once none is at it any more."""
+        if journal_work is not None:
+            await self._threads.run(journal_work)
+        if len(works) == 1:  # As most rounds are: no task is needed for it.
+            await self._threads.run(works[0])
+            return
+        lanes = [works[lane::LANES_MAX] for lane in range(min(LANES_MAX, len(works)))]
+        jobs = [self._threads.run(partial(_do_all, lane)) for lane in lanes]
+        for outcome in await asyncio.gather(*jobs, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     def _report(self, marks: Iterable[_Mark], synced: Iterable[Log]) -> None:
         for records in synced:
@@ -232,10 +249,7 @@ class GroupCommit:
         self._failed(failure)
 
 
-def _sync(journal_work: Work | None, works: Iterable[Work | None]) -> None:
+def _do_all(works: Iterable[Work]) -> None:
     """Runs on a thread."""
-    if journal_work is not None:
-        journal_work()
     for work in works:
-        if work is not None:
-            work()
+        work()

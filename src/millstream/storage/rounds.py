@@ -1,4 +1,4 @@
-"""One sync round of a log: gathered on the event loop, carried out on the sync thread.
+"""One sync round of a log: gathered on the event loop, carried out on a worker thread.
 
 Owns what another thread does for a log, and holds all it needs, so that the loop may go on
 appending, rolling, truncating and removing meanwhile. No lock is needed because of one rule: the

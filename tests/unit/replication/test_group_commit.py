@@ -1,19 +1,60 @@
-"""When sync rounds begin: at once if somebody waits, together if nobody does."""
+"""When sync rounds begin: at once if somebody waits, together if nobody does. What they do then."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
 from millstream.config import Config
 from millstream.engine.reading import Want
+from millstream.errors import StorageUnavailable
 from millstream.metrics import SYNC_ROUNDS
-from millstream.model import Acks
-from millstream.replication.group_commit import LINGER_S
-from millstream.server.node import Node
-from tests.support.nodes import ORDERS, SESSION, batch, running_node
+from millstream.model import Acks, Appended, TopicPartition
+from millstream.ports import Files
+from millstream.replication.group_commit import LANES_MAX, LINGER_S
+from millstream.server.node import Node, build_node, running
+from millstream.storage.memory import MemoryFiles
+from tests.support.crashing_files import CrashingFiles
+from tests.support.nodes import ORDERS, SESSION, batch, fake_ports, running_node
 from tests.support.virtual_loop import run
 
 COUNT = 100
+PARTITIONS = 2 * LANES_MAX
+
+T = TypeVar("T")
+
+
+class CountedThreads:
+    """Each job takes longer than the one that began before it, and is done at its end."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.at_work = 0
+        self.at_work_most = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self.begun += 1
+        self.at_work += 1
+        self.at_work_most = max(self.at_work_most, self.at_work)
+        try:
+            await asyncio.sleep(0.001 * self.at_work)
+            return work()
+        finally:
+            self.at_work -= 1
+
+
+def counted_node(threads: CountedThreads, files: Files | None = None) -> Node:
+    ports = replace(fake_ports(files or MemoryFiles()), threads=threads)
+    return build_node(Config(), ports)
+
+
+def append_to_all(node: Node) -> "list[asyncio.Future[Appended]]":
+    return [
+        node.partitions.append(SESSION, TopicPartition("orders", at), batch(b"a"), Acks.ALL)
+        for at in range(PARTITIONS)
+    ]
 
 
 async def orders(node: Node) -> None:
@@ -98,5 +139,62 @@ def test_with_durability_write_the_system_is_trusted_at_once_and_synced_later() 
             assert node.metrics.value(SYNC_ROUNDS) == before
             await asyncio.sleep(2 * node.config.timing.flush_interval_ms / 1000)
             assert node.metrics.value(SYNC_ROUNDS) == before + 1
+
+    run(story())
+
+
+def test_the_logs_of_a_round_are_synced_side_by_side_but_not_all_at_once() -> None:
+    async def story() -> None:
+        threads = CountedThreads()
+        async with running(counted_node(threads)) as node:
+            await node.topics.create(SESSION, "orders", partitions=PARTITIONS)
+            await asyncio.sleep(1)
+            threads.at_work_most = 0
+            rounds = node.metrics.value(SYNC_ROUNDS)
+
+            await asyncio.gather(*append_to_all(node))
+
+            assert threads.at_work_most == LANES_MAX
+            assert node.metrics.value(SYNC_ROUNDS) == rounds + 1
+
+    run(story())
+
+
+def test_a_failed_round_ends_when_no_thread_is_at_it_any_more() -> None:
+    async def story() -> None:
+        threads, files = CountedThreads(), CrashingFiles()
+        async with running(counted_node(threads, files)) as node:
+            await node.topics.create(SESSION, "orders", partitions=PARTITIONS)
+            await asyncio.sleep(1)
+            written = append_to_all(node)
+            files.fail_sync()  # One sync: the first that is tried.
+
+            await asyncio.wait(written, return_when=asyncio.FIRST_EXCEPTION)
+
+            assert threads.at_work == 0
+            assert all(isinstance(one.exception(), StorageUnavailable) for one in written)
+
+    run(story())
+
+
+def test_a_reader_who_comes_while_a_round_is_under_way_begins_no_round_of_its_own() -> None:
+    async def story() -> None:
+        threads = CountedThreads()
+        async with running(counted_node(threads)) as node:
+            await orders(node)
+            written = node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            while not threads.at_work:
+                await asyncio.sleep(0)
+            begun = threads.begun
+            deadline = asyncio.get_running_loop().time() + 60
+
+            found = await node.partitions.read(
+                SESSION, [Want(ORDERS, 0, 2**20)], min_bytes=1, deadline=deadline
+            )
+            await written
+            await asyncio.sleep(2 * LINGER_S)
+
+            assert found[0].size > 0
+            assert threads.begun == begun
 
     run(story())
