@@ -34,19 +34,27 @@ def acknowledge_before_the_sync() -> Iterator[None]:
 
 @contextmanager
 def sync_nothing_but_the_journal() -> Iterator[None]:
-    with patch.object(Log, "begin_sync", lambda self: None):
+    """Records count as durable though nobody synced them."""
+    with _work_left_out(Log):
         yield
 
 
 @contextmanager
 def sync_nothing_but_the_records() -> Iterator[None]:
     """Votes and boundaries count as durable though nobody synced them."""
+    with _work_left_out(Journal):
+        yield
 
-    def begin_sync(self: Journal) -> Callable[[], None] | None:
+
+@contextmanager
+def _work_left_out(kind: type[Log] | type[Journal]) -> Iterator[None]:
+    """All goes as in a round of syncs, but for the syncs."""
+
+    def begin_sync(self: Any) -> Callable[[], None] | None:  # Either of the two.
         return None if original(self) is None else lambda: None
 
-    original = Journal.begin_sync
-    with patch.object(Journal, "begin_sync", begin_sync):
+    original = kind.begin_sync
+    with patch.object(kind, "begin_sync", begin_sync):
         yield
 
 

@@ -81,6 +81,7 @@ class GroupCommit:
         self._trusted: dict[Replica, None] = {}  # Written, to be reported by the next turn.
         self._begun = 0  # Rounds, counted from one.
         self._done = 0
+        self._was_empty = False  # The last round had nothing to sync.
         self._dirty: dict[Replica, None] = {}  # In the order of their writes.
         self._held: list[_Held] = []
         self._awaiting: list[tuple[int, asyncio.Future[None]]] = []  # A round, and who waits.
@@ -205,8 +206,15 @@ class GroupCommit:
 
     async def _sync(self, journal_work: Work | None, works: Sequence[Work]) -> None:
         """Have threads do the work of a round; raise what failed once none is at it any more."""
-        if journal_work is not None:
-            await self._threads.run(journal_work)
+        is_empty = journal_work is None and not works
+        if is_empty and not self._was_empty:
+            self._was_empty = True
+            return
+        # A second empty round in a row goes to a thread, too: should rounds ever call for rounds
+        # without end, the rest of the node must still have its turns.
+        self._was_empty = is_empty
+        if journal_work is not None or is_empty:
+            await self._threads.run(journal_work or _do_nothing)
         if len(works) == 1:  # As most rounds are: no task is needed for it.
             await self._threads.run(works[0])
             return
@@ -247,6 +255,10 @@ class GroupCommit:
                 done.set_exception(failure)
         self._awaiting.clear()
         self._failed(failure)
+
+
+def _do_nothing() -> None:
+    return
 
 
 def _do_all(works: Iterable[Work]) -> None:
