@@ -64,10 +64,17 @@ class Limits:
     transaction_queued_batches_max: int = 1_000  # Of one producer, waiting for one partition.
     transaction_endings_max: int = 1_000  # Whose markers are being written at the same time.
     batch_members_max: int = 10_000  # Transactions that end as one.
+    deferred_ms_max: int = 7 * 24 * 60 * 60 * 1000  # How far ahead a record may be delayed.
+    deferred_records_max: int = 5_000_000  # Waiting at the same time, in one partition's books.
+    intake_queued_batches_max: int = 1_000  # Waiting to be looked into, for one partition.
     quota_entities_max: int = 10_000  # Users, client ids and pairs of them that have quotas.
     quota_clients_max: int = 10_000  # Whose use of their quota is known.
     quota_burst_ms_max: int = 1_000  # Of its quota, that a client may use up at once.
     throttle_ms_max: int = 30_000
+    publish_waiting_max: int = 100_000  # Messages whose topic is being created.
+    subscriptions_max: int = 20_000
+    delivery_unsettled_max: int = 20_000  # Records of one subscription, sent and not settled.
+    delivery_buffered_bytes_max: int = 64 * 2**20  # The same, in bytes of payload.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +88,7 @@ class Timing:
     compaction_check_ms: int = 15_000
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
     stop_ms_max: int = 10_000
-    group_initial_rebalance_delay_ms: int = 3_000
+    group_initial_rebalance_delay_ms: int = 300  # For more members of a new group; Kafka: 3000.
     group_session_timeout_ms_min: int = 6_000
     group_session_timeout_ms_max: int = 30 * 60 * 1000
     group_new_member_join_ms_max: int = 5 * 60 * 1000
@@ -92,6 +99,57 @@ class Timing:
     transaction_timeout_ms_max: int = 15 * 60 * 1000
     transaction_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    delivery_save_ms: int = 200  # How old an acknowledgement may grow before it is written.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flux:
+    """The Flux door: what its clients get unless they ask for something else."""
+
+    sub_order: Literal["code", "readme"] = "code"  # SUB subject group sid, or SUB subject sid group
+    ack_timeout_ms: int = 5_000  # 0: a message is done when it is sent.
+    max_retries: int = 3
+    retry_delay_ms: int = 0  # Before the first retry; it doubles with each.
+    dead_letters: bool = True  # Whether a message goes there after its last retry, or is given up.
+    unacknowledged_max: int = 10_000  # Messages that a subscriber has and did not acknowledge.
+    flow_rate: int = 1_000  # Messages a second, where FLOWCTL does not say how many.
+    flow_burst: int = 100
+    flow_buffer: int = 1_000
+    flow_slow_threshold: float = 0.8  # How full the buffer of a slow consumer is, 0 to 1.
+    flow_overflow: Literal["block", "drop", "shed"] = "block"  # When the buffer is full.
+    line_bytes_max: int = 4_096  # Of a command, without headers and payload.
+    header_bytes_max: int = 65_536
+    subscriptions_max: int = 1_000  # Of one connection.
+    replay_count_max: int = 10_000  # Messages that one PULL or REPLAY may ask for.
+
+    def __post_init__(self) -> None:
+        may_be_0 = ("ack_timeout_ms", "max_retries", "retry_delay_ms")
+        above_0 = ("flow_rate", "flow_burst", "flow_buffer", "unacknowledged_max")
+        bounds = ("line_bytes_max", "header_bytes_max", "subscriptions_max", "replay_count_max")
+        for least, names in ((0, may_be_0), (1, above_0 + bounds)):
+            for name in names:
+                if getattr(self, name) < least:
+                    raise ValueError(f"flux.{name} = {getattr(self, name)} is less than {least}")
+        if not 0 < self.flow_slow_threshold <= 1:
+            raise ValueError(f"flux.flow_slow_threshold = {self.flow_slow_threshold} is not 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classic:
+    """The classic door."""
+
+    heartbeat_interval_ms: int = 30_000
+    subscriber_silence_ms_max: int = 60_000  # Then a subscriber counts as gone.
+    subscribe_pause_ms: int = 50  # Before the first record: clients register handlers late.
+    subscriptions_max: int = 1_000  # Of one connection.
+
+
+DOORS: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = (
+    "kafka",
+    "flymq",
+    "flux",
+    "classic",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +162,8 @@ class Config:
     storage: Literal["disk", "memory"] = "disk"
     durability: Literal["sync", "write"] = "sync"
     host: str = "127.0.0.1"
-    port: int = 9092
+    doors: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = DOORS
+    port: int = 9092  # Of Kafka and FlyMQ clients. 0: any free one, at the other doors as well.
     flux_port: int = 4222
     classic_port: int = 9999
     http_port: int = 9094
@@ -115,8 +174,12 @@ class Config:
     default_replicas: int = 1
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
+    flux: Flux = field(default_factory=Flux)
+    classic: Classic = field(default_factory=Classic)
     offsets_partitions: int = 16  # Of the topic that remembers groups; fixed once it exists.
     transaction_partitions: int = 16  # The same for transactions.
+    deferred_partitions: int = 4  # The same for delayed records.
+    delivery_partitions: int = 4  # The same for subscriptions.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:
@@ -125,6 +188,13 @@ class Config:
                 raise ValueError(f"{name} = {getattr(self, name)} is not in 0 to 65535")
         if self.node_id < 0:
             raise ValueError(f"node_id = {self.node_id} is negative")
+        if self.topic_defaults.view_of or self.topic_defaults.view_where:
+            raise ValueError("view_of and view_where make a view of one topic: no node sets them")
+
+    def port_of(self, door: Literal["flux", "classic"]) -> int:
+        """Where to open it. Who asks for any free port wants to be in nobody's way."""
+        port = self.flux_port if door == "flux" else self.classic_port
+        return port if self.port else 0
 
     @property
     def voters(self) -> frozenset[NodeId]:
@@ -179,6 +249,8 @@ def describe_type(kind: msgspec.inspect.Type) -> str:
             return f"one of {', '.join(map(str, values))}"
         case msgspec.inspect.EnumType(cls=cls):
             return f"one of {', '.join(str(member.value) for member in cls)}"
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.LiteralType(values=values)):
+            return f"a list of {', '.join(map(str, values))}"
         case msgspec.inspect.VarTupleType():
             return "a list of whole numbers"
     return _KINDS.get(type(kind), "a table")
@@ -255,6 +327,8 @@ def _explain(problem: str, source: Source) -> str:
     return f"{key} = {value!r} is not {describe_type(kind)} ({source.place(key)})"
 
 
+_LISTS = {"doors", "nodes"}  # In the environment their items stand between commas.
+
 # How msgspec ends its sentences: with the path of the value in what it was given.
 _AT = re.compile(r" - at `\$\.([^`]+)`")
 
@@ -302,7 +376,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         table = values
         for parent in parents:
             table = table.setdefault(parent, {})
-        table[key] = text.split(",") if key == "nodes" else text
+        table[key] = text.split(",") if key in _LISTS else text
     return values
 
 

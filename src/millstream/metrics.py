@@ -50,6 +50,22 @@ DUPLICATE_BATCHES = Metric(
     Kind.COUNTER,
     "Batches of idempotent producers that were there already.",
 )
+DUPLICATE_RECORDS = Metric(
+    "millstream_duplicate_records_total",
+    Kind.COUNTER,
+    "Records whose message id the topic had seen already.",
+)
+DEFERRED_RECORDS = Metric(
+    "millstream_deferred_records_total", Kind.COUNTER, "Records taken to be delivered later."
+)
+DELIVERED_RECORDS = Metric(
+    "millstream_delivered_records_total",
+    Kind.COUNTER,
+    "Records pushed to members of subscriptions, each time anew.",
+)
+DEAD_LETTERS = Metric(
+    "millstream_dead_letters_total", Kind.COUNTER, "Records given up and kept as dead letters."
+)
 READ_BYTES = Metric("millstream_read_bytes_total", Kind.COUNTER, "Bytes handed to readers.")
 SYNC_ROUNDS = Metric(
     "millstream_sync_rounds_total", Kind.COUNTER, "Group commits: one makes all waiting durable."

@@ -5,9 +5,11 @@ know: `end_offset` is exclusive and `last_offset` inclusive, everywhere.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, NewType, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, NewType, TypeAlias
 from uuid import UUID
 
 from millstream.errors import InvalidTopicName
@@ -27,7 +29,9 @@ NO_EPOCH = Epoch(0)
 # Where the broker keeps its own books. Clients may read them, not write.
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+DEFERRED_TOPIC = "__deferred"
+DELIVERIES_TOPIC = "__deliveries"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DEFERRED_TOPIC, DELIVERIES_TOPIC})
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
@@ -140,6 +144,9 @@ class Session:
     door: str = "embedded"
 
 
+_NONE: Mapping[int, Any] = MappingProxyType({})  # Of whatever values the field has.
+
+
 class Appended(NamedTuple):
     """Where a batch went. For a duplicate: where the first copy of it had gone."""
 
@@ -147,3 +154,9 @@ class Appended(NamedTuple):
     end_offset: Offset
     log_append_time_ms: int  # -1 unless the topic stamps batches with the broker's time.
     log_start_offset: Offset
+    # By index in the batch: records that were there already, and where; -1 if that is not known in
+    # this partition. If all are, the base offset is the first one's.
+    duplicates: Mapping[int, Offset] = _NONE
+    # By index in the batch: records that are delivered later, and their ids. If all are, the base
+    # offset is -1.
+    deferred: Mapping[int, str] = _NONE

@@ -1,4 +1,4 @@
-"""What a topic can be told: retention, segments, compaction, sizes, timestamps.
+"""What a topic can be told: retention, segments, compaction, sizes, timestamps, what it shows.
 
 Owns the settings, their defaults, their bounds and the reading of them from text. The same object
 travels from the control ledger to the log; each layer reads the fields it carries out. Names are
@@ -45,6 +45,11 @@ class CompressionType(Enum):
     ZSTD = "zstd"
 
 
+class Switch(Enum):
+    OFF = "off"
+    ON = "on"
+
+
 class ValidationType(Enum):
     HEADER = "header"  # Header and checksum: a few microseconds a batch.
     RECORDS = "records"  # Every record as well: a few microseconds a record.
@@ -70,6 +75,18 @@ class TopicSettings:
     min_compaction_lag_ms: int = 0
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1
+    # A record is shown to nobody once it is that old, and its space is reclaimed.
+    message_ttl_ms: int = UNLIMITED
+    # Whether records may bring a shorter time to live in a header. Looking costs a little.
+    message_ttl_headers: Switch = Switch.OFF
+    # Whether records may ask for something by header. Looking costs most where they are compressed.
+    message_queue_headers: Switch = Switch.ON
+    # Records with an id that the topic has seen within this time and count are taken once.
+    message_id_window_ms: int = 5 * 60 * 1000
+    message_id_count_max: int = 100_000
+    # A view shows those records of another topic that its filter takes, and has none of its own.
+    view_of: str = ""
+    view_where: str = ""
 
     def __post_init__(self) -> None:
         for name, (low, high) in BOUNDS.items():
@@ -91,6 +108,9 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "min_compaction_lag_ms": (0, _INT64_MAX),
     "min_cleanable_dirty_ratio": (0.0, 1.0),
     "min_insync_replicas": (1, _INT32_MAX),
+    "message_ttl_ms": (UNLIMITED, _INT64_MAX),
+    "message_id_window_ms": (0, 7 * _DAY_MS),
+    "message_id_count_max": (0, 10_000_000),
 }
 
 _FIELDS = {field.name: field.type for field in fields(TopicSettings)}
@@ -112,6 +132,8 @@ def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSetti
             if member.value == wanted:
                 return member
         raise InvalidSetting(f"{name} = {text!r} is not one of {[m.value for m in kind]}")
+    if kind is str:
+        return text
     try:
         return int(text) if kind is int else float(text)
     except ValueError:

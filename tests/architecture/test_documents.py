@@ -1,6 +1,7 @@
 """What the documents say is true of the tree they stand in."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,12 @@ def test_every_decision_is_listed() -> None:
     unlisted = [p.name for p in decisions.glob("0*.md") if p.name not in index]
 
     assert unlisted == []
+
+
+def test_every_part_that_can_be_installed_is_in_the_first_document() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = (ROOT / "docs" / "get-started.md").read_text(encoding="utf-8").partition("## See it")[0]
+
+    missing = [name for name in project["optional-dependencies"] if f"`{name}`" not in table]
+
+    assert missing == ["dev"]

@@ -1,5 +1,6 @@
 """Nothing gets past the gate: whoever is denied everything gets nothing done anywhere."""
 
+import asyncio
 import inspect
 from collections.abc import Callable
 
@@ -10,10 +11,14 @@ from millstream.control.batch_groups import Ending
 from millstream.control.catalog import Topic
 from millstream.control.quotas import Entity
 from millstream.engine.batch_groups import BatchGroups
+from millstream.engine.dead_letters import DeadLetters, RedrivePlan
+from millstream.engine.deferred import Deferred
+from millstream.engine.delivery import Deliveries, SubscriptionSpec
 from millstream.engine.gate import Operation
 from millstream.engine.partitions import Partitions
+from millstream.engine.publishing import Publication, Publisher, Receipts
 from millstream.engine.quotas import ClientQuotas
-from millstream.engine.reading import Earliest, Want
+from millstream.engine.reading import Earliest, Slice, Want
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
 from millstream.errors import Denied
@@ -28,7 +33,12 @@ SERVICES = {
     Transactions: "transactions",
     BatchGroups: "batch_groups",
     ClientQuotas: "client_quotas",
+    Deferred: "deferred",
+    Publisher: "publisher",
+    Deliveries: "deliveries",
+    DeadLetters: "dead_letters",
 }
+HEARD = SubscriptionSpec(name="billing", topics=("orders",))
 STRANGER = Session(principal="stranger")
 
 
@@ -44,6 +54,7 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "Topics.node_config": ((), {}),
         "Topics.describe": (("orders",), {}),
         "Topics.describe_id": ((topic.topic_id,), {}),
+        "Topics.describe_number": ((topic.number,), {}),
         "Topics.list": ((), {}),
         "Partitions.append": ((ORDERS, batch(b"a"), Acks.ALL), {}),
         "Partitions.read": (([Want(ORDERS, 0, 100)],), {}),
@@ -66,6 +77,23 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "ClientQuotas.describe": ((), {}),
         "ClientQuotas.alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
         "ClientQuotas.check_alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
+        "Deferred.list": (("orders",), {}),
+        "Deferred.describe": (("orders~0",), {}),
+        "Deferred.cancel": (("orders~0",), {}),
+        "Publisher.publish": (([Publication("orders", b"a")],), {}),
+        "Publisher.publish_many": (("orders", [(None, b"a", ())]), {}),
+        "Publisher.publish_one": (("orders", (None, b"a", ())), {}),
+        "Deliveries.subscribe": ((HEARD, lambda records: True), {}),
+        "Deliveries.join": (("billing", lambda records: True), {}),
+        "Deliveries.create": ((HEARD,), {}),
+        "Deliveries.delete": (("billing",), {}),
+        "Deliveries.list": ((), {}),
+        "Deliveries.describe": (("billing",), {}),
+        "DeadLetters.list": (("orders",), {}),
+        "DeadLetters.statistics": (("orders",), {}),
+        "DeadLetters.replay": ((TopicPartition("orders.dlq", 0), 0), {}),
+        "DeadLetters.redrive": (("orders", RedrivePlan()), {}),
+        "DeadLetters.purge": (("orders",), {}),
         "BatchGroups.begin": (("spark:orders",), {}),
         "BatchGroups.end": (("spark:orders", Ending(1, "query", 0, {})), {"commits": True}),
     }
@@ -87,10 +115,14 @@ class OnlyFriends:
 
 async def ask(method: Callable[..., object], *arguments: object, **keywords: object) -> None:
     result = method(STRANGER, *arguments, **keywords)
+    if isinstance(result, list) and isinstance(result[0], asyncio.Future):
+        await asyncio.wait(result)
     if inspect.isawaitable(result):
         result = await result
+    if isinstance(result, Receipts):  # A publisher is told for each message.
+        result[0]
     if isinstance(result, list):  # A reader is told for each partition.
-        raise result[0].error
+        raise result[0].error if isinstance(result[0], Slice) else result[0].exception()
 
 
 def test_every_public_method_takes_the_session_first() -> None:

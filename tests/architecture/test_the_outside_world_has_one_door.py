@@ -10,8 +10,10 @@ from tests.support.source_tree import dotted, modules
 DOORS = {"storage/disk.py", "server/outside.py", "server/descriptors.py", "config.py"}
 OUTSIDE = (
     "benchmark.py",
+    "classic.py",
     "cli/",
     "client/",
+    "demo/",
     "embedding/",
     "pytest_plugin.py",
     "spark/",

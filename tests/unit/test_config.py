@@ -58,6 +58,10 @@ def test_the_bootstrap_address_of_clients_is_not_a_setting_of_the_node() -> None
         ("MILLSTREAM_STORAGE", "tape", "storage = 'tape' is not one of disk, memory"),
         ("MILLSTREAM_NODE_ID", "-4", "node_id = -4 is negative"),
         ("MILLSTREAM_NODES", "1,x", "nodes"),
+        ("MILLSTREAM_FLUX__SUB_ORDER", "any", "flux.sub_order = 'any' is not one of code, readme"),
+        ("MILLSTREAM_FLUX__FLOW_BURST", "0", "flux.flow_burst = 0 is less than 1"),
+        ("MILLSTREAM_FLUX__MAX_RETRIES", "-1", "flux.max_retries = -1 is less than 0"),
+        ("MILLSTREAM_FLUX__FLOW_SLOW_THRESHOLD", "2", "flux.flow_slow_threshold = 2.0"),
         ("MILLSTREAM_TOPIC_DEFAULTS__SEGMENT_BYTES", "1", "segment_bytes = 1 is not in 1024"),
     ],
 )

@@ -2,53 +2,37 @@
 
 Owns what lies behind the header. It costs a thousand times what the header costs, so only those
 come here who must see records: compaction, filters, validation, the doors that are not Kafka's.
-The one thing to know: every length and count is checked against the bytes that are there before
-anything is made of it, and what comes out of a batch never outgrows `decompressed_bytes_max`.
+How records are found, and what they are checked for, is `scanning`'s.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import Enum
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from millstream.codec.batch import (
     CODEC_BITS,
     CONTROL,
     DELETE_HORIZON,
-    HEADER_BYTES,
     TRANSACTIONAL,
     Header,
     seal,
     verify,
 )
-from millstream.codec.compression import Codec, compress, decompress
-from millstream.codec.primitives import ZIGZAG, read_varint, read_varlong, write_varint
-from millstream.errors import CorruptBatch, InvalidBatch, ProtocolError
+from millstream.codec.compression import Codec, compress
+from millstream.codec.primitives import write_varint
+from millstream.codec.scanning import INT64_MAX, INT64_MIN, open_batch, scan, wrap_int64
+from millstream.codec.scanning import Record as Record
+from millstream.errors import InvalidBatch
 from millstream.model import Buffer
 
-RECORD_BYTES_MIN = 7  # Length, attributes, two deltas, key, value, header count: a byte each.
-RECORD_HEADER_BYTES_MIN = 2  # Two lengths.
+STEP_BYTES = 8 * 2**10  # Of records: a fraction of a millisecond's worth, whatever their size.
 
 _ATTRIBUTES = b"\0"  # A record's own attributes mean nothing in this format.
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _MARKER_VERSION = 0
-
-_Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-# A record, where its bytes start, where those behind the timestamp delta start, where all end.
-_Found: TypeAlias = tuple["Record", int, int, int]
-
-
-class Record(NamedTuple):
-    """One record. Null and empty differ: a null value is a tombstone in a compacted topic."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: _Headers = ()
 
 
 class Contents(NamedTuple):
@@ -84,8 +68,8 @@ def records(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> list
     Objects are many times larger than the smallest spelling of a record: whoever needs one record
     at a time takes `iterate`.
     """
-    header, data = _open(buffer, at, decompressed_bytes_max)
-    return [found[0] for found in _scan(header, data, utf8_errors="replace")]
+    header, data = open_batch(buffer, at, decompressed_bytes_max)
+    return [found[0] for found in scan(header, data, utf8_errors="replace")]
 
 
 def iterate(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> Iterator[Record]:
@@ -93,23 +77,23 @@ def iterate(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> Iter
 
     The checksum is checked before the first record; what is wrong inside shows where it lies.
     """
-    header, data = _open(buffer, at, decompressed_bytes_max)
-    for record, _, _, _ in _scan(header, data, utf8_errors="replace"):
+    header, data = open_batch(buffer, at, decompressed_bytes_max)
+    for record, _, _, _ in scan(header, data, utf8_errors="replace"):
         yield record
 
 
 def validate_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents:
     """Prove that a produced batch, admitted by its header, holds what its header says.
 
-    The deltas must be 0 to count - 1: `_scan` has them rise within the header's last delta, which
+    The deltas must be 0 to count - 1: `scan` has them rise within the header's last delta, which
     leaves no other way once count and last delta agree.
     """
-    header, data = _open(buffer, 0, decompressed_bytes_max)
+    header, data = open_batch(buffer, 0, decompressed_bytes_max)
     if header.count == 0 or header.count != header.last_offset_delta + 1:
         raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
-    oldest, newest = _INT64_MAX, _INT64_MIN
+    oldest, newest = INT64_MAX, INT64_MIN
     null_key_index = None
-    for record, _, _, _ in _scan(header, data, utf8_errors="strict"):
+    for record, _, _, _ in scan(header, data, utf8_errors="strict"):
         oldest = min(oldest, record.timestamp)
         newest = max(newest, record.timestamp)
         if record.key is None and null_key_index is None:
@@ -209,23 +193,67 @@ def filter_batch(
     keep: Callable[[Record], bool],
     *,
     decompressed_bytes_max: int,
+    glance: Callable[[bytes], bool | None] | None = None,
     keep_empty: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytes | None:
     """Drop the records that `keep` refuses; None if none is left, unless `keep_empty`.
 
     Offsets do not move: base offset, last offset, epoch, producer and codec stay, and so do the
-    bytes of every kept record. A delete horizon is set once, when there is none yet.
+    bytes of every kept record. A delete horizon is set once, when there is none yet. `glance` is
+    shown the uncompressed bytes of all records, and may say that all of them stay, or none; None:
+    look at each.
     """
-    header, data = _open(buffer, 0, decompressed_bytes_max)
+    steps = filter_steps(
+        buffer,
+        keep,
+        decompressed_bytes_max=decompressed_bytes_max,
+        glance=glance,
+        keep_empty=keep_empty,
+        delete_horizon_ms=delete_horizon_ms,
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            kept: bytes | None = end.value
+            return kept
+
+
+def filter_steps(
+    buffer: Buffer,
+    keep: Callable[[Record], bool],
+    *,
+    decompressed_bytes_max: int,
+    glance: Callable[[bytes], bool | None] | None = None,
+    needles: Sequence[bytes] = (),
+    keep_empty: bool = False,
+    trims: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> Generator[None, None, bytes | None]:
+    """The same in steps of `STEP_BYTES`, for who must let others have a turn.
+
+    With `needles` no record stays without one of them in its bytes, and `keep` is not asked. With
+    `trims` a batch that lost its last records ends where the last that it kept does.
+    """
+    header, data = open_batch(buffer, 0, decompressed_bytes_max)
+    verdict = None if glance is None else glance(data)
+    if verdict:
+        return bytes(memoryview(buffer)[: header.size])
     horizon = None if header.has_delete_horizon else delete_horizon_ms
     body = bytearray()
     count = 0
-    newest = _INT64_MIN
-    for record, start, rest_at, end in _scan(header, data, utf8_errors="replace"):
+    newest = INT64_MIN
+    stepped = last_offset = 0
+    found = () if verdict is False else scan(header, data, utf8_errors="replace", needles=needles)
+    for record, start, rest_at, end in found:
+        if start - stepped > STEP_BYTES:
+            stepped = start
+            yield
         if not keep(record):
             continue
         count += 1
+        last_offset = record.offset
         newest = max(newest, record.timestamp)
         if horizon is None:
             body += data[start:end]
@@ -238,6 +266,8 @@ def filter_batch(
     if count == header.count and horizon is None:
         return bytes(memoryview(buffer)[: header.size])
     header = header._replace(count=count)
+    if trims:
+        header = header._replace(last_offset_delta=last_offset - header.base_offset)
     if not header.has_log_append_time:
         header = header._replace(max_timestamp=newest)
     if horizon is not None:
@@ -249,93 +279,12 @@ def filter_batch(
 
 def recompress(buffer: Buffer, codec: Codec, *, decompressed_bytes_max: int) -> bytes:
     """Put the same records under another codec, without looking at them."""
-    header, data = _open(buffer, 0, decompressed_bytes_max)
+    header, data = open_batch(buffer, 0, decompressed_bytes_max)
     attributes = header.attributes & ~CODEC_BITS | codec
     return seal(header._replace(attributes=attributes), compress(codec, data))[1]
 
 
 # -- private ---------------------------------------------------------------------------------------
-
-
-def _open(buffer: Buffer, at: int, decompressed_bytes_max: int) -> tuple[Header, bytes]:
-    header = verify(buffer, at)
-    payload = memoryview(buffer)[at + HEADER_BYTES : at + header.size]
-    if header.count == 0 and not payload:
-        return header, b""
-    data = decompress(header.codec, payload, size_max=decompressed_bytes_max)
-    if len(data) < header.count * RECORD_BYTES_MIN:
-        raise CorruptBatch(f"{header.count} records in {len(data)} bytes")
-    return header, data
-
-
-def _scan(header: Header, data: bytes, *, utf8_errors: str) -> Iterator[_Found]:
-    """Find the records in `data`; their offsets rise and stay within the header's last one."""
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.has_log_append_time else None
-    last_delta = header.last_offset_delta
-    new_record = tuple.__new__  # What Record(...) does in the end, in less than half the time.
-    previous = -1
-    at = 0
-    try:
-        for _ in range(header.count):
-            start = at
-            length, at = read_varint(data, at)
-            end = at + length
-            if length < 0 or end > len(data):
-                raise CorruptBatch(f"record of {length} bytes, {len(data) - at} are there")
-            timestamp, rest_at = read_varlong(data, at + 1)
-            delta, at = read_varint(data, rest_at)
-            key, at = _read_field(data, at)
-            value, at = _read_field(data, at)
-            if data[at] == 0:
-                headers: _Headers = ()
-                at += 1
-            else:
-                headers, at = _read_headers(data, at, end, utf8_errors)
-            # A field that reaches too far shows here: nothing above moves back.
-            if at != end:
-                raise CorruptBatch(f"record at {start} should end at {end}, not {at}")
-            if not previous < delta <= last_delta:
-                raise InvalidBatch(f"offset delta {delta} after {previous}, last is {last_delta}")
-            previous = delta
-            timestamp = _int64(base_timestamp + timestamp) if append_time is None else append_time
-            fields = (base_offset + delta, timestamp, key, value, headers)
-            yield new_record(Record, fields), start, rest_at, end
-    except IndexError:
-        raise CorruptBatch("the data ends inside a record") from None
-    except ProtocolError as problem:
-        raise CorruptBatch(str(problem)) from None
-    if at != len(data):
-        raise CorruptBatch(f"{len(data) - at} bytes behind the last record")
-
-
-def _read_field(data: bytes, at: int) -> tuple[bytes | None, int]:
-    if (byte := data[at]) < 0x80:
-        size, at = ZIGZAG[byte], at + 1
-    else:
-        size, at = read_varint(data, at)
-    if size >= 0:
-        return data[at : at + size], at + size
-    if size != -1:
-        raise CorruptBatch(f"field of {size} bytes")
-    return None, at
-
-
-def _read_headers(data: bytes, at: int, end: int, utf8_errors: str) -> tuple[_Headers, int]:
-    count, at = read_varint(data, at)
-    if not 0 <= count <= (end - at) // RECORD_HEADER_BYTES_MIN:
-        raise CorruptBatch(f"{count} headers in {end - at} bytes")
-    headers = []
-    for _ in range(count):
-        name, at = _read_field(data, at)
-        value, at = _read_field(data, at)
-        if name is None:
-            raise InvalidBatch("a header needs a key")
-        try:
-            headers.append((str(name, "utf-8", utf8_errors), value))
-        except UnicodeDecodeError:
-            raise InvalidBatch("a header's key is not UTF-8") from None
-    return tuple(headers), at
 
 
 def _spell_rest(record: Record, base_offset: int) -> bytearray:
@@ -362,14 +311,7 @@ def _write_field(out: bytearray, field: bytes | None) -> None:
 
 def _write_record(body: bytearray, timestamp_delta: int, rest: Buffer) -> None:
     head = bytearray(_ATTRIBUTES)
-    write_varint(head, _int64(timestamp_delta))
+    write_varint(head, wrap_int64(timestamp_delta))
     write_varint(body, len(head) + len(rest))
     body += head
     body += rest
-
-
-def _int64(value: int) -> int:
-    """Wrap like Java's long, so that a time and its delta fit whatever a producer made up."""
-    if _INT64_MIN <= value <= _INT64_MAX:
-        return value
-    return (value - _INT64_MIN) % 2**64 + _INT64_MIN

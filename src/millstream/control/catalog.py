@@ -1,9 +1,12 @@
 """Topics: their ids, partitions, placement and settings, as a fold over commands.
 
 Owns the rules of what may be created, changed and deleted. Pure: replies and refusals follow from
-the command and the state alone, so they are the same on every node.
+the command and the state alone, so they are the same on every node. A view is a topic whose
+partitions are another's: `Topic.log` leads to the logs of its base.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 from uuid import UUID
 
@@ -17,9 +20,18 @@ from millstream.control.commands import (
     Replicas,
     TopicCommand,
 )
-from millstream.errors import InvalidPartitions, TopicExists, TopicNameCollides, UnknownTopic
-from millstream.model import LogId, topic_name
-from millstream.settings import TopicSettings, with_overrides
+from millstream.errors import (
+    InvalidPartitions,
+    InvalidSetting,
+    TopicExists,
+    TopicNameCollides,
+    UnknownTopic,
+)
+from millstream.errors.views import HasViews, ReadOnlyView
+from millstream.model import INTERNAL_TOPICS, LogId, topic_name
+from millstream.settings import UNLIMITED, TopicSettings, with_overrides
+
+VIEW_OF, VIEW_WHERE = "view_of", "view_where"
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +40,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     placement: tuple[Replicas, ...]
     overrides: dict[str, str]  # Only what differs from the defaults.
     created_ms: int
+    number: int  # How many topics had been created before it: no two ever share one.
+    base_id: UUID | None = None  # Of a view: the topic whose records it shows.
 
     @property
     def partition_count(self) -> int:
@@ -36,10 +50,20 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     def log(self, partition: int) -> LogId:
         if not 0 <= partition < len(self.placement):
             raise UnknownTopic(f"{self.name}-{partition}")
-        return LogId(self.topic_id, partition)
+        return LogId(self.base_id or self.topic_id, partition)
 
     def settings(self, defaults: TopicSettings) -> TopicSettings:
+        if self.name in INTERNAL_TOPICS:
+            defaults = replace(defaults, message_ttl_ms=UNLIMITED)  # Our books do not expire.
         return with_overrides(defaults, self.overrides)
+
+    @property
+    def is_view(self) -> bool:
+        return self.base_id is not None
+
+    def check_writable(self) -> None:
+        if self.is_view:
+            raise ReadOnlyView(self.name, self.overrides[VIEW_OF])
 
 
 class Catalog:
@@ -49,7 +73,9 @@ class Catalog:
         self.version = 0  # Grows with every change.
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_number: dict[int, Topic] = {}
         self._spelling: dict[str, str] = {}  # Names with '.' and '_' made equal.
+        self._created = 0  # How many topics there have ever been.
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())
@@ -66,12 +92,34 @@ class Catalog:
             raise UnknownTopic(topic_id)
         return topic
 
+    def views_of(self, topic: Topic) -> list[Topic]:
+        """The views that show this topic, by name."""
+        views = [one for one in self._topics.values() if one.base_id == topic.topic_id]
+        return sorted(views, key=lambda view: view.name)
+
+    def find_base(self, name: str) -> Topic:
+        """The topic that a view can show; `InvalidSetting` if there is none of that name."""
+        base = self._topics.get(name)
+        if base is None:
+            raise InvalidSetting(f"{VIEW_OF} = {name[:260]!r} is not a topic")
+        if base.is_view:
+            raise InvalidSetting(f"{VIEW_OF} = {name!r} is a view itself")
+        if name in INTERNAL_TOPICS:
+            raise InvalidSetting(f"{VIEW_OF} = {name!r} is the broker's own")
+        return base
+
+    def find_number(self, number: int) -> Topic:
+        topic = self._by_number.get(number)
+        if topic is None:
+            raise UnknownTopic(f"number {number}")
+        return topic
+
     def apply(self, command: TopicCommand) -> Topic:
         match command:
             case CreateTopic():
                 return self._create(command)
             case DeleteTopic():
-                return self._remove(self.find(command.name))
+                return self._delete(self.find(command.name))
             case AddPartitions():
                 return self._add_partitions(self.find(command.name), command)
             case AlterTopic():
@@ -90,28 +138,44 @@ class Catalog:
 
     def _create(self, command: CreateTopic) -> Topic:
         self.check_name(command.name)
-        _check_placement(command.placement)
+        check_view(None, command.overrides)
         with_overrides(TopicSettings(), command.overrides)
+        placement, base_id = command.placement, None
+        if name := command.overrides.get(VIEW_OF):
+            base = self.find_base(name)
+            placement, base_id = base.placement, base.topic_id
+        _check_placement(placement)
         assert command.topic_id not in self._by_id, "a topic id was drawn twice"
+        number, self._created = self._created, self._created + 1
         return self._put(
             Topic(
                 name=command.name,
                 topic_id=command.topic_id,
-                placement=command.placement,
+                placement=placement,
                 overrides=command.overrides,
                 created_ms=command.created_ms,
+                number=number,
+                base_id=base_id,
             )
         )
 
+    def _delete(self, topic: Topic) -> Topic:
+        views = self.views_of(topic)
+        if views:
+            raise HasViews(topic.name, [view.name for view in views])
+        return self._remove(topic)
+
     def _add_partitions(self, topic: Topic, command: AddPartitions) -> Topic:
+        topic.check_writable()
         _check_placement(command.placement)
         if command.count_before != topic.partition_count:
             raise InvalidPartitions(
                 f"{topic.name} has {topic.partition_count} partitions, not {command.count_before}"
             )
-        return self._put(
-            msgspec.structs.replace(topic, placement=topic.placement + command.placement)
-        )
+        placement = topic.placement + command.placement
+        for view in self.views_of(topic):
+            self._put(msgspec.structs.replace(view, placement=placement))
+        return self._put(msgspec.structs.replace(topic, placement=placement))
 
     def _alter(self, topic: Topic, command: AlterTopic) -> Topic:
         overrides = dict(topic.overrides)
@@ -120,6 +184,7 @@ class Catalog:
                 overrides.pop(name, None)
             else:
                 overrides[name] = text
+        check_view(topic.overrides, overrides)
         with_overrides(TopicSettings(), overrides)
         return self._put(msgspec.structs.replace(topic, overrides=overrides))
 
@@ -127,6 +192,7 @@ class Catalog:
         self.version += 1
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self._by_number[topic.number] = topic
         self._spelling[_spelling(topic.name)] = topic.name
         return topic
 
@@ -134,8 +200,23 @@ class Catalog:
         self.version += 1
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
+        del self._by_number[topic.number]
         del self._spelling[_spelling(topic.name)]
         return topic
+
+
+def check_view(before: Mapping[str, str] | None, after: Mapping[str, str]) -> None:
+    """Refuse settings that say half of what a view is, or make one of a topic, or the reverse.
+
+    `before` is None for a topic that is created with these settings.
+    """
+    if before is not None and before.get(VIEW_OF) != after.get(VIEW_OF):
+        raise InvalidSetting(f"{VIEW_OF} is said when a topic is created, and stays")
+    if bool(after.get(VIEW_OF)) != bool(after.get(VIEW_WHERE)):
+        raise InvalidSetting(f"a view has both {VIEW_OF} and {VIEW_WHERE}")
+    if after.get(VIEW_OF) and len(after) > len((VIEW_OF, VIEW_WHERE)):
+        others = sorted(after.keys() - {VIEW_OF, VIEW_WHERE})
+        raise InvalidSetting(f"a view has no records of its own, so no {', '.join(others)}")
 
 
 def _spelling(name: str) -> str:

@@ -17,7 +17,7 @@ from millstream.engine.group_views import NOT_COMMITTED, Commit, Committed
 from millstream.engine.ledger import Entry
 from millstream.errors import Denied, Overloaded, RequestError, UnknownTopic
 from millstream.errors.groups import OffsetMetadataTooLarge, StaleMemberEpoch, UnstableOffset
-from millstream.model import Session, TopicPartition
+from millstream.model import LogId, Session, TopicPartition
 from millstream.ports import Clock
 
 Outcomes = Mapping[TopicPartition, RequestError | None]
@@ -47,7 +47,8 @@ class OffsetRules:
         """The same, and whether the member of a consumer group may commit each of them."""
         checked = dict(outcomes)
         for target in (target for target, problem in outcomes.items() if problem is None):
-            partition = self._catalog.find(target.topic).log(target.partition)
+            # Not the topic's `log`: two views of one base are two topics to a group.
+            partition = LogId(self._catalog.find(target.topic).topic_id, target.partition)
             try:
                 consumers.check_commit(member_id, epoch, partition)
             except StaleMemberEpoch as stale:

@@ -2,7 +2,8 @@
 
 Owns that correspondence only. While the control log is folded at start nothing is opened, because
 a topic may be deleted again further on; what was deleted is removed all the same, and nothing else
-ever is: a directory that no command speaks of stays where it is.
+ever is: a directory that no command speaks of stays where it is. A view has no replicas: its logs
+are its base's.
 """
 
 import logging
@@ -25,6 +26,8 @@ class Hosting:
 
     def applied(self, command: AnyCommand, topic: Topic) -> None:
         """Follow a command that was just applied."""
+        if topic.is_view:
+            return
         if isinstance(command, DeleteTopic):
             self._leave(topic)
         elif not self._is_folding:
@@ -34,7 +37,8 @@ class Hosting:
         """The catalog is as far as it was before the restart: open what it places here."""
         self._is_folding = False
         for topic in catalog.topics():
-            self._keep(topic)
+            if not topic.is_view:
+                self._keep(topic)
         known = {topic.topic_id for topic in catalog.topics()} | {CONTROL_LOG.topic_id}
         for stray in self._hub.logs_on_disk():
             if stray.topic_id not in known:

@@ -6,20 +6,20 @@ order whoever awaits them first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple, assert_never
 
-from millstream.codec.batch import Header
 from millstream.codec.records import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
-from millstream.control.transactions import Participant
 from millstream.engine.admission import admit_batch
 from millstream.engine.controller import Controller
+from millstream.engine.filters import Filter
 from millstream.engine.gate import Gate, Operation, topic_resource, transaction_resource
+from millstream.engine.intake import Intake
 from millstream.engine.markers import write_marker
+from millstream.engine.readers import Readers
 from millstream.engine.reading import (
     ANY_EPOCH,
     AtMaxTimestamp,
@@ -32,11 +32,9 @@ from millstream.engine.reading import (
     Slice,
     Want,
     check_epoch,
-    read_slice,
     visible_end,
 )
-from millstream.engine.transaction_coordinators import TransactionCoordinators
-from millstream.engine.transactional_writes import Batch, TransactionalWrites
+from millstream.engine.sorting import Arrival
 from millstream.errors import (
     Denied,
     InternalTopic,
@@ -46,13 +44,7 @@ from millstream.errors import (
     OffsetOutOfRange,
     RequestError,
 )
-from millstream.metrics import (
-    APPENDED_BATCHES,
-    APPENDED_BYTES,
-    APPENDED_RECORDS,
-    READ_BYTES,
-    Metrics,
-)
+from millstream.metrics import Metrics
 from millstream.model import (
     INTERNAL_TOPICS,
     NO_EPOCH,
@@ -65,7 +57,6 @@ from millstream.model import (
     NodeId,
     Offset,
     Position,
-    Producer,
     Session,
     TopicPartition,
 )
@@ -103,20 +94,22 @@ class Partitions:
         config: Config,
         clock: Clock,
         metrics: Metrics,
-        transactions: TransactionCoordinators,
+        intake: Intake,
     ) -> None:
         self._gate = gate
         self._controller = controller
         self._hub = hub
-        self._transactions = TransactionalWrites(
-            transactions,
-            clock,
-            queued_max=config.limits.transaction_queued_batches_max,
-            participants_max=config.limits.transaction_partitions_max,
-        )
+        self._intake = intake
         self._limits = config.limits
         self._clock = clock
-        self._metrics = metrics
+        self._readers = Readers(
+            controller.state.catalog,
+            hub,
+            self._settled,
+            limits=config.limits,
+            clock=clock,
+            metrics=metrics,
+        )
 
     def append(
         self,
@@ -137,7 +130,7 @@ class Partitions:
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
         if target.topic in INTERNAL_TOPICS:
             raise InternalTopic(target.topic)
-        replica = self._leading(target)
+        replica = self._writable(target)
         settings = replica.log.records.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
             _check_replicas(target, replica, settings.min_insync_replicas)
@@ -147,19 +140,13 @@ class Partitions:
             now_ms=self._clock.now_ms(),
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
         )
-        if not header.is_transactional:
-            return self._write(replica, data, header, acks)
-        if transactional_id is None:
-            raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
-        self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
-        batch = Batch(
-            transactional_id,
-            Producer(header.producer_id, header.producer_epoch),
-            Participant(target.topic, target.partition, replica.id.topic_id),
-            header.base_sequence,
-            partial(self._write, replica, data, header, acks),
+        if header.is_transactional:
+            if transactional_id is None:
+                raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
+            self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
+        return self._intake.append(
+            Arrival(replica, target, data, header, acks, transactional_id, joins)
         )
-        return self._transactions.append(batch, replica.log.records.producers, joins=joins)
 
     def write_marker(
         self,
@@ -173,7 +160,7 @@ class Partitions:
         self._gate.admit(session, Operation.ALTER, "cluster")
         now_ms = self._clock.now_ms()
         return write_marker(
-            self._leading(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
+            self._writable(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
         )
 
     def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
@@ -190,23 +177,23 @@ class Partitions:
         bytes_max: int | None = None,
         deadline: float | None = None,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        filter: Filter | None = None,  # noqa: A002 It is what readers call it.
     ) -> list[Slice]:
         """Return a slice for each want, waiting until `deadline` (of the loop's clock) for
         `min_bytes`. An error in any of them answers at once; it stands in its slice.
+
+        Through a view, with a `filter` or past a time to live only the records that pass are in
+        the slices. One that is spent looking may hold none and still move the reader on.
         """
-        denied = self._denied(session, wants)
-        bound = self._limits.read_bytes_max
-        bytes_max = bound if bytes_max is None else min(bytes_max, bound)
-        loop = asyncio.get_running_loop()
-        while True:
-            slices = self._slices(wants, denied, bytes_max, isolation)
-            size = sum(part.size for part in slices)
-            left = -1.0 if deadline is None else deadline - loop.time()
-            is_special = any(p.error or p.diverging for p in slices)
-            if size >= min(min_bytes, bytes_max) or left <= 0 or is_special:
-                self._metrics.add(READ_BYTES, size)
-                return slices
-            await self._hub.moved([self._log(want.target) for want in wants], left)
+        return await self._readers.read(
+            wants,
+            self._denied(session, wants),
+            min_bytes=min_bytes,
+            bytes_max=bytes_max,
+            deadline=deadline,
+            isolation=isolation,
+            wanted=filter,
+        )
 
     async def find(
         self,
@@ -266,6 +253,7 @@ class Partitions:
     ) -> Offset:
         """Let the log start at `before` (None: the high watermark); return its start."""
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(target.topic))
+        self._controller.state.catalog.find(target.topic).check_writable()
         replica = self._settled(target)
         offset = replica.high_watermark if before is None else before
         if not 0 <= offset <= replica.high_watermark:
@@ -296,16 +284,6 @@ class Partitions:
 
     # -- parts -----------------------------------------------------------------------------
 
-    def _write(
-        self, replica: Replica, data: Buffer, header: Header, acks: Acks
-    ) -> "asyncio.Future[Appended]":
-        appended = replica.append(data, header)
-        self._metrics.add(APPENDED_BATCHES)
-        self._metrics.add(APPENDED_BYTES, header.size)
-        self._metrics.add(APPENDED_RECORDS, header.count)
-        # Before offset 0 everything is committed: what needs no waiting is done at once.
-        return replica.committed(appended.end_offset if acks is Acks.ALL else 0, appended)
-
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
         try:
             replica = self._hub.find(log_id)
@@ -321,6 +299,11 @@ class Partitions:
         if not replica.is_leader and replica.failure is None:
             raise NotLeader(target, replica.leader)
         return replica
+
+    def _writable(self, target: TopicPartition) -> Replica:
+        """The leader of a topic that is no view."""
+        self._controller.state.catalog.find(target.topic).check_writable()
+        return self._leading(target)
 
     def _settled(self, target: TopicPartition) -> Replica:
         """The leader, once it knows all that is committed. A failed one still serves readers."""
@@ -338,34 +321,6 @@ class Partitions:
             except Denied as refusal:
                 denied[topic] = refusal
         return denied
-
-    def _slices(
-        self,
-        wants: Sequence[Want],
-        denied: Mapping[str, Denied],
-        bytes_max: int,
-        isolation: Isolation,
-    ) -> list[Slice]:
-        slices = []
-        has_data = False
-        for want in wants:
-            if want.target.topic in denied:
-                slices.append(Slice(want.target, error=denied[want.target.topic]))
-                continue
-            try:
-                part = read_slice(
-                    self._settled(want.target),
-                    want,
-                    bytes_max=bytes_max,
-                    isolation=isolation,
-                    may_exceed=not has_data,
-                )
-            except RequestError as problem:
-                part = Slice(want.target, error=problem)
-            bytes_max = max(0, bytes_max - part.size)
-            has_data = has_data or part.size > 0
-            slices.append(part)
-        return slices
 
 
 async def _catch_up(replica: Replica) -> None:

@@ -33,11 +33,27 @@ class Want(NamedTuple):
     last_epoch: int = ANY_EPOCH  # Of the record it read last: shows whether its past is ours.
 
 
+class Sifted(NamedTuple):
+    """What passed of a stretch of the log, as whole batches in memory."""
+
+    data: bytes
+    passed_bytes: int  # Without the waymark that may stand at the end.
+    base_offset: Offset
+    end_offset: Offset  # Where reading goes on.
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
 class Slice(NamedTuple):
     """What a reader gets of one partition: whole batches, or the reason why not."""
 
     target: TopicPartition
-    records: FileRange | None = None
+    records: FileRange | Sifted | None = None
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
     log_start_offset: Offset = -1
@@ -48,6 +64,11 @@ class Slice(NamedTuple):
     @property
     def size(self) -> int:
         return 0 if self.records is None else self.records.size
+
+    @property
+    def gained_bytes(self) -> int:
+        """What a reader waits for; to be moved on over what it does not want is no gain."""
+        return self.records.passed_bytes if isinstance(self.records, Sifted) else self.size
 
 
 @dataclass(frozen=True, slots=True)

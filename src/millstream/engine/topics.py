@@ -11,7 +11,7 @@ from random import Random
 from uuid import UUID
 
 from millstream.config import Config
-from millstream.control.catalog import Topic
+from millstream.control.catalog import VIEW_OF, VIEW_WHERE, Topic, check_view
 from millstream.control.commands import (
     AddPartitions,
     AlterTopic,
@@ -20,6 +20,7 @@ from millstream.control.commands import (
     Replicas,
 )
 from millstream.engine.controller import Controller
+from millstream.engine.filters import parse
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.errors import (
     InvalidPartitions,
@@ -66,7 +67,8 @@ class Topics:
     ) -> Topic:
         """Create a topic; it takes records when this returns.
 
-        A `placement` says itself how many partitions and replicas there are.
+        A `placement` says itself how many partitions and replicas there are. A view, which its
+        settings make it, has those of its base, whatever else is asked for.
         """
         self.check_create(
             session,
@@ -100,8 +102,13 @@ class Topics:
     ) -> None:
         self._gate.admit(session, Operation.CREATE, topic_resource(name))
         self._controller.state.catalog.check_name(name)
-        self._check_settings(settings or {})
-        if placement is not None:
+        settings = settings or {}
+        self._check_settings(settings)
+        check_view(None, settings)
+        base = self._base(session, settings)
+        if base is not None:
+            partitions, replicas = base.partition_count, len(base.placement[0])
+        elif placement is not None:
             replicas = self._check_placement(placement)
             partitions = len(placement)
         self._check_counts(partitions, replicas, of_total=partitions)
@@ -119,8 +126,10 @@ class Topics:
 
     def check_alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> None:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
-        self._controller.state.catalog.find(name)
-        self._check_settings({key: text for key, text in changes.items() if text is not None})
+        before = self._controller.state.catalog.find(name).overrides
+        after = {key: text for key, text in {**before, **changes}.items() if text is not None}
+        self._check_settings(after)
+        check_view(before, after)
 
     async def add_partitions(
         self,
@@ -154,6 +163,7 @@ class Topics:
     ) -> None:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
         topic = self._controller.state.catalog.find(name)
+        topic.check_writable()
         count, replicas = total - topic.partition_count, len(topic.placement[0])
         if count < 1:
             raise InvalidPartitions(f"{name} has {topic.partition_count} partitions already")
@@ -175,6 +185,12 @@ class Topics:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
         return topic
 
+    def describe_number(self, session: Session, number: int) -> Topic:
+        """Describe by the number that is part of its records' sequence numbers."""
+        topic = self._controller.state.catalog.find_number(number)
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        return topic
+
     def list(self, session: Session) -> list[Topic]:
         """Every topic that the session may know of, by name."""
         self._gate.admit(session, Operation.DESCRIBE, "topics")
@@ -189,11 +205,22 @@ class Topics:
 
     # -- parts -----------------------------------------------------------------------------
 
+    def _base(self, session: Session, settings: Mapping[str, str]) -> Topic | None:
+        """The topic that a view with these settings shows; None if they make no view."""
+        name = settings.get(VIEW_OF)
+        if not name:
+            return None
+        # Or who may not read a topic would read it through a view.
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        return self._controller.state.catalog.find_base(name)
+
     def _check_settings(self, settings: Mapping[str, str]) -> None:
         limit = self._config.limits.topic_settings_max
         if len(settings) > limit:
             raise InvalidSetting(f"{len(settings)} settings, at most {limit}")
         with_overrides(TopicSettings(), dict(settings))
+        if where := settings.get(VIEW_WHERE):
+            parse(where)
 
     def _check_counts(self, partitions: int, replicas: int, *, of_total: int) -> None:
         limits = self._config.limits

@@ -15,12 +15,11 @@ from millstream.control.transaction_steps import added
 from millstream.control.transactions import Participant, TransactionValue
 from millstream.engine.transaction_coordinator import TransactionCoordinator
 from millstream.engine.transaction_coordinators import TransactionCoordinators
+from millstream.engine.writing import Writing, pass_on, see
 from millstream.errors import CoordinatorUnavailable, OutOfOrderSequence, Overloaded, RequestError
-from millstream.model import Appended, LogId, Producer
+from millstream.model import LogId, Producer
 from millstream.ports import Clock
 from millstream.storage.producers import Producers
-
-Writing = asyncio.Future[Appended]
 
 
 class Batch(NamedTuple):
@@ -95,7 +94,7 @@ class TransactionalWrites:
         if len(queue) >= self._queued_max:
             raise Overloaded(f"{len(queue)} batches wait to join a transaction already")
         waiting: Writing = asyncio.get_running_loop().create_future()
-        waiting.add_done_callback(_see)
+        waiting.add_done_callback(see)
         queue.append((batch, waiting))
         return waiting
 
@@ -119,7 +118,7 @@ class TransactionalWrites:
                     raise refusal
                 # Time may have been up in between, or the producer been fenced.
                 coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
-                batch.write().add_done_callback(partial(_pass_on, waiting))
+                batch.write().add_done_callback(partial(pass_on, waiting))
             except RequestError as problem:
                 refusal = problem
                 if not waiting.done():
@@ -128,19 +127,3 @@ class TransactionalWrites:
 
 def _place(batch: Batch) -> tuple[LogId, int]:
     return batch.participant.log, batch.producer.producer_id
-
-
-def _pass_on(waiting: Writing, written: Writing) -> None:
-    problem = written.exception()
-    if waiting.done():
-        return  # Whoever asked is gone; the batch is not.
-    if problem is None:
-        waiting.set_result(written.result())
-    else:
-        waiting.set_exception(problem)
-
-
-def _see(waiting: Writing) -> None:
-    """Without acks nobody looks at the outcome."""
-    if not waiting.cancelled():
-        waiting.exception()

@@ -283,7 +283,9 @@ class Transactions:
         return None
 
     def _participant(self, target: TopicPartition) -> Participant:
-        log_id = self._catalog.find(target.topic).log(target.partition)
+        topic = self._catalog.find(target.topic)
+        topic.check_writable()
+        log_id = topic.log(target.partition)
         return Participant(target.topic, target.partition, log_id.topic_id)
 
 

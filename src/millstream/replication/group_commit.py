@@ -156,9 +156,11 @@ class GroupCommit:
             self._round_due = loop.call_later(self._linger_s, self._wake.set)
 
     def _trust_soon(self, replica: Replica) -> None:
-        # Not from within the append: whoever appended has yet to say what it waits for.
+        # Not from within the append: whoever appended has yet to say what it waits for. Nor in the
+        # next turn, at whose end the loop sends: who waits for nothing more is answered before.
         if not self._trusted:
-            asyncio.get_running_loop().call_soon(self._trust)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._trust)
         self._trusted[replica] = None
 
     def _trust(self) -> None:

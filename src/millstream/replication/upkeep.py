@@ -17,7 +17,7 @@ from millstream.ports import Ports
 from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
-from millstream.storage.cleaner import retention_start, should_seal
+from millstream.storage.cleaner import retention_start, rewrites, should_seal
 from millstream.storage.compactor import Compactor, facts
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Upkeep:
     async def compact(self, replica: Replica) -> None:
         """Rewrite what is worth it; the log stays in use."""
         records = replica.log.records
-        if not records.settings.cleanup_policy.compacts:
+        if not rewrites(records.settings):
             return
         compactor = self._compactors.get(replica)
         if compactor is None:

@@ -18,14 +18,25 @@ from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.controller import Controller
 from millstream.engine.coordinators import Coordinators
+from millstream.engine.courier import Road
+from millstream.engine.dead_letters import DeadLetters
+from millstream.engine.deduplication import Windows
+from millstream.engine.deferred import Deferred
+from millstream.engine.deferred_shards import DeferredShards
+from millstream.engine.delivery.assembly import open_deliveries
 from millstream.engine.gate import Everyone, Gate, Policy
 from millstream.engine.groups import Groups
 from millstream.engine.hosting import Hosting
+from millstream.engine.intake import Intake
+from millstream.engine.missing_topics import MissingTopics
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.publishing import Publisher
 from millstream.engine.quotas import ClientQuotas
+from millstream.engine.sorting import Sorting
 from millstream.engine.topics import Topics
 from millstream.engine.transaction_coordinators import TransactionCoordinators
+from millstream.engine.transactional_writes import TransactionalWrites
 from millstream.engine.transactions import Transactions
 from millstream.engine.usage import Usage
 from millstream.metrics import Metrics
@@ -83,13 +94,14 @@ class Node:
     ) -> None:
         me = NodeId(config.node_id)
         self.config = config
+        self.clock = ports.clock
         self.entropy = ports.entropy
+        self.threads = ports.threads
         self.metrics = Metrics()
         self.phase = Phase.BUILT
         self.ready = asyncio.Event()
         self._directory = directory
         self._stop_asked = asyncio.Event()
-        self._threads = ports.threads
         self._reserve = Reserve(ports.files)
         journal = open_journal(
             ports.files, bytes_max=config.limits.journal_bytes_max, reserve=self._reserve
@@ -117,11 +129,20 @@ class Node:
                 settling = group.create_task(self._settle())
                 coordinating = group.create_task(self._coordinators.run())
                 transacting = group.create_task(self._transactions.run())
+                taking = group.create_task(self._intake.run())
+                delaying = group.create_task(self._delaying.run())
+                creating = group.create_task(self._missing_topics.run())
+                pumping = group.create_task(self._delivering.pump.run())
                 await self._stop_asked.wait()
                 self._move(Event.STOP_ASKED)
                 settling.cancel()
                 coordinating.cancel()
                 transacting.cancel()
+                taking.cancel()
+                delaying.cancel()
+                creating.cancel()
+                pumping.cancel()
+                self._delivering.pump.save(all_of_it=True)
                 await self._finish_writing()
                 hub.cancel()
             self._close()
@@ -159,6 +180,7 @@ class Node:
             config=config,
             clock=ports.clock,
         )
+        self._intake = self._open_intake(gate, catalog, ports)
         self.partitions = Partitions(
             gate,
             self._controller,
@@ -166,11 +188,17 @@ class Node:
             config=config,
             clock=ports.clock,
             metrics=self.metrics,
-            transactions=self._transactions,
+            intake=self._intake,
         )
         self.producer_ids = ProducerIds(gate, self._controller)
         self.client_quotas = ClientQuotas(gate, self._controller, config.limits)
         self.usage = Usage(self._controller.state.quotas, config.limits)
+        self._open_groups(gate, catalog, ports)
+        self._open_queues(gate, catalog, ports)
+
+    def _open_groups(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
+        """What members of groups ask, and transactions that commit for them."""
+        config = self.config
         self._coordinators = Coordinators(
             catalog,
             self.hub,
@@ -201,6 +229,72 @@ class Node:
             gate, catalog, self._coordinators, limits=config.limits, entropy=ports.entropy
         )
 
+    def _open_queues(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
+        """What doors publish with and are pushed by."""
+        self._missing_topics = MissingTopics(self.topics, config=self.config)
+        self.publisher = Publisher(
+            gate,
+            catalog,
+            self.topics,
+            self.partitions,
+            self._missing_topics,
+            config=self.config,
+            clock=ports.clock,
+        )
+        self._delivering = open_deliveries(
+            gate,
+            catalog,
+            self.hub,
+            self.partitions,
+            self._internal_topics(ports),
+            self.road,
+            config=self.config,
+            metrics=self.metrics,
+            entropy=ports.entropy,
+        )
+        self.deliveries = self._delivering.deliveries
+        self.dead_letters = DeadLetters(
+            gate,
+            catalog,
+            self.partitions,
+            self._delivering.shards,
+            self._delivering.hand_overs,
+            clock=ports.clock,
+        )
+
+    def _open_intake(self, gate: Gate, catalog: Catalog, ports: Ports) -> Intake:
+        """What a batch goes through on its way in, and what waits there until it is due."""
+        limits, clock, metrics, topics = (
+            self.config.limits,
+            ports.clock,
+            self.metrics,
+            self._internal_topics(ports),
+        )
+        windows = Windows(catalog, self.hub, clock)
+        producer_ids = ProducerIds(Gate(Everyone(), metrics), self._controller)
+        self.road = Road(catalog, self.hub, producer_ids, clock, windows.arrived)
+        self._delaying = DeferredShards(catalog, self.hub, topics, self.road, config=self.config)
+        self.deferred = Deferred(gate, catalog, self._delaying, windows)
+        transactions = TransactionalWrites(
+            self._transactions,
+            clock,
+            queued_max=limits.transaction_queued_batches_max,
+            participants_max=limits.transaction_partitions_max,
+        )
+        sorting = Sorting(
+            windows, self._delaying, self.hub, limits=limits, clock=clock, metrics=metrics
+        )
+        return Intake(
+            transactions,
+            windows,
+            self._delaying,
+            topics,
+            sorting,
+            limits=limits,
+            clock=clock,
+            metrics=metrics,
+        )
+
     def _internal_topics(self, ports: Ports) -> Topics:
         """For topics that the broker itself needs: nobody's rights are asked."""
         return Topics(
@@ -216,7 +310,7 @@ class Node:
         await self.hub.led(CONTROL_LOG)
         self._hosting.finish_folding(self._controller.state.catalog)
         await self.hub.settled()
-        await self._threads.run(self._reserve.keep)
+        await self.threads.run(self._reserve.keep)
         self._move(Event.SETTLED)
         self.ready.set()
         log.info(

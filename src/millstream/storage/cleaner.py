@@ -5,6 +5,9 @@ which replication agrees on before `Log.advance_start` removes anything; `compac
 rewriting. The one thing to know: only sealed segments below `limit_offset` are ever considered.
 The caller passes the high watermark for retention, the last stable offset for compaction.
 
+A topic's time to live takes whole segments like its retention. What single records say of their
+own time goes by rewriting, in compacted topics and in others.
+
 Age is told by the newest record timestamp of a segment, as in Kafka. A segment whose records have
 none (-1) is of unknown age: it goes with the first later segment whose age is known and past, or
 by size. Timestamps in the future keep a segment until that future has come.
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from millstream.model import Offset
-from millstream.settings import UNLIMITED, TopicSettings
+from millstream.settings import UNLIMITED, Switch, TopicSettings
 
 NOTHING_DUE = -1
 
@@ -56,7 +59,7 @@ def retention_start(
         return None
     removable = _below(sealed, limit_offset)
     total_bytes = active_bytes + sum(segment.size for segment in sealed)
-    by_age = _expired_by_age(removable, now_ms=now_ms, retention_ms=settings.retention_ms)
+    by_age = _expired_by_age(removable, now_ms=now_ms, retention_ms=_age_ms_max(settings))
     by_size = _expired_by_size(removable, total_bytes, retention_bytes=settings.retention_bytes)
     count = max(by_age, by_size)
     return removable[count - 1].end_offset if count else None
@@ -70,11 +73,14 @@ def should_seal(active: SegmentFacts, *, now_ms: int, settings: TopicSettings) -
     """
     if active.max_timestamp < 0:
         return False  # Empty, or of unknown age.
-    policy, age_ms = settings.cleanup_policy, now_ms - active.max_timestamp
-    expired = policy.deletes and settings.retention_ms != UNLIMITED
-    return (expired and age_ms > settings.retention_ms) or (
-        policy.compacts and age_ms > settings.segment_ms
-    )
+    age_ms, age_ms_max = now_ms - active.max_timestamp, _age_ms_max(settings)
+    is_expired = age_ms_max != UNLIMITED and age_ms > age_ms_max
+    return is_expired or (rewrites(settings) and age_ms > settings.segment_ms)
+
+
+def rewrites(settings: TopicSettings) -> bool:
+    """Whether single records go from the log, besides whole segments."""
+    return settings.cleanup_policy.compacts or settings.message_ttl_headers is Switch.ON
 
 
 def compaction_range(
@@ -85,13 +91,13 @@ def compaction_range(
     now_ms: int,
     settings: TopicSettings,
 ) -> CompactionRange | None:
-    """What to compact; None if too little is dirty and no tombstone or marker is due.
+    """What to compact; None if too little is dirty and no tombstone, marker or record is due.
 
     A segment younger than `min_compaction_lag_ms` ends the range. Records without a timestamp
     have no age that could be waited for. A limit below what is clean already is one that is not
     known again since a restart.
     """
-    if not settings.cleanup_policy.compacts or limit_offset < cleaned.end_offset:
+    if not rewrites(settings) or limit_offset < cleaned.end_offset:
         return None
     clean_bytes = dirty_bytes = 0
     end_offset = None
@@ -110,6 +116,14 @@ def compaction_range(
     if not is_due and (dirty_bytes == 0 or ratio < settings.min_cleanable_dirty_ratio):
         return None
     return CompactionRange(min(cleaned.end_offset, end_offset), end_offset, ratio)
+
+
+def _age_ms_max(settings: TopicSettings) -> int:
+    """How old a record may grow."""
+    ages = [settings.message_ttl_ms]
+    if settings.cleanup_policy.deletes:
+        ages.append(settings.retention_ms)
+    return min((age_ms for age_ms in ages if age_ms != UNLIMITED), default=UNLIMITED)
 
 
 def _below(sealed: Sequence[SegmentFacts], limit_offset: Offset) -> Sequence[SegmentFacts]:

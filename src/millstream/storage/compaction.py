@@ -144,6 +144,8 @@ def newest_keys(plan: CompactionPlan, aborted: AbortedTransactions) -> tuple[Key
     """
     keys = KeyMap(bytes_max=plan.keys_bytes_max)
     dirty_start = plan.given.dirty_start
+    if not plan.given.compacts:
+        return keys, plan.segments[-1].end_offset
     for segment, contents in zip(plan.segments, plan.contents, strict=True):
         if segment.end_offset <= dirty_start:
             continue

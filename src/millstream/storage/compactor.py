@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from fastcrc import crc32
 
+from millstream.codec.lifetime import lifetime_of
 from millstream.config import Limits
 from millstream.errors import DamagedLog, storage_error
 from millstream.model import Offset
@@ -25,6 +26,7 @@ from millstream.storage.cleaner import (
     CompactionRange,
     SegmentFacts,
     compaction_range,
+    rewrites,
 )
 from millstream.storage.compaction import Compaction, CompactionPlan
 from millstream.storage.log import Log
@@ -72,7 +74,7 @@ class Compactor:
         must not be trusted.
         """
         log = self._log
-        if not log.settings.cleanup_policy.compacts or not log.sealed():
+        if not rewrites(log.settings) or not log.sealed():
             return False
         if self._memory is None:
             self._memory = await threads.run(self._load)
@@ -123,6 +125,9 @@ class Compactor:
             dirty_start=due.dirty_start,
             now_ms=now_ms,
             delete_retention_ms=settings.delete_retention_ms,
+            compacts=settings.cleanup_policy.compacts,
+            lifetime=lifetime_of(settings),
+            size_bytes=sum(segment.size for segment in segments),
             aborted=log.producers.aborted(0, due.end_offset),
             producer_ends=ends,
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,

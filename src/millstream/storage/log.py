@@ -294,7 +294,7 @@ class Log:
         return self._chain.is_dirty
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Work for the sync thread, after the journal's: makes durable all that is there now.
+        """Work for a worker thread, after the journal's: makes durable all that is there now.
 
         It raises `OSError` if that failed, and then nothing may count as durable. The loop may go
         on with the log meanwhile, but begin no second round. None if there is nothing to do.

@@ -1,15 +1,18 @@
-"""What compaction keeps of a log, batch by batch. The rules are Kafka's:
+"""What compaction keeps of a log, batch by batch. The rules are Kafka's, with one more:
 
 - A record stays if the log holds no newer one of its key. One without a key goes.
 - What was written in a transaction that was aborted goes.
 - A tombstone gets a delete horizon when it is first cleaned, and goes some time after it. So does a
   marker all of whose records are gone.
+- A record whose time to live is over goes, and takes the older ones of its key with it. In a topic
+  that is not compacted that is all that goes.
 - A batch stays, if need be empty, if it is the last of its epoch, of the segment that is written,
   or of a producer that the log knows: ends of epochs, logs and sequences must not move.
 
-Owns the rules and nothing else: bytes in, bytes out. The one thing to know: a tombstone or marker
-goes only if an *earlier* run has removed what it stands for, and that run is known to be durable.
-A power cut within a run must not bring a value back whose tombstone is gone.
+Owns the rules and nothing else: bytes in, bytes out. The one thing to know: a tombstone, a marker
+or a record past its time goes only if an *earlier* run has removed what it stands before, and that
+run is known to be durable. A power cut within a run must not bring a value back whose tombstone is
+gone.
 """
 
 import logging
@@ -21,6 +24,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
+from millstream.codec.lifetime import NEVER_MS, Lifetime
 from millstream.codec.records import Record, filter_batch, iterate
 from millstream.errors import RequestError
 from millstream.model import Buffer, Offset
@@ -31,6 +35,10 @@ from millstream.storage.producers import Aborted
 # dictionary that has just grown takes more.
 KEY_ENTRY_BYTES = 200
 DIGEST_BYTES = 20
+# How long a record may lie there past its time before the log is gone through for it again; for
+# every `RECLAIM_PAUSE_BYTES` of the log, so that looking takes little of a disk.
+RECLAIM_PAUSE_MS = 10 * 60 * 1000
+RECLAIM_PAUSE_BYTES = 2**30
 
 _TIMESTAMP_MAX = 2**63 - 1
 
@@ -62,6 +70,9 @@ class Circumstances:
     aborted: Sequence[Aborted]
     producer_ends: Mapping[int, ProducerEnd]
     decompressed_bytes_max: int
+    compacts: bool = True  # Else only the records whose time is over go.
+    lifetime: Lifetime | None = None
+    size_bytes: int = 0  # Of all that the run goes through.
 
 
 class AbortedTransactions:
@@ -131,6 +142,7 @@ class Survivors:
         self._aborted = aborted
         self._remembered = remembered
         self._with_records: set[int] = set()  # Producers whose transaction has records so far.
+        self._pause_ms = RECLAIM_PAUSE_MS * (1 + given.size_bytes // RECLAIM_PAUSE_BYTES)
         self._horizon_ms = min(given.now_ms + given.delete_retention_ms, _TIMESTAMP_MAX)
 
     def of(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
@@ -151,9 +163,12 @@ class Survivors:
             return batch
 
     def _of_records(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        if not self._given.compacts:
+            return self._of_mortals(header, batch, must_stay=must_stay)
         is_aborted = self._aborted.covers(header)
         is_due = self._is_due(header)
         start_offset, has_newer = self._given.start_offset, self._keys.has_newer
+        is_clean = header.end_offset <= self._given.dirty_start
         has_tombstone = False
 
         def stays(record: Record) -> bool:
@@ -161,6 +176,8 @@ class Survivors:
             if is_aborted or record.key is None or record.offset < start_offset:
                 return False
             if has_newer(record.key, record.offset):
+                return False
+            if self._has_ended(record, may_go=is_clean):
                 return False
             if record.value is None:
                 if is_due:
@@ -175,7 +192,34 @@ class Survivors:
             self._note_due(header)
         return kept
 
+    def _of_mortals(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        lifetime = self._given.lifetime
+        if lifetime is None:
+            return batch
+        return filter_batch(
+            batch,
+            lambda record: not self._has_ended(record, may_go=True),
+            decompressed_bytes_max=self._given.decompressed_bytes_max,
+            glance=lambda data: None if lifetime.may_end(data) else True,
+            keep_empty=must_stay,
+        )
+
+    def _has_ended(self, record: Record, *, may_go: bool) -> bool:
+        """Whether the record goes because its time is over; if not yet, when to come back."""
+        if self._given.lifetime is None:
+            return False
+        ends_ms, now_ms = self._given.lifetime.ends_ms(record), self._given.now_ms
+        if ends_ms <= now_ms:
+            if not may_go:
+                self._note(now_ms)
+            return may_go
+        if ends_ms != NEVER_MS:
+            self._note(max(ends_ms, now_ms + self._pause_ms))
+        return False
+
     def _of_marker(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        if not self._given.compacts:
+            return batch
         has_records = header.producer_id in self._with_records
         self._with_records.discard(header.producer_id)
         if has_records or must_stay or not header.has_producer:
@@ -218,9 +262,11 @@ class Survivors:
         )
 
     def _note_due(self, header: Header) -> None:
-        horizon_ms = header.base_timestamp if header.has_delete_horizon else self._horizon_ms
-        if self.due_ms == NOTHING_DUE or horizon_ms < self.due_ms:
-            self.due_ms = horizon_ms
+        self._note(header.base_timestamp if header.has_delete_horizon else self._horizon_ms)
+
+    def _note(self, due_ms: int) -> None:
+        if self.due_ms == NOTHING_DUE or due_ms < self.due_ms:
+            self.due_ms = due_ms
 
     def _ends_producer(self, header: Header) -> bool:
         """Whether this is what the producer's sequence, or else its epoch, is known from."""

@@ -1,3 +1,5 @@
+from collections.abc import Callable, Generator
+
 import pytest
 
 from millstream.codec.batch import (
@@ -12,6 +14,7 @@ from millstream.codec.batch import (
 from millstream.codec.compression import Codec
 from millstream.codec.primitives import write_varint
 from millstream.codec.records import (
+    STEP_BYTES,
     Contents,
     ControlKind,
     Marker,
@@ -19,6 +22,7 @@ from millstream.codec.records import (
     build,
     control_batch,
     filter_batch,
+    filter_steps,
     iterate,
     read_marker,
     recompress,
@@ -454,3 +458,45 @@ def test_data_is_not_read_as_a_marker() -> None:
     ):
         with pytest.raises(InvalidBatch):
             read_marker(raw)
+
+
+# -- filtering in steps ----------------------------------------------------------------------------
+
+
+def drained(steps: Generator[None, None, bytes | None]) -> tuple[int, bytes | None]:
+    """How many steps it took, and what came out."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_filtering_in_steps_gives_what_filtering_gives() -> None:
+    data = build([Record(at, 0, None, b"v" * 100) for at in range(1_000)])
+
+    def keep(record: Record) -> bool:
+        return record.offset % 3 == 0
+
+    steps, kept = drained(filter_steps(data, keep, decompressed_bytes_max=2**20))
+
+    assert kept == filter_batch(data, keep, decompressed_bytes_max=2**20)
+    assert steps == len(data) // (STEP_BYTES + 107)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_glance_at_the_unpacked_bytes_can_settle_it(codec: Codec) -> None:
+    data = build([Record(0, 0, b"k", b"needle")], codec=codec)
+
+    def glance(found: bytes) -> bool | None:
+        return None if b"needle" in found else False
+
+    def filtered(glance: Callable[[bytes], bool | None], *, keeps: bool) -> bytes | None:
+        return filter_batch(data, lambda _: keeps, decompressed_bytes_max=2**20, glance=glance)
+
+    assert filtered(glance, keeps=True) == data
+    assert filtered(glance, keeps=False) is None
+    assert filtered(lambda _: False, keeps=True) is None
+    assert filtered(lambda _: True, keeps=False) == data

@@ -24,6 +24,7 @@ from millstream.errors import (
     TopicNameCollides,
     UnknownTopic,
 )
+from millstream.errors.views import HasViews, ReadOnlyView
 from millstream.model import LogId, NodeId
 from millstream.settings import TopicSettings
 
@@ -75,6 +76,23 @@ def test_partitions_are_added_behind_the_old_ones() -> None:
     topic = catalog.apply(AddPartitions(name="orders", count_before=2, placement=((NodeId(2),),)))
 
     assert topic.placement == (ONE, ONE, (NodeId(2),))
+
+
+def test_topics_are_numbered_as_they_are_created_and_no_number_is_used_again() -> None:
+    catalog = Catalog()
+    catalog.apply(create("orders", 1))
+    with pytest.raises(TopicExists):
+        catalog.apply(create("orders", 2))
+    catalog.apply(create("bills", 3))
+    catalog.apply(DeleteTopic(name="bills"))
+
+    bills = catalog.apply(create("bills", 4))
+    grown = catalog.apply(AlterTopic(name="orders", changes={"retention_ms": "9"}))
+
+    assert (grown.number, bills.number) == (0, 2)
+    assert (catalog.find_number(0), catalog.find_number(2)) == (grown, bills)
+    with pytest.raises(UnknownTopic):
+        catalog.find_number(1)
 
 
 def test_a_deleted_name_is_free_again_for_another_log() -> None:
@@ -146,3 +164,85 @@ def test_two_states_fed_with_the_same_commands_are_the_same() -> None:
 
     assert one.catalog.topics() == two.catalog.topics()
     assert one.applied_offset == two.applied_offset == 4
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+def view(name: str, number: int, *, of: str = "orders", where: str = "key") -> CreateTopic:
+    return create(name, number, view_of=of, view_where=where)
+
+
+def test_a_view_has_an_id_of_its_own_and_the_logs_of_its_base() -> None:
+    catalog = Catalog()
+    base = catalog.apply(create("orders", 1))
+
+    shown = catalog.apply(view("keyed", 2))
+
+    assert shown.is_view
+    assert not base.is_view
+    assert catalog.find_id(UUID(int=2)) is shown
+    assert shown.log(1) == base.log(1) == LogId(UUID(int=1), 1)
+    assert catalog.views_of(base) == [shown]
+
+
+def test_views_grow_with_their_base() -> None:
+    catalog = Catalog()
+    catalog.apply(create("orders", 1))
+    catalog.apply(view("keyed", 2))
+
+    catalog.apply(AddPartitions(name="orders", count_before=2, placement=(ONE,)))
+
+    assert catalog.find("keyed").partition_count == 3
+    assert catalog.find("keyed").log(2) == LogId(UUID(int=1), 2)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (view("other", 3, of="nowhere"), InvalidSetting),
+        (view("other", 3, of="keyed"), InvalidSetting),
+        (create("other", 3, view_of="orders"), InvalidSetting),
+        (create("other", 3, view_where="key"), InvalidSetting),
+        (create("other", 3, view_of="orders", view_where="k", segment_ms="5"), InvalidSetting),
+        (AlterTopic(name="orders", changes={"view_of": "x", "view_where": "k"}), InvalidSetting),
+        (AlterTopic(name="keyed", changes={"view_of": None}), InvalidSetting),
+        (AlterTopic(name="keyed", changes={"retention_ms": "5"}), InvalidSetting),
+        (AddPartitions(name="keyed", count_before=2, placement=(ONE,)), ReadOnlyView),
+        (DeleteTopic(name="orders"), HasViews),
+    ],
+)
+def test_what_would_break_a_view_is_refused_on_every_node(
+    command: AnyCommand, problem: type[RequestError]
+) -> None:
+    state = State()
+    state.apply(0, create("orders", 1))
+    state.apply(1, view("keyed", 2))
+    before = state.catalog.topics()
+
+    with pytest.raises(problem):
+        state.catalog.apply(command)  # type: ignore[arg-type]
+
+    assert state.catalog.topics() == before
+
+
+def test_a_base_can_go_when_its_views_are_gone() -> None:
+    catalog = Catalog()
+    catalog.apply(create("orders", 1))
+    catalog.apply(view("keyed", 2))
+
+    catalog.apply(DeleteTopic(name="keyed"))
+    catalog.apply(DeleteTopic(name="orders"))
+
+    assert catalog.topics() == []
+
+
+def test_the_books_of_the_broker_do_not_expire_with_the_defaults_of_a_node() -> None:
+    catalog = Catalog()
+    defaults = TopicSettings(message_ttl_ms=5)
+
+    books = catalog.apply(create("__consumer_offsets", 1))
+    orders = catalog.apply(create("orders", 2))
+
+    assert books.settings(defaults).message_ttl_ms == -1
+    assert orders.settings(defaults).message_ttl_ms == 5

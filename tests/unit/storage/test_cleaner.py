@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from millstream.settings import CleanupPolicy, TopicSettings
+from millstream.settings import CleanupPolicy, Switch, TopicSettings
 from millstream.storage.cleaner import (
     Cleaned,
     CompactionRange,
@@ -239,3 +239,31 @@ def test_a_segment_that_is_clean_in_part_counts_as_dirty() -> None:
 
 def test_a_topic_that_does_not_compact_is_left_alone() -> None:
     assert dirty(segments(9, 9), TopicSettings()) is None
+
+
+# -- time to live ----------------------------------------------------------------------------------
+
+
+def test_a_topics_time_to_live_takes_segments_like_its_retention() -> None:
+    settings = TopicSettings(retention_ms=10_000, message_ttl_ms=500)
+
+    assert start(segments(900, 600, 400), settings) == 20
+    assert start(segments(900), TopicSettings(retention_ms=-1, message_ttl_ms=500)) == 10
+    assert start(segments(900), TopicSettings(retention_ms=500, message_ttl_ms=10_000)) == 10
+
+
+def test_a_compacted_topic_loses_no_segment_to_its_time_to_live() -> None:
+    settings = TopicSettings(cleanup_policy=CleanupPolicy.COMPACT, message_ttl_ms=500)
+
+    assert start(segments(900), settings) is None
+    assert should_seal(segments(900)[0], now_ms=NOW_MS, settings=settings)
+    assert not should_seal(segments(400)[0], now_ms=NOW_MS, settings=settings)
+
+
+def test_a_log_whose_records_have_their_own_times_is_rewritten_like_a_compacted_one() -> None:
+    settings = TopicSettings(message_ttl_headers=Switch.ON)
+
+    assert dirty(segments(900, 800), settings) == CompactionRange(0, 20, 1.0)
+    assert dirty(segments(900, 800), TopicSettings(message_ttl_ms=5)) is None
+    assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS + 1)) is None
+    assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS)) is not None

@@ -7,6 +7,7 @@ import pytest
 
 from millstream.codec.batch import Header, read_header, seal, verify
 from millstream.codec.compression import Codec
+from millstream.codec.lifetime import Lifetime
 from millstream.codec.records import (
     ControlKind,
     Record,
@@ -19,6 +20,8 @@ from millstream.storage.cleaner import NOTHING_DUE
 from millstream.storage.producers import Aborted
 from millstream.storage.survivors import (
     KEY_ENTRY_BYTES,
+    RECLAIM_PAUSE_BYTES,
+    RECLAIM_PAUSE_MS,
     AbortedTransactions,
     Circumstances,
     KeyMap,
@@ -73,6 +76,9 @@ def survivors(
     aborted: Sequence[Aborted] = (),
     producer_ends: dict[int, ProducerEnd] | None = None,
     remembered: Remembered = NOBODY,
+    compacts: bool = True,
+    lifetime: Lifetime | None = None,
+    size_bytes: int = 0,
 ) -> Survivors:
     keys = KeyMap(bytes_max=BYTES_MAX)
     for data in dirty:
@@ -85,6 +91,9 @@ def survivors(
         aborted=aborted,
         producer_ends=producer_ends or {},
         decompressed_bytes_max=BYTES_MAX,
+        compacts=compacts,
+        lifetime=lifetime,
+        size_bytes=size_bytes,
     )
     return Survivors(
         given,
@@ -415,3 +424,82 @@ def test_an_unknown_kind_of_control_batch_stays() -> None:
 
     assert kept(survivors([]), data) == data
     assert isinstance(verify(data), Header)
+
+
+# -- time to live ----------------------------------------------------------------------------------
+
+OWN_TIMES = Lifetime(-1, reads_headers=True)
+
+
+def mortal(key: str | None, *lives_ms: int | None, at: int = 0) -> bytes:
+    """Records of one key, written now, with these times to live."""
+    found = [
+        Record(
+            at + n,
+            NOW_MS,
+            _bytes(key),
+            b"v",
+            () if life_ms is None else (("ms-ttl-ms", b"%d" % life_ms),),
+        )
+        for n, life_ms in enumerate(lives_ms)
+    ]
+    return build(found, base_offset=at, epoch=3)
+
+
+def test_in_a_topic_that_is_not_compacted_only_what_is_past_its_time_goes() -> None:
+    data = mortal(None, 100, None, 5_000, at=10)
+    rules = survivors([], now_ms=NOW_MS + 1_000, compacts=False, lifetime=OWN_TIMES)
+
+    assert [record.offset for record in read(kept(rules, data))] == [11, 12]
+    assert verify(kept(rules, data) or b"").last_offset == 12
+
+
+def test_a_log_is_gone_through_again_when_the_next_record_is_due_but_not_at_once() -> None:
+    now_ms = NOW_MS + 1_000
+    soon = survivors([], now_ms=now_ms, compacts=False, lifetime=OWN_TIMES)
+    late = survivors([], now_ms=now_ms, compacts=False, lifetime=OWN_TIMES)
+    never = survivors([], now_ms=now_ms, compacts=False, lifetime=OWN_TIMES)
+    large = survivors(
+        [], now_ms=now_ms, compacts=False, lifetime=OWN_TIMES, size_bytes=2 * RECLAIM_PAUSE_BYTES
+    )
+
+    kept(soon, mortal(None, 2_000))
+    kept(large, mortal(None, 2_000))
+    kept(late, mortal(None, 10 * RECLAIM_PAUSE_MS))
+    kept(never, mortal(None, None))
+
+    assert soon.due_ms == now_ms + RECLAIM_PAUSE_MS
+    assert large.due_ms == now_ms + 3 * RECLAIM_PAUSE_MS
+    assert late.due_ms == NOW_MS + 10 * RECLAIM_PAUSE_MS
+    assert never.due_ms == NOTHING_DUE
+
+
+def test_markers_and_undecodable_batches_of_a_topic_that_is_not_compacted_stay() -> None:
+    rules = survivors([], compacts=False, lifetime=OWN_TIMES)
+    broken = seal(read_header(mortal(None, 1)), b"\x7f ms-ttl-ms")[1]
+
+    assert kept(rules, marker(5)) == marker(5)
+    assert kept(rules, broken) == broken
+
+
+def test_a_record_past_its_time_stays_until_a_run_has_removed_the_older_ones_of_its_key() -> None:
+    older, ended = mortal("k", None), mortal("k", 100, at=1)
+    now_ms = NOW_MS + 1_000
+    first = survivors([older, ended], now_ms=now_ms, lifetime=OWN_TIMES)
+
+    assert kept(first, older) is None
+    assert kept(first, ended) == ended
+    assert first.due_ms == now_ms
+
+    second = survivors([], dirty_start=2, now_ms=now_ms, lifetime=OWN_TIMES)
+    assert kept(second, ended) is None
+    assert second.due_ms == NOTHING_DUE
+
+
+def test_what_is_past_its_time_and_must_stay_stays_empty() -> None:
+    rules = survivors([], now_ms=NOW_MS + 1_000, compacts=False, lifetime=OWN_TIMES)
+
+    emptied = kept(rules, mortal(None, 1, 1), must_stay=True)
+
+    assert emptied is not None
+    assert (verify(emptied).count, verify(emptied).last_offset) == (0, 1)

@@ -88,6 +88,10 @@ async def _created(
             settings=plan.settings,
         )
         topic_id = made.topic_id
+        plan = plan._replace(
+            partitions=made.partition_count,  # A view has those of its base.
+            replicas=len(made.placement[0]),
+        )
     return _Created(
         name=topic.name,
         topic_id=topic_id,

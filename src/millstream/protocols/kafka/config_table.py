@@ -149,6 +149,37 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "min.insync.replicas": TopicConfig(
         Kind.INT, "min.insync.replicas", "How many replicas must be in step for acks=all."
     ),
+    "message.ttl.ms": TopicConfig(
+        Kind.LONG,
+        "log.message.ttl.ms",
+        "How old a record may grow before nobody is shown it; -1: ever. Millstream's own.",
+    ),
+    "message.ttl.headers": TopicConfig(
+        Kind.STRING,
+        "log.message.ttl.headers",
+        "Whether the header ms-ttl-ms of records is looked at. Millstream's own.",
+    ),
+    "message.queue.headers": TopicConfig(
+        Kind.STRING,
+        "log.message.queue.headers",
+        "Whether records may be delayed or taken once by header. Millstream's own.",
+    ),
+    "message.id.window.ms": TopicConfig(
+        Kind.LONG,
+        "log.message.id.window.ms",
+        "How long a record's ms-message-id is remembered; 0: not at all. Millstream's own.",
+    ),
+    "message.id.count.max": TopicConfig(
+        Kind.INT,
+        "log.message.id.count.max",
+        "How many of a topic's ms-message-id are remembered. Millstream's own.",
+    ),
+    "view.of": TopicConfig(
+        Kind.STRING, "view.of", "The topic whose records this view shows. Millstream's own."
+    ),
+    "view.where": TopicConfig(
+        Kind.STRING, "view.where", "The filter of a view: which records it shows. Millstream's own."
+    ),
 }
 
 # Every line is a promise that the values do describe what happens here: before one is added, see

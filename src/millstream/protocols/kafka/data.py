@@ -171,6 +171,8 @@ def _outcome(index: int, outcome: asyncio.Future[Appended] | RequestError | Erro
     except RequestError as problem:
         code, message = _PRODUCE_CODES.get(type(problem), code_for(problem)), str(problem)
         return _Produced(index=index, error_code=code, base_offset=-1, error_message=message)
+    # Duplicates and delayed records are not told apart in `record_errors`: librdkafka takes what is
+    # named there for refused, whatever the error code says. The base offset has to do.
     return _Produced(
         index=index,
         base_offset=appended.base_offset,

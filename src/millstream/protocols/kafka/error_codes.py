@@ -9,7 +9,10 @@ from enum import IntEnum
 
 from millstream import errors
 from millstream.errors import RequestError
+from millstream.errors import deferred as deferred_errors
+from millstream.errors import deliveries as delivery_errors
 from millstream.errors import groups as group_errors
+from millstream.errors import views as view_errors
 
 
 class ErrorCode(IntEnum):
@@ -197,9 +200,18 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidPlacement: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidSetting: ErrorCode.INVALID_CONFIG,
+    view_errors.InvalidFilter: ErrorCode.INVALID_CONFIG,
+    view_errors.ReadOnlyView: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    view_errors.HasViews: ErrorCode.POLICY_VIOLATION,
+    delivery_errors.InvalidSubject: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    delivery_errors.InvalidSubscription: ErrorCode.INVALID_REQUEST,
+    delivery_errors.SubscriptionExists: ErrorCode.DUPLICATE_RESOURCE,
+    delivery_errors.UnknownSubscription: ErrorCode.RESOURCE_NOT_FOUND,
+    delivery_errors.UnknownDeadLetter: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InvalidBatch: ErrorCode.INVALID_RECORD,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    deferred_errors.UnknownDeferred: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

@@ -2,14 +2,14 @@
 
 Owns the translation between Kafka's fetch and the engine's words. What a session remembers and
 leaves out is `fetch_sessions`'; waiting for records is the engine's. A batch leaves as a range of
-the file it lies in.
+the file it lies in, unless the engine had to sift it.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from millstream.engine.reading import Slice, Want
+from millstream.engine.reading import Sifted, Slice, Want
 from millstream.errors import RequestError, UnknownTopic
 from millstream.model import Isolation, TopicPartition
 from millstream.protocols.kafka.apis.data import FetchRequest, FetchResponse
@@ -25,6 +25,7 @@ from millstream.protocols.kafka.fetch_sessions import (
     Wanted,
 )
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.schema import Chunk
 from millstream.protocols.kafka.schema_writers import size_of
 from millstream.protocols.kafka.throttling import charge_fetch, fetch_bytes_max, throttle_fetch
 
@@ -178,8 +179,14 @@ def _fetched(partition: int, part: Slice, isolation: Isolation) -> _Fetched:
         log_start_offset=part.log_start_offset,
         diverging_epoch=diverging,
         aborted_transactions=aborted,
-        records=[] if part.records is None else [part.records],
+        records=_spelled(part),
     )
+
+
+def _spelled(part: Slice) -> list[Chunk]:
+    if part.records is None:
+        return []
+    return [part.records.data if isinstance(part.records, Sifted) else part.records]
 
 
 HANDLERS: dict[int, Handler] = {1: fetch}

@@ -1,18 +1,20 @@
-"""Frames: a length of four bytes, then that many bytes.
+"""Kafka's frames: a length of four bytes, then that many bytes.
 
-Owns where one request ends and the next begins. The one thing to know: a frame that came in one
-piece is a view of that piece, one that came in many is put together once, so a byte is copied at
-most once however the stream was cut. Memory grows with what arrived, never with what was announced.
+Owns the length and its bounds; `codec.frames` cuts.
 """
 
 from collections.abc import Iterator
+from operator import itemgetter
 from struct import Struct
 
+from millstream.codec.frames import Cutter
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
 
 LENGTH = Struct(">i")
 FRAME_BYTES_MIN = 4  # A correlation id alone, the shortest response; a request is longer.
+
+_BODY = itemgetter(slice(LENGTH.size, None))
 
 
 class Frames:
@@ -21,42 +23,16 @@ class Frames:
     def __init__(self, *, frame_bytes_max: int) -> None:
         assert FRAME_BYTES_MIN <= frame_bytes_max < 2**31
         self._frame_bytes_max = frame_bytes_max
-        self._length = bytearray()  # The first bytes of a length that is not whole yet.
-        self._size = 0  # Of the frame that is on its way; 0 between frames.
-        self._body = bytearray()  # What has arrived of it.
+        self._cutter = Cutter(LENGTH.size, self._measure)
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
-        """Yield the frames that `data` completes, without their lengths; feed again after all.
+        """Yield the frames that `data` completes, without their lengths; feed again after all."""
+        return map(_BODY, self._cutter.feed(data))
 
-        They may be views of `data`: whoever feeds must not write to it again. `ProtocolError` comes
-        in the place of a frame that cannot be: those before it are as good as any.
-        """
-        view = memoryview(data)
-        at, end = 0, len(view)
-        while at < end:
-            if not self._size:
-                at = self._read_length(view, at)
-                continue
-            start, at = at, at + self._size - len(self._body)
-            if not self._body and end >= at:
-                self._size = 0
-                yield view[start:at]
-                continue
-            self._body += view[start:at]
-            if len(self._body) == self._size:
-                whole, self._body = self._body, bytearray()
-                self._size = 0
-                yield memoryview(whole)
-
-    def _read_length(self, view: memoryview, at: int) -> int:
-        taken = view[at : at + LENGTH.size - len(self._length)]
-        self._length += taken
-        if len(self._length) == LENGTH.size:
-            (size,) = LENGTH.unpack(self._length)
-            if not FRAME_BYTES_MIN <= size <= self._frame_bytes_max:
-                raise ProtocolError(
-                    f"frame of {size} bytes, not {FRAME_BYTES_MIN} to {self._frame_bytes_max}"
-                )
-            self._length.clear()
-            self._size = size
-        return at + len(taken)
+    def _measure(self, length: Buffer) -> int:
+        (size,) = LENGTH.unpack(length)
+        if not FRAME_BYTES_MIN <= size <= self._frame_bytes_max:
+            raise ProtocolError(
+                f"frame of {size} bytes, not {FRAME_BYTES_MIN} to {self._frame_bytes_max}"
+            )
+        return LENGTH.size + int(size)

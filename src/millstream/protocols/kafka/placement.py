@@ -53,6 +53,8 @@ async def describe_log_dirs(
         wanted.setdefault(one.topic, set()).update(one.partitions)
     found = []
     for topic in topics:
+        if topic.is_view:
+            continue  # It takes no space of its own.
         every = range(topic.partition_count)
         indexes = every if request.topics is None else wanted.get(topic.name, set()) & set(every)
         parts = _sizes(context, topic, indexes)

@@ -237,3 +237,28 @@ def test_a_batch_is_read_where_it_lies() -> None:
             assert b"".join(map(bytes, part.records)) == raw.records.read()
 
     run(story())
+
+
+def test_a_view_is_fetched_by_its_own_id_and_counts_in_a_session() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            view = await node.topics.create(
+                SESSION, "bad", settings={"view_of": "orders", "view_where": "value ~ 'bad'"}
+            )
+            await node.partitions.append(SESSION, ORDERS, batch(b"good", b"bad"), Acks.ALL)
+            client = Client(node, BY_ID)
+
+            first = await client.fetch(orders(topic_id=view.topic_id))
+            await node.partitions.append(SESSION, ORDERS, batch(b"good"), Acks.ALL)
+            second = await client.fetch(orders(offset=2, topic_id=view.topic_id))
+            third = await client.fetch(orders(offset=3, topic_id=view.topic_id))
+
+            (part,) = first.responses[0].partitions
+            assert b"bad" in bytes((part.records or [b""])[0])
+            assert b"good" not in bytes((part.records or [b""])[0])
+            assert part.high_watermark == 2
+            assert [one.partitions[0].high_watermark for one in second.responses] == [3]
+            assert third.responses == []
+
+    run(story())

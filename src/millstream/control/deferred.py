@@ -1,0 +1,113 @@
+"""Delayed records as the broker remembers them until they are due: keys, values, their bytes.
+
+Owns the spelling. A null value takes a record away: it was delivered or cancelled. The one thing to
+know: what a fold needs to know of a record stands at fixed places in front of its payload, so a
+million of them load without a payload being looked at.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from millstream.model import LogId, Offset
+
+ID_SEPARATOR = "~"  # Not in any topic's name.
+NO_SEQUENCE = -1
+
+_PENDING = b"deferred\0"
+_KEY_BYTES = len(_PENDING) + 8
+_VERSION = 0
+_TOPIC_ID_BYTES = 16
+# Version, due time, target, producer id and epoch and sequence, length of the message id.
+_PREFIX = Struct(">Bq20sqhiH")
+
+
+class Sender(NamedTuple):
+    """Which record of an idempotent producer it was."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+NO_SENDER = Sender(-1, -1, NO_SEQUENCE)
+
+
+class Slip(NamedTuple):
+    """What goes with a delayed record."""
+
+    due_ms: int
+    target: bytes  # As `encode_target` spells it: nobody needs a million objects.
+    sender: Sender = NO_SENDER
+    message_id: bytes = b""
+
+
+class Payload(msgspec.Struct, frozen=True, array_like=True):
+    """What is delivered. Values may get further fields at their end."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def encode_key(number: Offset) -> bytes:
+    """A delayed record is known by the offset that it has in the broker's own topic."""
+    return _PENDING + number.to_bytes(8, "big")
+
+
+def decode_key(key: bytes | None) -> Offset | None:
+    if key is None or len(key) != _KEY_BYTES or not key.startswith(_PENDING):
+        return None
+    return int.from_bytes(key[len(_PENDING) :], "big")
+
+
+def encode_target(target: LogId) -> bytes:
+    return target.topic_id.bytes + target.partition.to_bytes(4, "big")
+
+
+def decode_target(target: bytes) -> LogId:
+    topic_id, partition = target[:_TOPIC_ID_BYTES], target[_TOPIC_ID_BYTES:]
+    return LogId(UUID(bytes=topic_id), int.from_bytes(partition, "big"))
+
+
+def encode_value(slip: Slip, payload: Payload) -> bytes:
+    prefix = _PREFIX.pack(_VERSION, slip.due_ms, slip.target, *slip.sender, len(slip.message_id))
+    return b"".join((prefix, slip.message_id, _encoder.encode(payload)))
+
+
+def decode_slip(value: bytes) -> Slip | None:
+    """What goes with the record; None for what is no value of ours, or of a later version."""
+    try:
+        version, due_ms, target, *sender, length = _PREFIX.unpack_from(value)
+    except struct_error:
+        return None
+    if version != _VERSION:
+        return None
+    known = NO_SENDER if sender[0] < 0 else Sender(*sender)
+    message_id = value[_PREFIX.size : _PREFIX.size + length] if length else b""
+    return Slip(due_ms, target, known, message_id)
+
+
+def decode_payload(value: bytes) -> Payload:
+    """The record itself; `msgspec.MsgspecError` for bytes that `encode_value` did not write."""
+    length = _PREFIX.unpack_from(value)[-1]
+    return _decoder.decode(memoryview(value)[_PREFIX.size + length :])
+
+
+def id_text(topic: str, number: Offset) -> str:
+    """How users call a delayed record."""
+    return f"{topic}{ID_SEPARATOR}{number}"
+
+
+def read_id(text: str) -> tuple[str, Offset] | None:
+    topic, separator, number = text.rpartition(ID_SEPARATOR)
+    if not separator or not (number.isascii() and number.isdigit()) or len(number) > 18:
+        return None
+    return topic, int(number)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Payload)

@@ -1,0 +1,140 @@
+"""Which delayed records are pending and which is due next, in some 80 bytes for each.
+
+Owns the order by time and the order by number, and nothing of the records themselves. Numbers are
+added in ascending order, as they stand in the log. Places are small numbers that the owner gives to
+partitions. Pure. No step takes longer with more of them, but by the logarithm of a heap.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import compress
+from typing import NamedTuple
+
+from millstream.model import Offset
+
+# One integer for both: a million tuples would take three times the memory.
+_NUMBER_BITS = 63
+_NUMBER_MASK = 2**_NUMBER_BITS - 1
+_CHUNK_BITS = 12
+_GONE = -1
+
+
+class Due(NamedTuple):
+    due_ms: int
+    number: Offset
+    place: int
+
+
+class Pending:
+    def __init__(self) -> None:
+        self._heap: list[int] = []  # Those that are gone leave it when their time comes.
+        self._chunks: dict[int, _Chunk] = {}  # By the high bits of the number, ascending.
+        self._last: Offset = -1
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When something is due next, or may be."""
+        return self._heap[0] >> _NUMBER_BITS if self._heap else None
+
+    def add(self, due: Due) -> None:
+        assert due.number > self._last
+        assert due.due_ms >= 0
+        self._last = due.number
+        self._count += 1
+        chunk = self._chunks.get(due.number >> _CHUNK_BITS)
+        if chunk is None:
+            chunk = self._chunks[due.number >> _CHUNK_BITS] = _Chunk()
+        chunk.add(due)
+        heappush(self._heap, due.due_ms << _NUMBER_BITS | due.number)
+
+    def find(self, number: Offset) -> Due | None:
+        chunk = self._chunks.get(number >> _CHUNK_BITS)
+        return None if chunk is None else chunk.find(number)
+
+    def remove(self, number: Offset) -> Due | None:
+        """Take one out before its time."""
+        chunk = self._chunks.get(number >> _CHUNK_BITS)
+        found = None if chunk is None else chunk.remove(number)
+        if chunk is None or found is None:
+            return None
+        self._count -= 1
+        if not chunk.count:
+            del self._chunks[number >> _CHUNK_BITS]
+        return found
+
+    def take_due(self, now_ms: int, *, count_max: int) -> list[Due]:
+        """Take out what is due by then, earliest first."""
+        taken: list[Due] = []
+        heap, limit = self._heap, (now_ms + 1) << _NUMBER_BITS
+        while heap and heap[0] < limit and len(taken) < count_max:
+            found = self.remove(heappop(heap) & _NUMBER_MASK)
+            if found is not None:
+                taken.append(found)
+        return taken
+
+    def after(self, number: Offset) -> Iterator[list[Due]]:
+        """Those with a higher number, ascending, in lists of some thousands at most.
+
+        What is added or removed meanwhile is seen or not.
+        """
+        for high in [high for high in self._chunks if high >= number >> _CHUNK_BITS]:
+            chunk = self._chunks.get(high)
+            if chunk is not None:
+                yield [due for due in chunk if due.number > number]
+
+
+class _Chunk:
+    """The pending ones among a few thousand numbers."""
+
+    __slots__ = ("_due_ms", "_numbers", "_places", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers = array("q")  # Ascending.
+        self._due_ms = array("q")  # `_GONE` for those that are pending no more.
+        self._places = array("i")
+
+    def __iter__(self) -> Iterator[Due]:
+        return (self._due(at) for at, due_ms in enumerate(self._due_ms) if due_ms != _GONE)
+
+    def add(self, due: Due) -> None:
+        self.count += 1
+        self._numbers.append(due.number)
+        self._due_ms.append(due.due_ms)
+        self._places.append(due.place)
+
+    def find(self, number: Offset) -> Due | None:
+        index = self._index(number)
+        return None if index is None else self._due(index)
+
+    def remove(self, number: Offset) -> Due | None:
+        index = self._index(number)
+        if index is None:
+            return None
+        found = self._due(index)
+        self.count -= 1
+        self._due_ms[index] = _GONE
+        if self.count < len(self._numbers) // 2:
+            self._close_gaps()
+        return found
+
+    def _index(self, number: Offset) -> int | None:
+        index = bisect_left(self._numbers, number)
+        if index == len(self._numbers) or self._numbers[index] != number:
+            return None
+        return None if self._due_ms[index] == _GONE else index
+
+    def _due(self, index: int) -> Due:
+        return Due(self._due_ms[index], self._numbers[index], self._places[index])
+
+    def _close_gaps(self) -> None:
+        kept = [due_ms != _GONE for due_ms in self._due_ms]
+        self._numbers = array("q", compress(self._numbers, kept))
+        self._due_ms = array("q", compress(self._due_ms, kept))
+        self._places = array("i", compress(self._places, kept))

@@ -1,0 +1,242 @@
+"""Durable subscriptions and how far they are, as a fold over one partition of the deliveries topic.
+
+Owns the keys, the values, their bytes, and what the newest record of every key adds up to. A null
+value takes a key away. The one thing to know: keys are compared byte by byte by compaction, so
+their spelling never changes; values are maps, and may get further fields. Pure: who may write what,
+and when, is the engine's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from millstream.model import LogId, Offset
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class AckMode(Enum):
+    EXPLICIT = "explicit"  # A record is done when a member says so.
+    ON_SEND = "on send"  # A record is done when a member's connection has taken it.
+
+
+class Overflow(Enum):
+    """What happens to a record when as many wait already as the buffer holds."""
+
+    BLOCK = "block"  # It stays in the log until there is room: nothing is lost.
+    DROP = "drop"  # It is left out.
+    SHED = "shed"  # The oldest that waits is left out, and this one waits.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a record is sent again, and what becomes of it after the last time."""
+
+    max_retries: int = 3  # After the first attempt.
+    ack_timeout_ms: int = 30_000
+    retry_delay_ms: int = 0  # Before the first retry; 0: at once, and always.
+    multiplier: float = 2.0  # Of the delay, with each further retry.
+    retry_delay_ms_max: int = 10 * 60 * 1000
+    jitter: float = 0.1  # The part of a delay that is left to chance, in both directions.
+    # `{topic}` stands for the record's own; None: after the last attempt a record is given up.
+    dead_letter_topic: str | None = "{topic}.dlq"
+    dead_subject_prefix: str = "DLQ."  # Before the subject that it had.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPolicy:
+    """How fast and how much. Each member may have its own; their buffers add up."""
+
+    window: int = 1_000  # Records that a member holds unacknowledged.
+    rate: float | None = None  # Records a second; None: as fast as the member takes them.
+    burst: int = 100  # Records at once, after a pause.
+    buffer: int = 1_000  # Records that wait to be sent.
+    overflow: Overflow = Overflow.BLOCK
+    slow_threshold: float = 0.8  # How full the buffer of a slow consumer is, 0 to 1.
+    is_pull: bool = False  # Only what was asked for with `Member.want` is sent.
+
+
+class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    name: str
+
+
+class CursorKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Of a topic's id, not of a later namesake."""
+
+    name: str
+    topic_id: UUID
+    partition: int
+
+    @property
+    def log(self) -> LogId:
+        return LogId(self.topic_id, self.partition)
+
+
+class SettledKey(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A record that is settled whatever the cursor says, until the cursor says so itself.
+
+    It can be written without knowing the cursor: together with the end of a hand-over.
+    """
+
+    name: str
+    topic_id: UUID
+    partition: int
+    offset: Offset
+
+    @property
+    def log(self) -> LogId:
+        return LogId(self.topic_id, self.partition)
+
+
+AnyKey = SubscriptionKey | CursorKey | SettledKey
+
+
+class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The id of a record on its way to, or back from, the dead letters: all that must be known to
+    send the same one again after a crash."""
+
+    name: str  # Whose cursor it is settled for; empty: none that is kept.
+    topic_id: UUID  # The log that it is in, with its topic's name.
+    topic: str
+    partition: int
+    offset: Offset
+    revives: bool = False  # Back to where it came from.
+    attempts: int = 0
+    reason: str = ""
+    error: str = ""
+    prefix: str = ""  # Of a dead letter's subject.
+    group: str = ""  # As the dead letter says it.
+
+    @property
+    def log(self) -> LogId:
+        return LogId(self.topic_id, self.partition)
+
+    @property
+    def settled(self) -> SettledKey:
+        return SettledKey(self.name, self.topic_id, self.partition, self.offset)
+
+
+class SubscriptionValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable subscription as it was created, in words that need no engine."""
+
+    pattern: str | None
+    style: str
+    topics: tuple[str, ...]
+    start: str
+    start_number: int
+    filter: str | None
+    acks: AckMode
+    created_ms: int
+    principal: str
+    retry: RetryPolicy = msgspec.field(default_factory=RetryPolicy)
+    flow: FlowPolicy = msgspec.field(default_factory=FlowPolicy)
+
+
+class Unsettled(msgspec.Struct, frozen=True, array_like=True):
+    """A record before a cursor's next offset that is not done."""
+
+    offset: Offset
+    attempts: int
+    reason: str = ""  # Not empty: it is on its way to the dead letters, for this reason.
+    error: str = ""
+
+
+class CursorValue(msgspec.Struct, frozen=True, kw_only=True):
+    """All before `next_offset` is settled, except what is listed, ascending."""
+
+    next_offset: Offset
+    unsettled: tuple[Unsettled, ...] = ()
+
+
+class DeliveriesState:
+    """The fold: `apply` each record in order, tombstones included."""
+
+    def __init__(self) -> None:
+        self.skipped_count = 0  # Records that are not ours, or of a later version.
+        self._subscriptions: dict[str, SubscriptionValue] = {}
+        self._cursors: dict[str, dict[LogId, CursorValue]] = {}
+        self._settled: dict[str, dict[LogId, set[Offset]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._subscriptions)
+
+    def find(self, name: str) -> SubscriptionValue | None:
+        return self._subscriptions.get(name)
+
+    def cursors(self, name: str) -> dict[LogId, CursorValue]:
+        """Where the subscription is, in every partition where anything is known."""
+        return dict(self._cursors.get(name, {}))
+
+    def settled(self, name: str) -> dict[LogId, frozenset[Offset]]:
+        """What is settled besides what the cursors say."""
+        marks = self._settled.get(name, {})
+        return {log: frozenset(offsets) for log, offsets in marks.items()}
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """A record that cannot be read changes nothing."""
+        try:
+            match _key_decoder.decode(key or b""):
+                case SubscriptionKey(name):
+                    _put(self._subscriptions, name, value, _subscription_decoder)
+                case CursorKey(name) as cursor:
+                    cursors = self._cursors.setdefault(name, {})
+                    _put(cursors, cursor.log, value, _cursor_decoder)
+                    if not cursors:
+                        del self._cursors[name]
+                case SettledKey() as mark:
+                    self._apply_mark(mark, is_set=value is not None)
+        except msgspec.MsgspecError:
+            self.skipped_count += 1
+
+    def _apply_mark(self, mark: SettledKey, *, is_set: bool) -> None:
+        marks = self._settled.setdefault(mark.name, {})
+        offsets = marks.setdefault(mark.log, set())
+        if is_set:
+            offsets.add(mark.offset)
+        else:
+            offsets.discard(mark.offset)
+        if not offsets:
+            del marks[mark.log]
+        if not marks:
+            del self._settled[mark.name]
+
+
+def _put(
+    into: dict[K, V], key: K, value: bytes | None, decoder: msgspec.msgpack.Decoder[V]
+) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = decoder.decode(value)
+
+
+def encode_key(key: AnyKey) -> bytes:
+    return _encoder.encode(key)
+
+
+def encode_value(value: SubscriptionValue | CursorValue) -> bytes:
+    return _encoder.encode(value)
+
+
+def encode_hand_over(hand_over: HandOver) -> bytes:
+    return _encoder.encode(hand_over)
+
+
+def decode_hand_over(data: bytes) -> HandOver:
+    """Read an id; `msgspec.MsgspecError` for what is none, or of a later version."""
+    return _hand_over_decoder.decode(data)
+
+
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_key_decoder = msgspec.msgpack.Decoder(AnyKey)
+_subscription_decoder = msgspec.msgpack.Decoder(SubscriptionValue)
+_cursor_decoder = msgspec.msgpack.Decoder(CursorValue)
+_hand_over_decoder = msgspec.msgpack.Decoder(HandOver)

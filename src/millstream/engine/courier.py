@@ -1,0 +1,210 @@
+"""Records on their way from a ledger of ours into a partition, each exactly once.
+
+Owns the lanes of one shard (see `control.lanes`) and the way along them: the intent is committed to
+the shard's own ledger, then the records are appended with the producer id and the sequence that it
+names, then its end is written, together with whatever the shard itself wants to remember of it.
+After a crash the intent without an end is carried out again: if the records are in the partition
+already, its log knows the sequence and answers with the first offset.
+
+How a shard uses it: make one `Courier(self.ledger, road)` after `super().__init__`; pass every
+record of `_apply` to `apply` first, and skip those it takes; once loaded, call `carry` for each of
+`unfinished` with the same ids and records again, before anything else goes there. That is all.
+
+    offset = await courier.carry(target, ids, records, done=[Entry(key, None), ...])
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from millstream.codec.batch import Header, read_header, stamp_time
+from millstream.codec.compression import Codec
+from millstream.codec.records import Record, build
+from millstream.control.catalog import Catalog
+from millstream.control.lanes import Lane, decode_key, decode_lane, encode_key, encode_lane
+from millstream.engine.admission import CODECS
+from millstream.engine.ledger import Entry, Ledger
+from millstream.engine.markers import RETRY_MS_MAX, RETRY_MS_MIN
+from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.shards import BROKER
+from millstream.errors import (
+    NotLeader,
+    OutOfOrderSequence,
+    Overloaded,
+    RequestError,
+    UnknownTopic,
+)
+from millstream.model import LogId, Offset
+from millstream.ports import Clock
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+from millstream.settings import TimestampType
+
+log = logging.getLogger(__name__)
+
+PRODUCER_EPOCH = 0
+
+# Told of every batch that was appended, and where.
+Arrived = Callable[[Replica, Sequence[Record], Offset], None]
+
+
+class Road(NamedTuple):
+    """What all couriers of a node share. `producer_ids` must admit the broker."""
+
+    catalog: Catalog
+    hub: Hub
+    producer_ids: ProducerIds
+    clock: Clock
+    arrived: Arrived
+
+
+class Courier:
+    def __init__(self, ledger: Ledger[None], road: Road) -> None:
+        self._ledger = ledger
+        self._road = road
+        self._lanes: dict[LogId, Lane] = {}
+        self._written: set[LogId] = set()  # Lanes known better here than by what is committed.
+        self._turns: dict[LogId, asyncio.Future[None]] = {}  # The last of those who take turns.
+
+    def apply(self, record: Record) -> bool:
+        """Take a committed record of the ledger; say whether it was about a lane."""
+        target = decode_key(record.key)
+        if target is None:
+            return False
+        if target in self._written:
+            return True
+        if record.value is None:
+            self._lanes.pop(target, None)
+            return True
+        try:
+            self._lanes[target] = decode_lane(record.value)
+        except msgspec.MsgspecError:
+            log.warning("skipped a lane that cannot be read target=%s", target)
+        return True
+
+    @property
+    def unfinished(self) -> Mapping[LogId, tuple[bytes, ...]]:
+        """The intents whose end is not known, by target: to be carried again, first of all."""
+        return {target: lane.ids for target, lane in self._lanes.items() if lane.ids}
+
+    async def carry(
+        self,
+        target: LogId,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        *,
+        done: Sequence[Entry] = (),
+    ) -> Offset:
+        """Append `records`, of which each has an id, as one batch; return where it begins.
+
+        Their own offsets do not matter. `done` is written to the ledger in one batch with the end
+        of the intent. One batch at a time goes to a target, in the order of the calls. Trouble
+        there is waited out for as long as it takes. Raises `UnknownTopic` once the target is
+        deleted, with nothing of `done` written, or what the ledger refuses: then call again with
+        the same ids. `Overloaded` means that another intent is unfinished there.
+        """
+        assert ids
+        assert len(ids) == len(records)
+        turn = await self._turn(target)
+        try:
+            lane = await self._intend(target, tuple(ids))
+            offset = await self._deliver(target, lane, records)
+            ended = self._lanes[target].ended()
+            self._write(target, ended, done)
+            return offset
+        finally:
+            turn.set_result(None)
+            if self._turns.get(target) is turn:
+                del self._turns[target]
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    async def _turn(self, target: LogId) -> "asyncio.Future[None]":
+        """Wait for all who came before; whoever gets the future resolves it when it is done."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        previous = self._turns.get(target)
+        self._turns[target] = mine
+        if previous is not None:
+            try:
+                await asyncio.shield(previous)
+            except asyncio.CancelledError:
+                # Who waits behind this one still has to wait for the one before it.
+                previous.add_done_callback(lambda _: mine.set_result(None))
+                raise
+        return mine
+
+    async def _intend(self, target: LogId, ids: tuple[bytes, ...]) -> Lane:
+        """Have it committed what is carried there, by whom and with which sequence."""
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = Lane(await self._road.producer_ids.next(BROKER))
+        if lane.ids:
+            if lane.ids != ids:
+                raise Overloaded(f"something else is on its way to {target} and unfinished")
+            return lane
+        lane = lane.begun(ids)
+        await self._ledger.outcome(self._write(target, lane))
+        return lane
+
+    async def _deliver(self, target: LogId, lane: Lane, records: Sequence[Record]) -> Offset:
+        retry_ms = RETRY_MS_MIN
+        while True:
+            try:
+                replica = self._replica(target)
+                data, header = self._batch(replica, lane, records)
+                appended = replica.append(data, header)
+                await replica.committed(appended.end_offset, None)
+                self._road.arrived(replica, records, appended.base_offset)
+                return appended.base_offset
+            except OutOfOrderSequence as problem:
+                # It does not have this batch, or it would know it: only one is ever under way. So
+                # it has lost earlier ones, and the same batch by somebody else is no second one.
+                log.warning("took another producer id target=%s problem=%s", target, problem)
+                lane = lane.renewed(await self._road.producer_ids.next(BROKER))
+                await self._ledger.outcome(self._write(target, lane))
+            except UnknownTopic:
+                self._forget(target)
+                raise
+            except RequestError as problem:
+                log.info("not delivered yet target=%s problem=%s", target, problem)
+                await asyncio.sleep(retry_ms / 1000)
+                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+
+    def _replica(self, target: LogId) -> Replica:
+        """The partition here; `UnknownTopic` only if its topic is deleted."""
+        self._road.catalog.find_id(target.topic_id)
+        replica = self._road.hub.replicas.get(target)
+        if replica is None and target not in self._road.hub.damaged:
+            raise NotLeader(target, None)
+        return self._road.hub.find(target)
+
+    def _batch(
+        self, replica: Replica, lane: Lane, records: Sequence[Record]
+    ) -> tuple[bytes, Header]:
+        settings = replica.log.records.settings
+        data = build(
+            [record._replace(offset=at) for at, record in enumerate(records)],
+            codec=CODECS.get(settings.compression_type, Codec.NONE),
+            producer_id=lane.producer_id,
+            producer_epoch=PRODUCER_EPOCH,
+            base_sequence=lane.base_sequence,
+        )
+        header = read_header(data)
+        if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            header, data = stamp_time(data, header, self._road.clock.now_ms())
+        return data, header
+
+    def _write(self, target: LogId, lane: Lane, others: Sequence[Entry] = ()) -> Offset:
+        """Write the lane last, so that the outcome of the batch is that of the intent."""
+        end_offset = self._ledger.write([*others, Entry(encode_key(target), encode_lane(lane))])
+        self._written.add(target)
+        self._lanes[target] = lane
+        return end_offset
+
+    def _forget(self, target: LogId) -> None:
+        self._ledger.write([Entry(encode_key(target), None)])
+        self._written.add(target)
+        self._lanes.pop(target, None)

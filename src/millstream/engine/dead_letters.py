@@ -1,0 +1,348 @@
+"""Dead letters as operators see them: list, count, try again one or many, purge.
+
+Owns what a dead letter's state is: it waits, or it was sent back. A log forgets nothing, so that
+state is kept beside it, as the cursor of a reader with a name of the broker's own. The one thing to
+know: a redrive is written down batch by batch, so it can be cut short anywhere, by a crash too, and
+asked for again: it goes on with what still waits, and nothing is sent back twice.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.codec.records import Record
+from millstream.control.catalog import Catalog, Topic
+from millstream.control.deliveries import CursorValue, HandOver
+from millstream.engine.delivery.handing import HAND_OVER_RECORDS_MAX, HandOvers
+from millstream.engine.delivery.letters import Origin, origin_of, revived
+from millstream.engine.delivery.records import read_records
+from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, find_open, unmark
+from millstream.engine.filters import Filter, parse
+from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.partitions import Partitions
+from millstream.engine.reading import Earliest, Latest
+from millstream.engine.shards import Shards
+from millstream.engine.subjects import DEAD_TOPIC_SUFFIX, is_dead_topic
+from millstream.errors import InvalidRequest, OffsetOutOfRange, Overloaded, UnknownTopic
+from millstream.errors.deliveries import UnknownDeadLetter
+from millstream.model import LogId, Offset, Session, TopicPartition
+from millstream.ports import Clock
+
+LISTED_MAX = 10_000  # Dead letters in one answer.
+COUNTED_MAX = 100_000  # Dead letters that are looked at to count them.
+
+
+class DeadLetter(NamedTuple):
+    target: TopicPartition  # Of the dead-letter topic.
+    record: Record  # Key and value as they were; its time is when it was given up.
+    origin: Origin
+
+
+class DeadLetterStatistics(NamedTuple):
+    topic: str
+    waiting: int
+    by_reason: Mapping[str, int]
+    by_group: Mapping[str, int]
+    oldest_ms: int | None
+    newest_ms: int | None
+    is_complete: bool  # False: there are more than are ever counted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivePlan:
+    """Which dead letters are sent back, where to, and how fast."""
+
+    filter: str | None = None  # In the language of `engine.filters`, over the dead letters.
+    group: str | None = None  # Only what this subscription gave up.
+    to: str | None = None  # Another topic than the one that each came from.
+    rate: float | None = None  # Records a second.
+    count_max: int | None = None
+    is_dry_run: bool = False  # Only count.
+
+
+class Redriven(NamedTuple):
+    sent: int  # Or, in a dry run, what would be.
+    skipped: int  # Not wanted by the plan, or not a dead letter.
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        gate: Gate,
+        catalog: Catalog,
+        partitions: Partitions,
+        shards: Shards[DeliveryShard],
+        hand_overs: HandOvers,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._gate = gate
+        self._catalog = catalog
+        self._partitions = partitions
+        self._shards = shards
+        self._hand_overs = hand_overs
+        self._clock = clock
+        self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
+
+    async def list(
+        self, session: Session, topic: str, *, count_max: int = 100, after: Offset = -1
+    ) -> list[DeadLetter]:
+        """Those of a topic that wait, oldest first, behind offset `after` in each partition.
+
+        The topic may be the one with the dead letters or the one they came from. None if there is
+        no such topic.
+        """
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        found: list[DeadLetter] = []
+        count_max = min(count_max, LISTED_MAX)
+        async for letter in self._waiting(session, name):
+            if len(found) >= count_max:
+                break
+            if letter.record.offset > after:
+                found.append(letter)
+        return found
+
+    async def statistics(self, session: Session, topic: str) -> DeadLetterStatistics:
+        """How many of a topic wait, and why they are there."""
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        reasons: Counter[str] = Counter()
+        groups: Counter[str] = Counter()
+        times: Sequence[int] = ()
+        is_complete = True
+        async for letter in self._waiting(session, name):
+            if reasons.total() >= COUNTED_MAX:
+                is_complete = False
+                break
+            reasons[letter.origin.reason] += 1
+            groups[letter.origin.group] += 1
+            time_ms = letter.record.timestamp
+            times = (min(*times, time_ms), max(*times, time_ms)) if times else (time_ms, time_ms)
+        oldest_ms, newest_ms = times or (None, None)
+        return DeadLetterStatistics(
+            name, reasons.total(), dict(reasons), dict(groups), oldest_ms, newest_ms, is_complete
+        )
+
+    async def replay(
+        self, session: Session, place: TopicPartition, offset: Offset, *, to: str | None = None
+    ) -> tuple[TopicPartition, Offset]:
+        """Send one dead letter back, once; return where it is now."""
+        name = dead_topic_of(place.topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        target = TopicPartition(name, place.partition)
+        with _Turn(self._busy, name):
+            topic = self._find(name, target)
+            books = await self._books(topic)
+            if books.is_settled(topic.log(target.partition), offset):
+                raise UnknownDeadLetter(f"{target}@{offset}")
+            letter = await self._read(session, target, offset)
+            goal = self._goal(session, letter.origin, to)
+            return goal, await self._send_back(books, topic, goal, [letter])
+
+    async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
+        """Send back all that the plan wants, of those that wait at this moment.
+
+        What fails again meanwhile becomes a dead letter again, and waits for the next redrive.
+        """
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        wanted = None if plan.filter is None else parse(plan.filter)
+        if plan.rate is not None and plan.rate <= 0:
+            raise InvalidRequest(f"a rate of {plan.rate} records a second sends nothing")
+        with _Turn(self._busy, name):
+            sent = skipped = 0
+            run: Sequence[DeadLetter] = ()
+            goal: TopicPartition | None = None
+            async for letter in self._waiting(session, name):
+                if plan.count_max is not None and sent + len(run) >= plan.count_max:
+                    break
+                if not _is_wanted(letter, wanted, plan):
+                    skipped += 1
+                    continue
+                try:
+                    its_goal = self._goal(session, letter.origin, plan.to)
+                except UnknownTopic:
+                    skipped += 1  # Its topic is gone: only with another one it can be sent back.
+                    continue
+                is_full = len(run) >= _run_max(plan.rate)
+                if run and (its_goal != goal or is_full or run[0].target != letter.target):
+                    sent += await self._send_run(run, goal, plan)
+                    run = ()
+                run, goal = (*run, letter), its_goal
+            sent += await self._send_run(run, goal, plan)
+            return Redriven(sent, skipped)
+
+    async def purge(self, session: Session, topic: str) -> int:
+        """Delete every dead letter of a topic, those that were sent back too; return how many."""
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(name))
+        count = 0
+        for target in self._targets(name):
+            before = await self._partitions.find(session, target, Earliest())
+            end = await self._partitions.find(session, target, Latest())
+            assert before is not None
+            assert end is not None
+            start = self._partitions.delete_records(session, target, end.offset)
+            count += start - before.offset
+        return count
+
+    # -- what waits ------------------------------------------------------------------------------
+
+    def _targets(self, name: str) -> "Sequence[TopicPartition]":
+        try:
+            topic = self._catalog.find(name)
+        except UnknownTopic:
+            return ()
+        return [TopicPartition(name, at) for at in range(topic.partition_count)]
+
+    def _find(self, name: str, target: TopicPartition) -> Topic:
+        try:
+            topic = self._catalog.find(name)
+            topic.log(target.partition)
+        except UnknownTopic:
+            raise UnknownDeadLetter(target) from None
+        return topic
+
+    async def _waiting(self, session: Session, name: str) -> AsyncIterator[DeadLetter]:
+        """Every dead letter that was not sent back, as of the moment it is looked at."""
+        for target in self._targets(name):
+            topic = self._catalog.find(name)
+            books, log_id = await self._books(topic), topic.log(target.partition)
+            start = await self._partitions.find(session, target, Earliest())
+            end = await self._partitions.find(session, target, Latest())
+            assert start is not None
+            assert end is not None
+            offset = max(start.offset, books.floor(log_id))
+            while offset < end.offset:
+                chunk = await read_records(self._partitions, session, target, offset)
+                for record in chunk.records:
+                    origin = origin_of(record)
+                    if origin is not None and not books.is_settled(log_id, record.offset):
+                        yield DeadLetter(target, record, origin)
+                if chunk.next_offset <= offset:
+                    return
+                offset = chunk.next_offset
+
+    async def _read(self, session: Session, target: TopicPartition, offset: Offset) -> DeadLetter:
+        with suppress(OffsetOutOfRange):
+            chunk = await read_records(self._partitions, session, target, offset, count_max=1)
+            for record in chunk.records:
+                origin = origin_of(record)
+                if record.offset == offset and origin is not None:
+                    return DeadLetter(target, record, origin)
+        raise UnknownDeadLetter(f"{target}@{offset}")
+
+    async def _books(self, topic: Topic) -> "_Books":
+        name = f"__redrive/{topic.topic_id.hex}"
+        return _Books(name, await find_open(self._shards, name))
+
+    # -- sending back ----------------------------------------------------------------------------
+
+    def _goal(self, session: Session, origin: Origin, to: str | None) -> TopicPartition:
+        name = to or origin.target.topic
+        self._gate.admit(session, Operation.APPEND, topic_resource(name))
+        topic = self._catalog.find(name)
+        topic.check_writable()
+        return TopicPartition(name, origin.target.partition % topic.partition_count)
+
+    async def _send_run(
+        self, run: Sequence[DeadLetter], goal: TopicPartition | None, plan: RedrivePlan
+    ) -> int:
+        if not run or goal is None or plan.is_dry_run:
+            return len(run)
+        topic = self._catalog.find(run[0].target.topic)
+        await self._send_back(await self._books(topic), topic, goal, run)
+        if plan.rate is not None:
+            await asyncio.sleep(len(run) / plan.rate)
+        return len(run)
+
+    async def _send_back(
+        self, books: "_Books", topic: Topic, goal: TopicPartition, letters: Sequence[DeadLetter]
+    ) -> Offset:
+        """Append records to where they belong, and write down that it was done."""
+        log_id = topic.log(letters[0].target.partition)
+        told = [
+            HandOver(
+                name=books.name,
+                topic_id=log_id.topic_id,
+                topic=topic.name,
+                partition=log_id.partition,
+                offset=letter.record.offset,
+                revives=True,
+            )
+            for letter in letters
+        ]
+        now_ms = self._clock.now_ms()
+        records = [revived(letter.record, now_ms) for letter in letters]
+        target = self._catalog.find(goal.topic).log(goal.partition)
+        offset = await self._hand_overs.carry(books.shard, target, told, records)
+        await books.shard.settle(books.name)
+        await books.tidy(log_id)
+        return offset
+
+
+class _Books:
+    """Which dead letters of a topic were sent back."""
+
+    def __init__(self, name: str, shard: DeliveryShard) -> None:
+        self.name = name
+        self.shard = shard
+
+    def floor(self, log_id: LogId) -> Offset:
+        """All before it were sent back."""
+        value = self.shard.stored.cursors(self.name).get(log_id)
+        return 0 if value is None else value.next_offset
+
+    def is_settled(self, log_id: LogId, offset: Offset) -> bool:
+        marks = self.shard.stored.settled(self.name).get(log_id, frozenset())
+        return offset < self.floor(log_id) or offset in marks
+
+    async def tidy(self, log_id: LogId) -> None:
+        """Where marks are without a gap from the floor on, the floor says the same."""
+        marks = self.shard.stored.settled(self.name).get(log_id, frozenset())
+        floor = self.floor(log_id)
+        while floor in marks:
+            floor += 1
+        if floor == self.floor(log_id):
+            return
+        gone = [offset for offset in marks if offset < floor]
+        entries = [cursor_entry(self.name, log_id, CursorValue(next_offset=floor))]
+        entries += [unmark(self.name, log_id, offset) for offset in sorted(gone)]
+        self.shard.write(entries)
+        await self.shard.settle(self.name)
+
+
+class _Turn:
+    """One at a time sends dead letters of a topic back: two would send the same ones."""
+
+    def __init__(self, busy: set[str], name: str) -> None:
+        self._busy = busy
+        self._name = name
+
+    def __enter__(self) -> None:
+        if self._name in self._busy:
+            raise Overloaded(f"dead letters of {self._name} are being sent back already")
+        self._busy.add(self._name)
+
+    def __exit__(self, *problem: object) -> None:
+        self._busy.discard(self._name)
+
+
+def dead_topic_of(topic: str) -> str:
+    """The topic with the dead letters of a topic; itself if it is one."""
+    return topic if is_dead_topic(topic) else topic + DEAD_TOPIC_SUFFIX
+
+
+def _is_wanted(letter: DeadLetter, wanted: Filter | None, plan: RedrivePlan) -> bool:
+    if plan.group is not None and letter.origin.group != plan.group:
+        return False
+    return wanted is None or wanted.matches(letter.record, topic=letter.origin.target.topic)
+
+
+def _run_max(rate: float | None) -> int:
+    """Records in one batch: at most what the rate allows in a second."""
+    return HAND_OVER_RECORDS_MAX if rate is None else max(1, min(HAND_OVER_RECORDS_MAX, int(rate)))

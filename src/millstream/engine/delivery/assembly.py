@@ -1,0 +1,68 @@
+"""What delivery is made of, put together for a node.
+
+Owns the one cycle in it: shards are begun by what knows how to reach a partition, and everything
+else needs the shards.
+"""
+
+from random import Random
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.control.catalog import Catalog
+from millstream.engine.courier import Road
+from millstream.engine.delivery.handing import HandOvers
+from millstream.engine.delivery.pump import Pump
+from millstream.engine.delivery.service import Deliveries
+from millstream.engine.delivery.shard import DELIVERIES_SETTINGS, DeliveryShard
+from millstream.engine.gate import Gate
+from millstream.engine.partitions import Partitions
+from millstream.engine.shards import Books, Shards
+from millstream.engine.topics import Topics
+from millstream.metrics import Metrics
+from millstream.model import DELIVERIES_TOPIC
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+
+class Delivering(NamedTuple):
+    deliveries: Deliveries
+    pump: Pump
+    shards: Shards[DeliveryShard]
+    hand_overs: HandOvers
+
+
+def open_deliveries(
+    gate: Gate,
+    catalog: Catalog,
+    hub: Hub,
+    partitions: Partitions,
+    topics: Topics,
+    road: Road,
+    *,
+    config: Config,
+    metrics: Metrics,
+    entropy: Random,
+) -> Delivering:
+    """`topics` creates what the broker itself needs: its gate must admit it."""
+    clock = road.clock
+
+    def begin(replica: Replica) -> DeliveryShard:
+        pump.wake()
+        return DeliveryShard(replica, road)
+
+    books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
+    shards = Shards(books, catalog, hub, topics, begin, config=config)
+    hand_overs = HandOvers(catalog, hub, topics, shards, config=config, clock=clock)
+    pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config)
+    deliveries = Deliveries(
+        gate,
+        catalog,
+        partitions,
+        shards,
+        pump,
+        config=config,
+        clock=clock,
+        metrics=metrics,
+        chance=entropy.random,
+    )
+    return Delivering(deliveries, pump, shards, hand_overs)

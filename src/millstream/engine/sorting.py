@@ -1,0 +1,295 @@
+"""The records of a batch that asks for something, sorted: there already, delivered later, written.
+
+Owns what becomes of each. What a batch loses leaves a gap in its offsets, so that the sequences of
+its producer stay right. The one thing to know: of an idempotent producer's batch the delayed
+records are committed to the broker's own books, with their sequences, before the rest is written to
+the log. Whatever a crash leaves of the two, the producer sends the batch again, and each record is
+known in the one place or in the other.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
+from millstream.codec.records import Record, filter_batch
+from millstream.config import Limits
+from millstream.control.deferred import (
+    NO_SENDER,
+    Payload,
+    Sender,
+    Slip,
+    encode_target,
+    id_text,
+)
+from millstream.engine.deduplication import NOWHERE, Copy, Windows
+from millstream.engine.deferred_shard import BATCH_BYTES_SPARE, DeferredShard, Parcel
+from millstream.engine.deferred_shards import DeferredShards
+from millstream.engine.queue_headers import Asked, when_due
+from millstream.engine.writing import Writing, count_batch, when_all
+from millstream.errors import BatchTooLarge, Overloaded, RequestError
+from millstream.metrics import DEFERRED_RECORDS, DUPLICATE_RECORDS, Metrics
+from millstream.model import Acks, Appended, Buffer, LogId, Offset, TopicPartition
+from millstream.ports import Clock
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+NO_OFFSET = -1
+STEP_RECORDS = 64  # Decided about or written in one step, of a millisecond or so.
+
+# Where a first copy is, or the index that it has in the same batch.
+Original = Copy | int
+# How far a log must be committed.
+Mark = tuple[Replica, Offset]
+
+
+class Arrival(NamedTuple):
+    """An admitted batch. One in a transaction has its id, and may add its partition to it."""
+
+    replica: Replica
+    target: TopicPartition
+    data: Buffer
+    header: Header
+    acks: Acks
+    transactional_id: str | None = None
+    joins: bool = False
+
+
+class Sorted(NamedTuple):
+    """What was decided about the records of a batch, by their index in it."""
+
+    originals: Mapping[int, Original]  # Of duplicates.
+    numbers: Mapping[int, Offset]  # Of delayed ones, in the books.
+    fresh: Mapping[int, bytes]  # Message ids that are new.
+    marks: Sequence[Mark]  # What must be committed before the batch is acknowledged.
+
+
+class Sorting:
+    def __init__(
+        self,
+        windows: Windows,
+        deferred: DeferredShards,
+        hub: Hub,
+        *,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._windows = windows
+        self._deferred = deferred
+        self._hub = hub
+        self._limits = limits
+        self._clock = clock
+        self._metrics = metrics
+
+    def sort(
+        self, arrival: Arrival, found: Sequence[Record], asked: Asked, *, is_checked: bool
+    ) -> Generator[None, None, Sorted]:
+        """Decide about each record, and write the delayed ones to the books, in short steps.
+
+        With `is_checked` message ids count. Raises with nothing written as a rule: a disk may fill
+        up in between, and what is in the books then is known by its sequence when it comes again.
+        """
+        originals = self._originals(arrival, asked) if is_checked else {}
+        marks = self._marks(arrival, originals)
+        fresh = {
+            index: message_id
+            for index, message_id in asked.message_ids.items()
+            if is_checked and index not in originals
+        }
+        self._remember(arrival, fresh)
+        numbers: Mapping[int, Offset] = {}
+        shard = self._books(arrival, asked)
+        if shard is not None:
+            try:
+                numbers = yield from self._defer(arrival, shard, found, asked, originals)
+            except RequestError:
+                self._forget(arrival, fresh)
+                raise
+            marks.append(shard.mark)
+        self._metrics.add(DUPLICATE_RECORDS, len(originals))
+        self._metrics.add(DEFERRED_RECORDS, len(numbers))
+        return Sorted(originals, numbers, fresh, marks)
+
+    def finish(self, arrival: Arrival, done: Sorted) -> Writing:
+        """Write the rest of a batch."""
+        written = {at: name for at, name in done.fresh.items() if at not in done.numbers}
+        try:
+            appended = self._append_rest(arrival, done.originals, done.numbers)
+        except RequestError:
+            self._forget(arrival, written)
+            raise
+        self._remember(arrival, written, base_offset=appended.base_offset)
+        answer = _answer(arrival, appended, done.originals, done.numbers)
+        marks = [*done.marks, (arrival.replica, appended.end_offset)]
+        if arrival.acks is not Acks.ALL:
+            marks.clear()
+        return when_all([replica.committed(end, None) for replica, end in marks], answer)
+
+    async def settle(self, arrival: Arrival, done: Sorted) -> None:
+        """Wait until all of it is committed that is not in this log."""
+        try:
+            for replica, end_offset in done.marks:
+                await replica.committed(end_offset, None)
+        except RequestError:
+            self._forget(arrival, done.fresh)
+            raise
+
+    # -- duplicates ------------------------------------------------------------------------------
+
+    def _originals(self, arrival: Arrival, asked: Asked) -> dict[int, Original]:
+        """What each duplicate in the batch is a copy of."""
+        window = self._windows.find(arrival.replica)
+        assert window is not None
+        settings, now_ms = arrival.replica.log.records.settings, self._clock.now_ms()
+        originals: dict[int, Original] = {}
+        here: dict[bytes, int] = {}
+        for index, message_id in asked.message_ids.items():
+            copy = window.find(message_id, settings, now_ms=now_ms)
+            if copy is not None:
+                originals[index] = copy
+            elif message_id in here:
+                originals[index] = here[message_id]
+            else:
+                here[message_id] = index
+        return originals
+
+    def _remember(
+        self, arrival: Arrival, message_ids: Mapping[int, bytes], base_offset: Offset | None = None
+    ) -> None:
+        """Take note of new ids; without an offset their records are not in the log, or not yet."""
+        if not message_ids:
+            return
+        window = self._windows.find(arrival.replica)
+        if window is None:
+            return  # Leadership was lost meanwhile: whoever comes next makes another one.
+        settings, now_ms = arrival.replica.log.records.settings, self._clock.now_ms()
+        for index, message_id in message_ids.items():
+            copy = Copy(now_ms, NOWHERE, NOWHERE)
+            if base_offset is not None:
+                copy = Copy(now_ms, arrival.target.partition, base_offset + index)
+            window.add(message_id, copy, settings)
+
+    def _forget(self, arrival: Arrival, message_ids: Mapping[int, bytes]) -> None:
+        """What is not known to be written may come again."""
+        for message_id in message_ids.values():
+            self._windows.forget(arrival.replica.id.topic_id, message_id)
+
+    def _marks(self, arrival: Arrival, originals: Mapping[int, Original]) -> list[Mark]:
+        """How far which log must be committed so that the first copies are."""
+        ends: dict[int, Offset] = {}
+        for original in originals.values():
+            if isinstance(original, Copy):
+                end = original.offset + 1
+                ends[original.partition] = max(end, ends.get(original.partition, 0))
+        marks: list[Mark] = []
+        for partition, end_offset in ends.items():
+            if partition == NOWHERE:
+                marks.append(self._deferred.find_now(arrival.target.topic).mark)
+            else:
+                replica = self._hub.find(LogId(arrival.replica.id.topic_id, partition))
+                marks.append((replica, end_offset))
+        return marks
+
+    # -- delayed ---------------------------------------------------------------------------------
+
+    def _books(self, arrival: Arrival, asked: Asked) -> DeferredShard | None:
+        """Where delayed records of the topic are kept; None if there is no need to know."""
+        topic = arrival.target.topic
+        if self._deferred.is_needed(topic, asked.due_ms.values(), arrival.header):
+            return self._deferred.find_now(topic)
+        return None
+
+    def _defer(
+        self,
+        arrival: Arrival,
+        shard: DeferredShard,
+        found: Sequence[Record],
+        asked: Asked,
+        originals: Mapping[int, Original],
+    ) -> Generator[None, None, dict[int, Offset]]:
+        """Write delayed records to the books; return their numbers there, by index."""
+        numbers: dict[int, Offset] = {}
+        parcels: dict[int, Parcel] = {}
+        size_max = arrival.replica.log.records.settings.segment_bytes - BATCH_BYTES_SPARE
+        target, now_ms = encode_target(arrival.replica.id), self._clock.now_ms()
+        for count, (index, due_ms) in enumerate(asked.due_ms.items(), start=1):
+            if count % STEP_RECORDS == 0:
+                yield
+            if index in originals:
+                continue
+            sender = _sender(arrival.header, index)
+            known = shard.find_sent(arrival.replica.id, sender)
+            if known is not None:
+                numbers[index] = known
+            elif due_ms > now_ms:
+                message_id = asked.message_ids.get(index, b"")
+                slip = Slip(due_ms, target, sender, message_id)
+                parcels[index] = _parcel(slip, found[index], size_max=size_max)
+        if len(shard.pending) + len(parcels) > self._limits.deferred_records_max:
+            raise Overloaded(f"{len(shard.pending)} records are delayed, which is all there may be")
+        indexes = list(parcels)
+        for at in range(0, len(indexes), STEP_RECORDS):
+            part = indexes[at : at + STEP_RECORDS]
+            written = shard.defer([parcels[index] for index in part])
+            numbers.update(zip(part, written, strict=True))
+            yield
+        return numbers
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def _append_rest(
+        self, arrival: Arrival, originals: Mapping[int, Original], numbers: Mapping[int, Offset]
+    ) -> Appended:
+        gone = originals.keys() | numbers.keys()
+        replica, data, header = arrival.replica, arrival.data, arrival.header
+        if not gone:
+            count_batch(self._metrics, header)
+            return replica.append(data, header)
+        rest = filter_batch(
+            data,
+            lambda record: record.offset - header.base_offset not in gone,
+            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
+            # Its producer goes on counting from here, so the log must know of it.
+            keep_empty=header.has_producer,
+        )
+        if rest is None:
+            return Appended(NO_OFFSET, 0, NO_OFFSET, replica.log.start_offset)
+        header = read_header(rest)
+        count_batch(self._metrics, header)
+        return replica.append(rest, header)
+
+
+def _answer(
+    arrival: Arrival,
+    appended: Appended,
+    originals: Mapping[int, Original],
+    numbers: Mapping[int, Offset],
+) -> Appended:
+    partition, base_offset = arrival.target.partition, appended.base_offset
+    duplicates: dict[int, Offset] = {}
+    for index, original in originals.items():
+        if isinstance(original, int):
+            duplicates[index] = NO_OFFSET if original in numbers else base_offset + original
+        else:
+            duplicates[index] = original.offset if original.partition == partition else NO_OFFSET
+    if len(originals) + len(numbers) == arrival.header.count:
+        base_offset = duplicates.get(0, NO_OFFSET)
+        appended = appended._replace(end_offset=base_offset + 1)
+    deferred = {index: id_text(arrival.target.topic, number) for index, number in numbers.items()}
+    return appended._replace(base_offset=base_offset, duplicates=duplicates, deferred=deferred)
+
+
+def _sender(header: Header, index: int) -> Sender:
+    if not header.has_producer:
+        return NO_SENDER
+    sequence = (header.base_sequence + index) & SEQUENCE_MAX
+    return Sender(header.producer_id, header.producer_epoch, sequence)
+
+
+def _parcel(slip: Slip, record: Record, *, size_max: int) -> Parcel:
+    size = len(record.key or b"") + len(record.value or b"")
+    size += sum(len(name) + len(value or b"") for name, value in record.headers)
+    if size > size_max:
+        raise BatchTooLarge(size, size_max)
+    due = when_due(record, slip.due_ms)
+    return Parcel(slip, Payload(due.key, due.value, due.headers))

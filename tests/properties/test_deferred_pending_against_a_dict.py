@@ -1,0 +1,59 @@
+"""Pending delayed records against a dictionary of them."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from millstream.control.deferred_pending import Due, Pending
+
+
+class PendingAgainstADict(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = Pending()
+        self.model: dict[int, Due] = {}
+        self.number = -1
+        self.now_ms = 0
+
+    @rule(steps=st.lists(st.tuples(st.integers(1, 3_000), st.integers(0, 100)), max_size=20))
+    def add(self, steps: list[tuple[int, int]]) -> None:
+        for step, delay_ms in steps:
+            self.number += step
+            due = Due(self.now_ms + delay_ms, self.number, step % 5)
+            self.pending.add(due)
+            self.model[self.number] = due
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from([*self.model, 0, 1, self.number + 1]))
+
+        assert self.pending.find(number) == self.model.get(number)
+        assert self.pending.remove(number) == self.model.pop(number, None)
+
+    @rule(pause_ms=st.integers(0, 60), count_max=st.integers(1, 10))
+    def take_due(self, pause_ms: int, count_max: int) -> None:
+        self.now_ms += pause_ms
+        due = sorted(one for one in self.model.values() if one.due_ms <= self.now_ms)[:count_max]
+
+        assert self.pending.take_due(self.now_ms, count_max=count_max) == due
+        for one in due:
+            del self.model[one.number]
+
+    @rule(start=st.integers(-1, 50_000))
+    def list_from(self, start: int) -> None:
+        listed = [due for some in self.pending.after(start) for due in some]
+
+        assert listed == [due for number, due in self.model.items() if number > start]
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert len(self.pending) == len(self.model)
+        soonest = self.pending.next_due_ms
+        # One that was removed may still be there, which only costs a look.
+        assert not self.model or soonest is not None
+        if soonest is not None and self.model:
+            assert soonest <= min(due.due_ms for due in self.model.values())
+
+
+TestPending = PendingAgainstADict.TestCase
+TestPending.settings = settings(max_examples=60, stateful_step_count=40)

@@ -1,0 +1,251 @@
+"""The decisions of delivery, whatever happens in whatever order, with restarts in between.
+
+The model is a list of records and what became of each. No record is lost, none is settled twice,
+records are first sent in their order, and at the end each was acknowledged or became a dead letter,
+once.
+"""
+
+from random import Random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from millstream.codec.records import Record
+from millstream.control.deliveries import AckMode, FlowPolicy, RetryPolicy
+from millstream.engine.delivery.cursor import Cursor, Pending, Phase
+from millstream.engine.delivery.desk import Bounds, Desk
+from millstream.engine.delivery.flow import Seat
+from millstream.model import TopicPartition
+
+TARGET = TopicPartition("orders", 0)
+BOUNDS = Bounds(unsettled_max=30, bytes_max=2**20)
+
+
+class Delivery(RuleBasedStateMachine):
+    @initialize(
+        max_retries=st.integers(0, 3),
+        delay_ms=st.sampled_from([0, 50]),
+        every=st.integers(1, 3),
+        window=st.integers(1, 5),
+    )
+    def begin(self, max_retries: int, delay_ms: int, every: int, window: int) -> None:
+        self.retry = RetryPolicy(
+            max_retries=max_retries, ack_timeout_ms=100, retry_delay_ms=delay_ms
+        )
+        self.flow = FlowPolicy(window=window, buffer=5)
+        self.every = every  # Only so many offsets are for this subscription.
+        self.now_ms = 0
+        self.log_end = 0
+        self.read_to = 0
+        self.seats: list[Seat] = []
+        self.made = 0
+        self.held: dict[int, list[int]] = {}  # By seat: what it has and has not answered.
+        self.settled: dict[int, str] = {}
+        self.attempts: dict[int, int] = {}
+        self.first_sent: list[int] = []
+        self.restarted_at = 0
+        self.marked: frozenset[int] = frozenset()
+        self.desk = self.fresh(Cursor(TARGET, 0))
+        self.somebody_joins()
+        self.records_come(10)
+
+    def fresh(self, cursor: Cursor) -> Desk:
+        desk = Desk(AckMode.EXPLICIT, self.retry, BOUNDS, Random(1).random)
+        desk.cursors[TARGET] = cursor
+        return desk
+
+    def is_ours(self, offset: int) -> bool:
+        return offset % self.every == 0
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 10))
+    def records_come(self, count: int) -> None:
+        self.log_end += count
+        self.the_log_is_read()
+
+    @rule()
+    def the_log_is_read(self) -> None:
+        cursor = self.desk.cursors[TARGET]
+        while cursor.next_offset < self.log_end and self.desk.has_room:
+            offset = cursor.next_offset
+            if self.is_ours(offset):
+                self.desk.offer(TARGET, Record(offset, 0, None, b"v"), "orders")
+            cursor.move_on(offset + 1)
+
+    @precondition(lambda self: len(self.seats) < 4)
+    @rule()
+    def somebody_joins(self) -> None:
+        self.made += 1
+        self.seats.append(self.desk.join(self.made, self.flow, self.now_ms))
+        self.held[self.made] = []
+
+    @precondition(lambda self: self.seats)
+    @rule(is_refused=st.sampled_from([False, False, True]))
+    def records_are_sent(self, is_refused: bool) -> None:
+        self.the_log_is_read()
+        for seat in self.seats:
+            seat.is_open = True
+        sent: list[Pending] = []
+        for seat, share in self.desk.assign(self.now_ms):
+            if is_refused:
+                self.desk.refuse(seat, share)
+                continue
+            self.desk.sent(seat, share)
+            assert len(self.held[seat.number]) + len(share) <= self.flow.window
+            sent += share
+        for pending in sorted(sent, key=lambda one: one.offset):  # They were sent together.
+            self.note_sent(pending)
+            self.held[pending.holder].append(pending.offset)
+
+    def note_sent(self, pending: Pending) -> None:
+        offset = pending.offset
+        assert self.is_ours(offset)
+        assert offset not in self.settled, "a settled record came again"
+        assert not any(offset in held for held in self.held.values()), "two members have it"
+        if pending.attempts == 1 and offset >= self.restarted_at:
+            assert not self.first_sent or offset > self.first_sent[-1], "out of order"
+            self.first_sent.append(offset)
+        assert pending.attempts == self.attempts.get(offset, 0) + 1, "attempts are miscounted"
+        self.attempts[offset] = pending.attempts
+
+    def some_held(self, data: st.DataObject) -> tuple[Seat, int] | None:
+        choices = [(seat, offset) for seat in self.seats for offset in self.held[seat.number]]
+        return data.draw(st.sampled_from(choices)) if choices else None
+
+    @rule(data=st.data())
+    def one_is_acknowledged(self, data: st.DataObject) -> None:
+        chosen = self.some_held(data)
+        if chosen is None:
+            return
+        seat, offset = chosen
+        assert self.desk.ack(seat, TARGET, offset)
+        self.settle(offset, "acked")
+        assert not self.desk.ack(seat, TARGET, offset), "acknowledged twice"
+
+    @rule(data=st.data(), wait_ms=st.none() | st.integers(0, 100))
+    def one_fails(self, data: st.DataObject, wait_ms: int | None) -> None:
+        chosen = self.some_held(data)
+        if chosen is not None:
+            assert self.desk.nack(chosen[0], TARGET, chosen[1], self.now_ms, wait_ms=wait_ms)
+            self.held[chosen[0].number].remove(chosen[1])
+            is_last = self.attempts[chosen[1]] > self.retry.max_retries
+            assert ((TARGET, chosen[1]) in self.desk.burials) == is_last
+            self.check_burials()
+
+    @rule(data=st.data())
+    def one_is_rejected(self, data: st.DataObject) -> None:
+        chosen = self.some_held(data)
+        if chosen is not None:
+            assert self.desk.reject(chosen[0], TARGET, chosen[1], "bad", "")
+            self.held[chosen[0].number].remove(chosen[1])
+            assert (TARGET, chosen[1]) in self.desk.burials
+
+    @rule(passed_ms=st.integers(1, 150))
+    def time_passes(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        self.desk.tick(self.now_ms)
+        for seat in self.seats:
+            cursor = self.desk.cursors[TARGET]
+            self.held[seat.number] = [
+                offset
+                for offset in self.held[seat.number]
+                if offset in cursor.pending and cursor.pending[offset].phase is Phase.SENT
+            ]
+        self.check_burials()
+
+    @precondition(lambda self: self.seats)
+    @rule(data=st.data())
+    def somebody_vanishes(self, data: st.DataObject) -> None:
+        seat = data.draw(st.sampled_from(self.seats))
+        self.seats.remove(seat)
+        self.desk.leave(seat, self.now_ms)
+        del self.held[seat.number]
+        self.check_burials()
+        if not self.seats and data.draw(st.booleans()):
+            self.restarted_at = self.log_end  # What was not sent is read again.
+            self.desk.park()
+
+    @rule()
+    def dead_letters_are_written(self) -> None:
+        for target, offset in list(self.desk.burials):
+            self.desk.buried(target, offset)
+            self.settle(offset, "buried")
+
+    @rule(data=st.data())
+    def the_broker_restarts(self, data: st.DataObject) -> None:
+        """What was kept is what was written last; here that is all of it."""
+        value = self.desk.cursors[TARGET].value()
+        unsettled = {one.offset for one in value.unsettled}
+        for offset in self.settled:
+            assert offset < value.next_offset
+            assert offset not in unsettled
+        self.desk = self.fresh(Cursor.restore(TARGET, value))
+        self.restarted_at = self.log_end
+        self.seats, self.held = [], {}
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def settle(self, offset: int, how: str) -> None:
+        assert offset not in self.settled, "settled twice"
+        self.settled[offset] = how
+        for held in self.held.values():
+            if offset in held:
+                held.remove(offset)
+
+    def check_burials(self) -> None:
+        for offset, pending in self.desk.cursors[TARGET].pending.items():
+            if pending.phase in (Phase.READY, Phase.WAITING) and offset >= self.restarted_at:
+                assert pending.attempts <= self.retry.max_retries, "it should be given up"
+        for (_, offset), pending in self.desk.burials.items():
+            assert pending.attempts > self.retry.max_retries or pending.reason == "bad"
+            assert offset not in self.settled
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        cursor = self.desk.cursors[TARGET]
+        for offset in range(cursor.floor):
+            assert not self.is_ours(offset) or offset in self.settled
+        for offset in self.settled:
+            assert cursor.is_settled(offset)
+
+    @invariant()
+    def the_books_add_up(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        pending = self.desk.cursors[TARGET].pending.values()
+        assert self.desk.ready_count == sum(one.phase is Phase.READY for one in pending)
+        assert self.desk._unsettled == len(pending)
+        assert self.desk._bytes == sum(one.size for one in pending)
+        for seat in self.seats:
+            mine = [one for one in pending if one.holder == seat.number]
+            assert seat.in_flight == sum(one.phase is Phase.SENT for one in mine)
+
+    def teardown(self) -> None:
+        """Let a patient member finish it all."""
+        if not hasattr(self, "desk"):
+            return
+        self.seats = self.desk.seats
+        if not self.seats:
+            self.somebody_joins()
+        for _ in range(10 * self.log_end + 100):
+            self.the_log_is_read()
+            self.dead_letters_are_written()
+            for seat in self.seats:
+                seat.is_open = True
+            for seat, share in self.desk.assign(self.now_ms):
+                self.desk.sent(seat, share)
+                for pending in share:
+                    assert self.desk.ack(seat, TARGET, pending.offset)
+                    self.settle(pending.offset, "acked")
+            self.now_ms += 101
+            self.desk.tick(self.now_ms)
+        self.dead_letters_are_written()
+        assert set(self.settled) == {at for at in range(self.log_end) if self.is_ours(at)}
+
+
+TestDelivery = Delivery.TestCase
+TestDelivery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -1,0 +1,27 @@
+"""What a client sees of a slice: the records that are no markers, and where it goes on."""
+
+from millstream.codec.batch import Header, walk
+from millstream.codec.records import records
+from millstream.engine.reading import Slice
+
+
+def shown(part: Slice) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of the records that are no markers."""
+    assert part.error is None
+    data = b"" if part.records is None else part.records.read()
+    found, at = [], 0
+    for header in walk(data):
+        if not header.is_control:
+            decoded = records(data, at, decompressed_bytes_max=2**24)
+            found += [(record.offset, record.value) for record in decoded]
+        at += header.size
+    return found
+
+
+def headers_of(part: Slice) -> list[Header]:
+    return [] if part.records is None else walk(part.records.read())
+
+
+def next_offset(part: Slice, offset: int) -> int:
+    """Where a client goes on that knows nothing but the batches it got."""
+    return headers_of(part)[-1].end_offset if part.records is not None else offset

@@ -1,0 +1,116 @@
+"""Headers that ask for something: found without decoding, read with care."""
+
+import pytest
+
+from millstream.codec.batch import read_header
+from millstream.codec.compression import Codec
+from millstream.codec.records import Record, build, records
+from millstream.engine.queue_headers import (
+    DELIVER_AT,
+    MESSAGE_ID_BYTES_MAX,
+    may_ask,
+    message_id_of,
+    read_asked,
+    when_due,
+)
+from millstream.errors import InvalidBatch
+from tests.support.nodes import NOW_MS
+from tests.support.queues import Message, batch_of, message
+
+ASKING = [
+    message(b"x", delay_ms=1),
+    message(b"x", deliver_at=1),
+    message(b"x", ttl_ms=1),
+    message(b"x", message_id=b"a"),
+]
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> object:
+    found = records(batch_of(*messages), decompressed_bytes_max=2**20)
+    return read_asked(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("asking", ASKING, ids=lambda one: one.headers[0][0])
+@pytest.mark.parametrize("size", [10, 100_000], ids=["small", "large"])
+def test_a_header_is_found_whatever_the_codec_and_the_size(
+    codec: Codec, asking: Message, size: int
+) -> None:
+    data = batch_of(Message(b"y" * size), asking, codec=codec)
+
+    assert may_ask(data, read_header(data))
+    assert may_ask(memoryview(data), read_header(data))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [1, 2_000])
+def test_what_only_speaks_of_headers_asks_for_nothing(codec: Codec, count: int) -> None:
+    text = b"items-delay-ms ms-delay-ms ms-message-id ms-ttl-ms ms-deliver-at"
+    plain = Message(text, (("ms-subject", b"of ms-ttl-ms"), ("traceparent", b"00-ab")))
+
+    data = batch_of(*[plain] * count, codec=codec)
+
+    assert not may_ask(data, read_header(data))
+
+
+def test_what_cannot_be_unpacked_asks_for_nothing() -> None:
+    bomb = build([Record(0, NOW_MS, None, bytes(2**25))], codec=Codec.ZSTD)
+
+    assert not may_ask(bomb, read_header(bomb))
+
+
+def test_each_record_is_read_for_itself() -> None:
+    asked = asked_of(
+        message(b"plain"),
+        message(b"soon", delay_ms=5_000),
+        message(b"then", deliver_at=NOW_MS + 7),
+        message(b"past", deliver_at=NOW_MS - 7),
+        message(b"once", message_id=b"a", ttl_ms=1),
+    )
+
+    assert asked == ({1: NOW_MS + 5_000, 2: NOW_MS + 7, 3: NOW_MS - 7}, {4: b"a"}, True)
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (message(b"x", delay_ms=b"soon"), "record 1 has ms-delay-ms = b'soon', which is no whole"),
+        (message(b"x", delay_ms=b"-5"), "no whole number"),
+        (message(b"x", delay_ms=b""), "no whole number"),
+        (message(b"x", delay_ms=None), "no whole number"),
+        (message(b"x", delay_ms=b"1e3"), "no whole number"),
+        (message(b"x", delay_ms=b" 5"), "no whole number"),
+        (message(b"x", delay_ms="٣"), "no whole number"),
+        (message(b"x", deliver_at=b"9" * 19), "no whole number"),
+        (message(b"x", delay_ms=DAY_MS + 1), "at most 86400000"),
+        (message(b"x", deliver_at=NOW_MS + DAY_MS + 1), "at most 86400000"),
+        (message(b"x", delay_ms=1, deliver_at=1), "both ms-delay-ms and ms-deliver-at"),
+        (message(b"x", ttl_ms=b"long"), "ms-ttl-ms = b'long'"),
+        (message(b"x", message_id=b""), "of 0 bytes"),
+        (message(b"x", message_id=None), "of 0 bytes"),
+        (message(b"x", message_id=b"i" * (MESSAGE_ID_BYTES_MAX + 1)), "of 257 bytes"),
+    ],
+)
+def test_a_value_that_says_nothing_sensible_is_refused(refused: Message, said: str) -> None:
+    with pytest.raises(InvalidBatch, match=said):
+        asked_of(message(b"fine"), refused)
+
+
+def test_the_longest_delay_is_allowed() -> None:
+    asked_of(message(b"x", delay_ms=DAY_MS), message(b"x", deliver_at=NOW_MS + DAY_MS))
+
+
+def test_a_delayed_record_enters_its_topic_as_if_sent_when_due() -> None:
+    record = Record(3, NOW_MS, b"k", b"v", (("a", b"1"), ("ms-delay-ms", b"5"), ("b", None)))
+
+    assert when_due(record, NOW_MS + 5) == Record(
+        3, NOW_MS + 5, b"k", b"v", (("a", b"1"), ("b", None), (DELIVER_AT, b"%d" % (NOW_MS + 5)))
+    )
+
+
+def test_an_id_in_a_log_that_nobody_had_looked_at_is_none() -> None:
+    headers = (("ms-message-id", b"i" * (MESSAGE_ID_BYTES_MAX + 1)),)
+
+    assert message_id_of(Record(0, 0, None, None, headers)) is None
+    assert message_id_of(Record(0, 0, None, None, (("ms-message-id", b"i"),))) == b"i"
