@@ -32,8 +32,8 @@ PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 2, 3, 18
 class Broker:
     def __init__(self, process: subprocess.Popen[str], log_path: Path, line: str) -> None:
         self.process = process
-        host, _, port = line.split("kafka=")[1].split()[0].rpartition(":")
-        self.address = (host, int(port))
+        self.address = _address(line, "kafka")
+        self.flux_address = _address(line, "flux")
         self._log_path = log_path
 
     @property
@@ -57,6 +57,11 @@ class Broker:
         assert "Traceback" not in self.log, self.log[-5000:]
         with Client(self) as client:
             assert client.produce(batch(b"still here")).error_code == 0
+
+
+def _address(ready_line: str, door: str) -> tuple[str, int]:
+    host, _, port = ready_line.split(f" {door}=")[1].split()[0].rpartition(":")
+    return host, int(port)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import uvloop
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
-from millstream.server.connection import Address, Pace
+from millstream.server.connection import Address, Guest, Pace
 from millstream.server.listener import Listener
 from millstream.server.outbox import Outbox
 from millstream.server.outlet import Range, Reply
@@ -156,8 +156,8 @@ class LineDoor:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def _greet(self, *, dialled: Address, peer: str, pace: Pace, outbox: Outbox) -> LineGateway:
-        self.gateways.append(LineGateway(self, pace, outbox))
+    def _greet(self, guest: Guest) -> LineGateway:
+        self.gateways.append(LineGateway(self, guest.pace, guest.outbox))
         return self.gateways[-1]
 
 

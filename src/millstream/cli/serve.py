@@ -62,12 +62,19 @@ async def _announce(service: Service, config: Config) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTED_OBJECTS_MIN)
-    kafka = service.address
+    doors = " ".join(f"{name}={at.host}:{at.port}" for name, at in service.addresses.items())
     data = config.data_dir if config.storage == "disk" else "(memory)"
-    print(
-        f"millstream ready node={config.node_id} kafka={kafka.host}:{kafka.port} data={data}",
-        flush=True,
-    )
+    print(f"millstream ready node={config.node_id} {doors} data={data}", flush=True)
+    if sys.stdout.isatty():
+        kafka = service.address
+        print(_what_next(f"{kafka.host}:{kafka.port}", kafka.port), flush=True)
+
+
+def _what_next(address: str, port: int) -> str:
+    """For whoever sits before a terminal and wonders."""
+    told = "" if port == Config().port else f"export MILLSTREAM_BOOTSTRAP={address}; "
+    commands = "millstream produce greetings hello; millstream consume greetings"
+    return f"in another terminal: {told}{commands}\nCtrl-C stops it"
 
 
 def _keep_freed_memory() -> None:

@@ -5,6 +5,7 @@ is the same node with the same doors that `millstream serve` runs, short of the 
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from millstream.embedding.partitions import Partitions
 from millstream.embedding.topics import Topics
 from millstream.model import CONTROL_LOG, Session
 from millstream.ports import Clock, Files
+from millstream.server.connection import Address
 from millstream.server.doors import Interpose
 from millstream.server.outside import WorkerThreads, real_ports
 from millstream.server.service import Service, first_of
@@ -92,6 +94,11 @@ class Broker:
     @property
     def port(self) -> int:
         return self._running.address.port
+
+    @property
+    def addresses(self) -> Mapping[str, Address]:
+        """Host and port of each door: `kafka` (FlyMQ's clients as well), `flux`, `classic`."""
+        return self._running.addresses
 
     @property
     def cluster_id(self) -> str:

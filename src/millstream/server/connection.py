@@ -10,22 +10,19 @@ nothing here grows with what a client does.
 
 import asyncio
 import logging
-import socket
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
+from millstream.server.descriptors import keep_alive
 from millstream.server.outbox import Outbox
 from millstream.server.outlet import BUFFERS, Outlet, Range, Reply
 from millstream.server.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
-
-# A peer that vanished without a word is found out after about two minutes, by the system itself.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 
 
 class Address(NamedTuple):
@@ -43,7 +40,7 @@ class Pending(Protocol):
         """Nobody will await it any more."""
 
 
-Outcome: TypeAlias = Pending | list[Buffer | Range] | None
+Outcome: TypeAlias = Pending | list[Buffer | Range] | list[Buffer] | None
 
 
 class Gateway(Protocol):
@@ -80,10 +77,17 @@ class Pace:
         self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
 
 
-class Greeter(Protocol):
-    """Makes the gateway for a new client."""
+class Guest(NamedTuple):
+    """A new client, and the ways to it that its gateway may use."""
 
-    def __call__(self, *, dialled: Address, peer: str, pace: Pace, outbox: Outbox) -> Gateway: ...
+    dialled: Address
+    peer: str
+    pace: Pace
+    outbox: Outbox
+
+
+# Makes the gateway for a new client.
+Greeter: TypeAlias = Callable[[Guest], Gateway]
 
 
 class Connection(asyncio.Protocol):
@@ -148,13 +152,11 @@ class Connection(asyncio.Protocol):
         self._outlet = Outlet(transport, buffered_bytes_max=self._limits.write_buffer_bytes_max)
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
-        _keep_alive(transport)
+        # Who waits for news may be silent for ever: the system finds out who is gone.
+        keep_alive(transport.get_extra_info("socket"))
         self._outbox.open(self._outlet)
         self._gateway = self._greet(
-            dialled=Address(host, port),
-            peer=str(peer[0]) if peer else "",
-            pace=self._pace,
-            outbox=self._outbox,
+            Guest(Address(host, port), str(peer[0]) if peer else "", self._pace, self._outbox)
         )
         self._received_at = self._loop.time()
         self._drop_if_idle()
@@ -328,12 +330,3 @@ class Connection(asyncio.Protocol):
             self._gateway.close()
         self._gateway = None  # With all that it has buffered, at once and not when cycles are.
         self.drop()
-
-
-def _keep_alive(transport: asyncio.Transport) -> None:
-    """Let the system ask a silent peer whether it is there: not every one has to speak."""
-    sock = transport.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):  # Not on every system.
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

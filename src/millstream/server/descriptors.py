@@ -1,4 +1,4 @@
-"""Bytes from a file into a socket without passing through this process.
+"""Bytes from a file into a socket without passing through this process, and sockets kept alive.
 
 Owns the system calls and the question whether they would wait for a disk. Order and back-pressure
 are the connection's. Works on descriptors, because the sockets that event loops hand out cannot
@@ -6,12 +6,24 @@ send; where the system has no such call, nothing is sendable and files are read 
 """
 
 import os
+import socket
 import sys
 
 _CAN_SEND = sys.platform == "linux"
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 # One byte speaks for its neighbours: pages come and go in long runs, and a probe costs 3 us.
 _PROBE_BYTES = 512 * 1024
+
+# A peer that vanished without a word is found out after two minutes.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Let the system ask a silent peer whether it is there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):  # Not on every system.
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def can_send(file_descriptor: int) -> bool:

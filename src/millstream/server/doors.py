@@ -8,17 +8,23 @@ shut would be found out by a client.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
-from millstream.protocols.kafka.context import Broker, Endpoint
-from millstream.protocols.kafka.fetch_sessions import Sessions
-from millstream.protocols.kafka.gateway import KafkaGateway
-from millstream.protocols.kafka.router import HANDLERS
-from millstream.server.connection import Address, Gateway, Pace
+from millstream.server.connection import Address, Gateway, Greeter, Guest
+from millstream.server.greeters import (
+    classic_greeter,
+    flux_greeter,
+    flymq_greeter,
+    kafka_greeter,
+    on_first_guest,
+)
 from millstream.server.listener import Listener
 from millstream.server.node import Node
-from millstream.server.outbox import Outbox
+from millstream.server.sniff import Sniffer
 
 _log = logging.getLogger(__name__)
+
+FLYMQ_FIRST_BYTE = 0xAF  # Of a Kafka request it would be a length of more than two gigabytes.
 
 # Stands between a connection and its gateway: sees what is asked, and what is answered.
 Interpose = Callable[[Gateway], Gateway]
@@ -26,37 +32,28 @@ Interpose = Callable[[Gateway], Gateway]
 
 class Doors:
     def __init__(self, node: Node, interpose: Interpose | None = None) -> None:
-        self._config = config = node.config
-        self._interpose = interpose
-        self._broker = Broker(
-            config=config,
-            cluster_id=node.cluster_id,
-            topics=node.topics,
-            partitions=node.partitions,
-            groups=node.groups,
-            consumer_groups=node.consumer_groups,
-            producer_ids=node.producer_ids,
-            fetch_sessions=Sessions(config.limits, node.entropy),
-            transactions=node.transactions,
-            batch_groups=node.batch_groups,
-            client_quotas=node.client_quotas,
-            usage=node.usage,
-        )
-        self.kafka = Listener(
-            "Kafka", Address(config.host, config.port), self._greet_kafka, config.limits
-        )
+        config = node.config
+        self._config = config
+        # By name; "kafka" is the port that FlyMQ's clients use as well.
+        self.open: dict[str, Listener] = {}
+        shared = _shared_greeter(node, interpose)
+        if shared is not None:
+            self._add("kafka", config.port, shared)
+        if "flux" in config.doors:
+            self._add("flux", config.port_of("flux"), on_first_guest(flux_greeter, node))
+        if "classic" in config.doors:
+            self._add("classic", config.port_of("classic"), on_first_guest(classic_greeter, node))
 
     @property
-    def all(self) -> list[Listener]:
-        """Every port that is open, or will be."""
-        return [self.kafka]
+    def connection_count(self) -> int:
+        return sum(listener.connection_count for listener in self.open.values())
 
     async def run(self, opened: asyncio.Event) -> None:
         """Serve until cancelled; `opened` is set once clients can connect."""
         async with asyncio.TaskGroup() as group:
-            for door in self.all:
+            for listener in self.open.values():
                 is_open = asyncio.Event()
-                group.create_task(door.run(is_open))
+                group.create_task(listener.run(is_open))
                 await is_open.wait()
             opened.set()
 
@@ -65,16 +62,32 @@ class Doors:
         limit_s = self._config.timing.stop_ms_max / 1000
         try:
             async with asyncio.timeout(limit_s):
-                await asyncio.gather(*(door.stop() for door in self.all))
+                await asyncio.gather(*(listener.stop() for listener in self.open.values()))
         except TimeoutError:
             _log.warning("closed connections that were still waiting after %.0f s", limit_s)
 
-    def _greet_kafka(self, *, dialled: Address, peer: str, pace: Pace, outbox: Outbox) -> Gateway:
-        here = Endpoint(
-            self._config.advertised_host or dialled.host,
-            self._config.advertised_port or dialled.port,
+    def _add(self, name: str, port: int, greet: Greeter) -> None:
+        self.open[name] = Listener(
+            name, Address(self._config.host, port), greet, self._config.limits
         )
-        gateway = KafkaGateway(
-            self._broker, HANDLERS, self._config.limits, dialled=here, peer=peer, pace=pace
-        )
-        return gateway if self._interpose is None else self._interpose(gateway)
+
+
+def _shared_greeter(node: Node, interpose: Interpose | None) -> Greeter | None:
+    """The port of Kafka clients and FlyMQ clients: whoever comes is known by the first byte."""
+    has_kafka, has_flymq = ("kafka" in node.config.doors), ("flymq" in node.config.doors)
+    if not has_kafka:
+        return flymq_greeter(node) if has_flymq else None
+    kafka = kafka_greeter(node)
+
+    def greet_kafka(guest: Guest) -> Gateway:
+        gateway = kafka(guest)
+        return gateway if interpose is None else interpose(gateway)
+
+    if not has_flymq:
+        return greet_kafka
+    flymq = on_first_guest(flymq_greeter, node)
+
+    def greet(guest: Guest) -> Gateway:
+        return Sniffer({FLYMQ_FIRST_BYTE: partial(flymq, guest)}, partial(greet_kafka, guest))
+
+    return greet

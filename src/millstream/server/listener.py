@@ -4,6 +4,7 @@ Owns the server socket and the tasks of its connections. What is spoken on it is
 """
 
 import asyncio
+import errno
 import logging
 
 from millstream.config import Limits
@@ -64,9 +65,11 @@ class Listener:
                 start_serving=False,
             )
         except OSError as problem:
+            why = problem.strerror or problem
+            if problem.errno == errno.EADDRINUSE:
+                why = "another program has this port; stop that one, or choose another port"
             raise StartupError(
-                f"cannot listen on {self.address.host}:{self.address.port} for {self.name}: "
-                f"{problem.strerror or problem}"
+                f"cannot listen on {self.address.host}:{self.address.port} for {self.name}: {why}"
             ) from problem
         self.address = Address(*server.sockets[0].getsockname()[:2])
         return server

@@ -28,7 +28,12 @@ class Service:
     @property
     def address(self) -> Address:
         """Where Kafka clients connect, once it is opened."""
-        return self.doors.kafka.address
+        return self.doors.open["kafka"].address
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Where each door is, by its name, once they are opened."""
+        return {name: listener.address for name, listener in self.doors.open.items()}
 
     def stop(self) -> None:
         """Ask it to stop in good order, at whatever point it is; `run` returns when it has."""

@@ -77,11 +77,20 @@ class RunningBroker:
 
     @property
     def host(self) -> str:
-        return self._life.host
+        return self._life.config.host
 
     @property
     def port(self) -> int:
-        return self._life.port
+        """Where Kafka clients connect, and FlyMQ's."""
+        return self._life.config.port
+
+    @property
+    def flux_port(self) -> int:
+        return self._life.config.flux_port
+
+    @property
+    def classic_port(self) -> int:
+        return self._life.config.classic_port
 
     def pause(self) -> None:
         """Freeze the broker: it accepts, reads and answers nothing until `resume`.

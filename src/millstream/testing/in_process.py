@@ -8,7 +8,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from millstream.ports import Files
 from millstream.storage.disk import DiskFiles
 from millstream.storage.memory import MemoryFiles
 from millstream.testing.clock import MovableClock, MovableLoop
-from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX
+from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, settled
 from millstream.testing.lost_acks import AckLoss, LostAcks, What
 
 T = TypeVar("T")
@@ -30,9 +29,7 @@ _STEPS, _TURNS = 8, 3
 
 class InProcess:
     def __init__(self, config: Config) -> None:
-        self.host = config.host
-        self.port = config.port
-        self._config = config
+        self.config = config
         self._clock = MovableClock()
         self._losses = AckLoss()
         is_in_memory = config.storage == "memory"
@@ -111,13 +108,14 @@ class InProcess:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._broker = Broker(
-            replace(self._config, port=self.port),
+            self.config,
             clock=self._clock,
             files=self._files,
             interpose=self._losses.interpose,
         )
         async with self._broker:
-            self.host, self.port = self._broker.host, self._broker.port
+            ports = {name: at.port for name, at in self._broker.addresses.items()}
+            self.config = settled(self.config, ports)
             started.set_result(None)
             await self._end.wait()
 

@@ -1,7 +1,10 @@
 """What every way to run a broker for a test can do. Owns the interface and its one refusal."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
+from millstream.config import Config
 from millstream.testing.lost_acks import LostAcks, What
 
 START_SECONDS_MAX = 30
@@ -12,14 +15,23 @@ class CannotDoThis(RuntimeError):
     """A knob that a broker of this mode does not have; the message says which one has it."""
 
 
+def settled(config: Config, ports: Mapping[str, int]) -> Config:
+    """The same with the ports that the doors were opened on, to open them there again."""
+    return replace(
+        config,
+        port=ports.get("kafka", config.port),
+        flux_port=ports.get("flux", config.flux_port),
+        classic_port=ports.get("classic", config.classic_port),
+    )
+
+
 class Life(Protocol):
     """A broker that is started, ended and started again; storage and port outlive its lives."""
 
-    host: str
-    port: int
+    config: Config  # With the ports that were free, once it has started.
 
     def start(self) -> None:
-        """Return when clients are served, with `port` set."""
+        """Return when clients are served."""
 
     def stop(self) -> None:
         """End in good order."""

@@ -10,9 +10,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from millstream.model import Buffer
-from millstream.server.connection import Gateway, Pending
-from millstream.server.outlet import Range, Reply
+from millstream.server.connection import Gateway, Outcome
+from millstream.server.outlet import Reply
 
 What = Literal["produce", "commit", "transaction"]
 
@@ -91,7 +90,7 @@ class _LossyGateway:
     def receive(self, data: bytes) -> Iterable[Sized]:
         return self._gateway.receive(data)
 
-    def begin(self, request: Sized, /) -> Pending | list[Buffer | Range] | None:
+    def begin(self, request: Sized, /) -> Outcome:
         assert isinstance(request, memoryview)
         api_key = int.from_bytes(request[:2], signed=True)
         reply = self._gateway.begin(request)
@@ -106,15 +105,16 @@ class _LossyGateway:
 class _Lost:
     """A reply that is waited for, and then not sent."""
 
-    def __init__(self, reply: Pending | list[Buffer | Range]) -> None:
-        self._reply = reply
+    def __init__(self, reply: Outcome) -> None:
+        # One that is known already needs no waiting for.
+        self._reply = None if isinstance(reply, list) else reply
 
     # What an awaitable yields to its loop is between the two of them.
     def __await__(self) -> Generator[Any, Any, Reply | None]:
-        if not isinstance(self._reply, list):
+        if self._reply is not None:
             yield from self._reply.__await__()
         raise ConnectionResetError("the acknowledgement was lost, as the test asked")
 
     def close(self) -> None:
-        if not isinstance(self._reply, list):
+        if self._reply is not None:
             self._reply.close()

@@ -1,6 +1,7 @@
 """A broker in a process of its own: slower to start, and as far away as in production.
 
-Owns the process. Its log goes to a file, because a pipe that nobody reads would fill and stop it.
+Owns the process, which never outlives the one that started it. Its log goes to a file, because a
+pipe that nobody reads would fill and stop it.
 """
 
 import os
@@ -14,39 +15,67 @@ from enum import Enum
 from pathlib import Path
 
 from millstream.config import ENVIRONMENT_PREFIX, Config
-from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis
+from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, settled
 from millstream.testing.lost_acks import LostAcks, What
 
+# For a child whose standard input is a pipe: it ends with whoever holds the other end, however that
+# one ended. Read from the descriptor: a lock on `sys.stdin` would be in the way of its own end.
+FOLLOW = """\
+import os, signal, threading
+
+def follow():
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=follow, daemon=True).start()
+"""
 # The same as `millstream serve`, whichever Python runs the test and wherever its scripts are.
-_SERVE = (
-    "import sys; from millstream.cli.serve import run; "
-    "sys.exit(run(path=None, flags={}, verbose=False))"
-)
+_SERVE = """\
+import sys
+from millstream.cli.serve import run
+sys.exit(run(path=None, flags={}, verbose=False))
+"""
 _READY = "millstream ready "
 
 
 class Subprocess:
-    def __init__(self, config: Config, log: Path) -> None:
-        self.host = config.host
-        self.port = config.port
-        self._config = config
+    """A broker told `config`, whose log goes to the end of the file `log`.
+
+    With `is_spared_signals` it does not hear the Ctrl-C that its starter hears, which then ends it
+    when the time has come.
+    """
+
+    def __init__(self, config: Config, log: Path, *, is_spared_signals: bool = False) -> None:
+        self.config = config
         self._log = log
+        self._process_group = 0 if is_spared_signals else None
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def host(self) -> str:
+        return self.config.host
+
+    @property
+    def port(self) -> int:
+        return self.config.port
+
     def start(self) -> None:
+        assert self._process is None, "the broker is running"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        told = environment(self._config) | {f"{ENVIRONMENT_PREFIX}PORT": str(self.port)}
+        told = environment(self.config)
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", FOLLOW + _SERVE],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env=inherited | told,
+                process_group=self._process_group,
             )
         try:
-            self.port = self._ready_port()
+            self.config = settled(self.config, self._ready_ports())
         except BaseException:
             self.kill()
             raise
@@ -62,9 +91,11 @@ class Subprocess:
             raise RuntimeError(f"the broker stopped with {code}: {self._last_words()}")
 
     def kill(self) -> None:
-        process = self._running
-        process.kill()
-        process.communicate()
+        """End it without a goodbye. Does nothing to one that is not running."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate()
         self._process = None
 
     def pause(self) -> None:
@@ -86,11 +117,16 @@ class Subprocess:
         )
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and neither stopped nor killed; it may have died by itself."""
+        return self._process is not None
+
+    @property
     def _running(self) -> "subprocess.Popen[str]":
         assert self._process is not None
         return self._process
 
-    def _ready_port(self) -> int:
+    def _ready_ports(self) -> dict[str, int]:
         stdout = self._running.stdout
         assert stdout is not None
         readable, _, _ = select.select([stdout], [], [], START_SECONDS_MAX)
@@ -99,7 +135,8 @@ class Subprocess:
         if not line.startswith(_READY):
             raise RuntimeError(f"the broker did not start: {self._last_words()}")
         words = dict(word.split("=", 1) for word in line.removeprefix(_READY).split(" "))
-        return int(words["kafka"].rpartition(":")[2])
+        del words["node"], words["data"]
+        return {door: int(address.rpartition(":")[2]) for door, address in words.items()}
 
     def _last_words(self) -> str:
         return self._log.read_text(encoding="utf-8").strip().rpartition("\n")[2]

@@ -110,9 +110,8 @@ def test_a_port_that_is_taken_is_named(run: Run) -> None:
             port = taken.getsockname()[1]
             listener = Listener("lines", Address("127.0.0.1", port), lambda **_: None, Limits())
 
-            with pytest.raises(
-                StartupError, match=f"cannot listen on 127.0.0.1:{port} for lines: "
-            ):
+            expected = f"cannot listen on 127.0.0.1:{port} for lines: another program has this port"
+            with pytest.raises(StartupError, match=expected):
                 await listener.run(asyncio.Event())
 
     run(main())

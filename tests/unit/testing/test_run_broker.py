@@ -1,6 +1,8 @@
 """`run_broker`: up at once, anywhere, any number of them, and gone without a trace."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,6 +22,14 @@ KINDS: list[tuple[Mode, Storage]] = [
     ("subprocess", "memory"),
     ("subprocess", "disk"),
 ]
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS_MAX).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(("mode", "storage"), KINDS)
@@ -62,6 +72,19 @@ def test_nothing_of_a_broker_is_left_behind() -> None:
     assert {t for t in threading.enumerate() if t.name.startswith("millstream")} <= before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=SECONDS_MAX)
+
+
+def test_a_broker_process_does_not_outlive_its_starter() -> None:
+    code = (
+        "import os, signal\nfrom millstream.testing import run_broker\n"
+        "with run_broker(mode='subprocess') as broker:\n"
+        "    print(broker.port, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    starter = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
+    deadline = time.monotonic() + SECONDS_MAX
+    while is_open(int(starter.stdout)):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("mode", ["in-process", "subprocess"])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from millstream.config import Config
 from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.consumer_groups import ConsumerGroups
+from millstream.engine.dead_letters import DeadLetters
 from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
@@ -45,6 +46,7 @@ class Broker:
     batch_groups: BatchGroups
     client_quotas: ClientQuotas
     usage: Usage
+    dead_letters: DeadLetters
 
     @property
     def node_id(self) -> int:

@@ -13,8 +13,10 @@ from millstream.protocols.kafka import (
     consumer_groups,
     coordination,
     data,
+    dead_letters,
     discovery,
     fetch,
+    logs,
     placement,
     quotas,
     transactions,
@@ -34,6 +36,8 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **discovery.HANDLERS,
     **transactions.HANDLERS,
     **batches.HANDLERS,
+    **dead_letters.HANDLERS,
+    **logs.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

@@ -12,8 +12,10 @@ from millstream.protocols.kafka import (
     consumer_groups,
     coordination,
     data,
+    dead_letters,
     discovery,
     fetch,
+    logs,
     placement,
     quotas,
     transactions,
@@ -40,6 +42,8 @@ HANDLERS = {
     **quotas.HANDLERS,
     **transactions.HANDLERS,
     **batches.HANDLERS,
+    **dead_letters.HANDLERS,
+    **logs.HANDLERS,
 }
 STRANGER = Session(principal="stranger")
 
@@ -62,6 +66,7 @@ def context_of(
         batch_groups=node.batch_groups,
         client_quotas=node.client_quotas,
         usage=node.usage,
+        dead_letters=node.dead_letters,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 

@@ -1,10 +1,19 @@
-"""Tables of what only Millstream has: a batch of transactions that ends as one.
+"""Tables of what only Millstream has: batches of transactions that end as one, dead letters, logs.
 
 The keys lie far behind Kafka's own, and are advertised only to clients that call themselves
 Millstream's: other clients never see a key that they do not know.
 """
 
-from millstream.protocols.kafka.schema import Bool, Int16, Int64, Message, String
+from millstream.protocols.kafka.schema import (
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    empty,
+)
 
 
 class BeginBatchRequest(Message, kw_only=True):
@@ -36,3 +45,122 @@ class EndBatchRequest(Message, kw_only=True):
 class EndBatchResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: String | None = None
+
+
+class ListDeadLettersRequest(Message, kw_only=True):
+    topic: String  # The one that failed, or the one with its dead letters.
+    count_max: Int32
+
+
+class ListDeadLettersResponse(Message, kw_only=True):
+    class Letter(Message, kw_only=True):
+        class Header(Message, kw_only=True):
+            name: String
+            value: Bytes | None
+
+        partition: Int32
+        offset: Int64
+        timestamp_ms: Int64
+        key: Bytes | None
+        value: Bytes | None
+        headers: list[Header]
+        origin_topic: String
+        origin_partition: Int32
+        origin_offset: Int64
+        group: String
+        attempts: Int32
+        reason: String
+        error: String
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    topic: String = ""
+    letters: list[Letter] = empty()
+    has_more: Bool = False
+
+
+class DescribeDeadLettersRequest(Message, kw_only=True):
+    topic: String
+
+
+class DescribeDeadLettersResponse(Message, kw_only=True):
+    class Count(Message, kw_only=True):
+        name: String
+        count: Int64
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    topic: String = ""
+    waiting: Int64 = 0
+    by_reason: list[Count] = empty()
+    by_group: list[Count] = empty()
+    oldest_ms: Int64 = -1
+    newest_ms: Int64 = -1
+    is_complete: Bool = True
+
+
+class ReplayDeadLetterRequest(Message, kw_only=True):
+    topic: String
+    partition: Int32
+    offset: Int64
+    to: String | None
+
+
+class ReplayDeadLetterResponse(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    topic: String = ""
+    partition: Int32 = -1
+    offset: Int64 = -1
+
+
+class RedriveDeadLettersRequest(Message, kw_only=True):
+    """One step of a redrive: the client asks again until it has what it wants, at its own pace."""
+
+    topic: String
+    filter: String | None
+    group: String | None
+    to: String | None
+    count_max: Int32
+    is_dry_run: Bool
+
+
+class RedriveDeadLettersResponse(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    sent: Int64 = 0
+    skipped: Int64 = 0
+
+
+class PurgeDeadLettersRequest(Message, kw_only=True):
+    topic: String
+
+
+class PurgeDeadLettersResponse(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    count: Int64 = 0
+
+
+class DescribeLogsRequest(Message, kw_only=True):
+    topic: String
+
+
+class DescribeLogsResponse(Message, kw_only=True):
+    class Partition(Message, kw_only=True):
+        partition: Int32
+        leader_id: Int32
+        leader_epoch: Int32
+        low_watermark: Int64
+        high_watermark: Int64
+        last_stable_offset: Int64
+        end_offset: Int64
+        segment_count: Int32
+        size_bytes: Int64
+        index_entries: Int64
+        index_stretch_bytes_max: Int64
+        index_gaps: Int32
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    partitions: list[Partition] = empty()

@@ -239,6 +239,28 @@ _ROWS = (
     ),
     _api(10_000, millstream.BeginBatchRequest, millstream.BeginBatchResponse, (0, 0), 0),
     _api(10_001, millstream.EndBatchRequest, millstream.EndBatchResponse, (0, 0), 0),
+    _api(10_002, millstream.ListDeadLettersRequest, millstream.ListDeadLettersResponse, (0, 0), 0),
+    _api(
+        10_003,
+        millstream.DescribeDeadLettersRequest,
+        millstream.DescribeDeadLettersResponse,
+        (0, 0),
+        0,
+    ),
+    _api(
+        10_004, millstream.ReplayDeadLetterRequest, millstream.ReplayDeadLetterResponse, (0, 0), 0
+    ),
+    _api(
+        10_005,
+        millstream.RedriveDeadLettersRequest,
+        millstream.RedriveDeadLettersResponse,
+        (0, 0),
+        0,
+    ),
+    _api(
+        10_006, millstream.PurgeDeadLettersRequest, millstream.PurgeDeadLettersResponse, (0, 0), 0
+    ),
+    _api(10_007, millstream.DescribeLogsRequest, millstream.DescribeLogsResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

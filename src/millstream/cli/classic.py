@@ -1,0 +1,187 @@
+"""`millstream classic`: the verbs of the classic broker, spoken over its own protocol.
+
+Owns the commands; `millstream.classic` is the client they use. Two of them wait for records, and
+print each as it comes.
+"""
+
+import json
+import signal
+from collections.abc import Callable
+from functools import wraps
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.interrupts import interruptible
+from millstream.cli.render import (
+    Answer,
+    Refused,
+    answered,
+    confirm,
+    output_option,
+    to_json,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from millstream.classic import BrokerClient, Message
+
+_LOOK_S = 0.2  # How often a command that waits looks whether Ctrl-C was pressed.
+
+
+@click.group()
+def classic() -> None:
+    """Create, publish and subscribe over the classic protocol (port 9999)."""
+
+
+def _joined(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Hand a command its client, connected for as long as it runs."""
+
+    @click.option("--host", default="127.0.0.1", show_default=True, help="Where the broker is.")
+    @click.option("--port", type=int, default=9999, show_default=True, help="Its classic door.")
+    @click.option("--client-id", metavar="NAME", help="How the broker knows this client.")
+    @wraps(command)
+    def run(host: str, port: int, client_id: str | None, **options: Any) -> Any:
+        from millstream.classic import BrokerClient
+
+        with BrokerClient(host, port, client_id) as client:
+            return command(client=client, **options)
+
+    return run
+
+
+@classic.command("create-topic")
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--retention", type=click.IntRange(min=1), default=24, show_default=True, help="h.")
+@answered
+@_joined
+def create_topic(client: "BrokerClient", topic: str, partitions: int, retention: int) -> Answer:
+    """Create TOPIC."""
+    _check(client, client.create_topic(topic, partitions, retention))
+    done = {"topic": topic, "partitions": partitions, "retention_hours": retention}
+    return Answer(done, f"created topic {topic} with {partitions} partitions")
+
+
+@classic.command("create-subscription")
+@click.argument("subscription")
+@click.argument("topic")
+@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True)
+@answered
+@_joined
+def create_subscription(
+    client: "BrokerClient", subscription: str, topic: str, offset: int
+) -> Answer:
+    """Create SUBSCRIPTION of TOPIC; it keeps its place while nobody has joined it."""
+    _check(client, client.create_subscription(subscription, topic, offset))
+    done = {"subscription": subscription, "topic": topic, "offset": offset}
+    return Answer(done, f"created subscription {subscription} of {topic} from offset {offset}")
+
+
+@classic.command("delete-subscription")
+@click.argument("subscription")
+@yes_option
+@answered
+@_joined
+def delete_subscription(client: "BrokerClient", subscription: str, is_yes: bool) -> Answer:
+    """Delete SUBSCRIPTION and its place."""
+    confirm(f"Delete subscription {subscription}?", is_yes=is_yes)
+    _check(client, client.delete_subscription(subscription))
+    return Answer({"subscription": subscription}, f"deleted subscription {subscription}")
+
+
+@classic.command()
+@click.argument("topic")
+@click.argument("message")
+@click.option("--partition", type=click.IntRange(min=0), help="Where to write it.")
+@click.option("--properties", metavar="JSON", help='Such as \'{"priority": "high"}\'.')
+@answered
+@_joined
+def publish(
+    client: "BrokerClient", topic: str, message: str, partition: int | None, properties: str | None
+) -> Answer:
+    """Publish MESSAGE to TOPIC."""
+    _check(client, client.publish_text(topic, message, partition, **_read(properties)))
+    return Answer({"topic": topic}, f"published to {topic}")
+
+
+@classic.command("join-subscription")
+@click.argument("subscription")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@output_option
+@_joined
+def join_subscription(
+    client: "BrokerClient", subscription: str, count: int | None, output: str
+) -> None:
+    """Join SUBSCRIPTION and print the records that come, until Ctrl-C."""
+    _print(lambda take: client.subscribe_to_subscription(subscription, take), client, count, output)
+
+
+@classic.command()
+@click.argument("topic")
+@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@output_option
+@_joined
+def subscribe(
+    client: "BrokerClient", topic: str, offset: int, count: int | None, output: str
+) -> None:
+    """Print the records of TOPIC from an offset on, until Ctrl-C."""
+    try:
+        _print(
+            lambda take: client.subscribe(topic, offset=offset, handler=take), client, count, output
+        )
+    finally:
+        client.unsubscribe(topic)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _check(client: "BrokerClient", is_done: bool) -> None:
+    if not is_done:
+        raise Refused(client.last_error)
+
+
+def _read(properties: str | None) -> dict[str, str]:
+    if properties is None:
+        return {}
+    try:
+        parsed = json.loads(properties)
+    except json.JSONDecodeError as problem:
+        raise click.BadParameter(f"not JSON: {problem}", param_hint="--properties") from None
+    if not isinstance(parsed, dict):
+        raise click.BadParameter("not a JSON object", param_hint="--properties")
+    return {name: str(value) for name, value in parsed.items()}
+
+
+def _print(
+    join: "Callable[[Callable[[Message], object]], bool]",
+    client: "BrokerClient",
+    count: int | None,
+    output: str,
+) -> None:
+    arrived: SimpleQueue[Message] = SimpleQueue()
+    with interruptible(signal.SIGINT, signal.SIGTERM) as is_enough:
+        _check(client, join(arrived.put))
+        shown = 0
+        while shown != count and not is_enough():
+            try:
+                message = arrived.get(timeout=_LOOK_S)
+            except Empty:
+                if not client.is_connected:
+                    raise Refused("the broker closed the connection") from None
+                continue
+            click.echo(_line(message, output))
+            shown += 1
+
+
+def _line(message: "Message", output: str) -> str:
+    properties, body = message.properties, message.body.decode(errors="replace")
+    if output == "json":
+        return to_json(
+            {"offset": message.sequence_number, "value": body, "properties": dict(properties)}
+        )
+    place = f"{properties.get('topic')}@{message.sequence_number}"
+    return f"[{place}] (sub: {properties.get('subscription_id')}) {body}"

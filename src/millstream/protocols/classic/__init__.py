@@ -1,0 +1,1 @@
+"""The classic protocol: frames with text properties, and subscriptions that are pushed to."""

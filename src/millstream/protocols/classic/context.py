@@ -1,0 +1,64 @@
+"""What a classic conversation is given: the engine, as far as its clients may ask of it.
+
+Owns the bundle, and who is known under which name: a subscriber's name is taken as long as its
+connection lives, whichever connection asks.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.engine.delivery import Deliveries
+from millstream.engine.publishing import Publisher
+from millstream.engine.topics import Topics
+from millstream.ports import Clock
+
+
+class Name(NamedTuple):
+    """Who has joined what."""
+
+    subscription: str
+    subscriber: str
+
+
+class Roster:
+    """All who have joined, over all connections."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Name, Sequence[str]] = {}
+        self._joined: dict[str, Counter[str]] = {}  # Subscriptions, by topic.
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._topics
+
+    def reached(self, topic: str) -> int:
+        """How many subscriptions of the topic somebody has joined."""
+        return len(self._joined.get(topic, ()))
+
+    def enter(self, name: Name, topics: Sequence[str]) -> None:
+        self._topics[name] = topics
+        for topic in topics:
+            self._joined.setdefault(topic, Counter())[name.subscription] += 1
+
+    def leave(self, name: Name) -> None:
+        for topic in self._topics.pop(name, ()):
+            joined = self._joined[topic]
+            joined[name.subscription] -= 1
+            if not joined[name.subscription]:
+                del joined[name.subscription]
+            if not joined:
+                del self._joined[topic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Shared by all conversations of the door."""
+
+    config: Config
+    clock: Clock
+    topics: Topics
+    publisher: Publisher
+    deliveries: Deliveries
+    roster: Roster = field(default_factory=Roster)

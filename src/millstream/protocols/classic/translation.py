@@ -1,0 +1,58 @@
+"""Classic messages as records and back: which property is what.
+
+Pure. A property that the protocol itself does not use is a header of the record, and the other way
+round; so what any other door writes beside a value is there, as far as it can be spelt as text. The
+record's key, which this protocol has no word for, is the property `ms-key`.
+"""
+
+from millstream.engine.delivery import Delivered
+from millstream.engine.publishing import Publication
+from millstream.protocols.classic.wire import Frame, Kind, spellable
+
+KEY = "ms-key"
+
+# What the protocol says about a message, in either direction, rather than its publisher.
+OWN_PROPERTIES = frozenset(
+    {"topic", "partition", "subscription_id", "client_id", "publisher_id", "created_at", "version"}
+)
+
+
+def publication(frame: Frame, topic: str, partition: int | None) -> Publication:
+    """The record that a PUBLISH asks for."""
+    key = frame.properties.get(KEY)
+    headers = tuple(
+        (name, value.encode())
+        for name, value in frame.properties.items()
+        if name not in OWN_PROPERTIES and name != KEY
+    )
+    return Publication(
+        topic=topic,
+        value=frame.body,
+        key=None if key is None else key.encode(),
+        headers=headers,
+        partition=partition,
+    )
+
+
+def data_frame(delivered: Delivered, subscription: str) -> Frame:
+    """A record as a member of `subscription` gets it."""
+    target, record = delivered.target, delivered.record
+    properties: dict[str, str] = {}
+    named = (*record.headers, (KEY, record.key)) if record.key is not None else record.headers
+    for name, content in named:
+        text = None if content is None else _text(content)
+        if text is not None and spellable(name, text) and name not in OWN_PROPERTIES:
+            properties[name] = text
+    properties["topic"] = target.topic
+    properties["partition"] = str(target.partition)
+    properties["subscription_id"] = subscription
+    return Frame(
+        Kind.DATA, record.offset, max(record.timestamp, 0), properties, record.value or b""
+    )
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None

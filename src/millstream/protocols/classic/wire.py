@@ -1,0 +1,116 @@
+"""Frames of the classic protocol: a head of 32 bytes, properties as text, a body.
+
+Pure: bytes to frames and back, for the door and for its client. The one thing to know: both lengths
+stand in the head, and a property is `name=value` with a zero byte behind it; so a name can hold
+neither of the two, and a value no zero byte. What cannot be spelt is left out by `spellable`.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from millstream.codec.frames import Cutter
+from millstream.errors import ProtocolError
+from millstream.model import Buffer
+
+HEAD = Struct(">IIQQII")
+VERSION = "1.0"
+
+_END = b"\0"
+
+
+class Kind(IntEnum):
+    DATA = 1
+    ACK = 2
+    HEARTBEAT = 3
+    CREATE_TOPIC = 4
+    CREATE_SUBSCRIPTION = 5
+    DELETE_SUBSCRIPTION = 6
+    SUBSCRIBE = 7
+    UNSUBSCRIBE = 8
+    PUBLISH = 9
+
+
+class Frame(NamedTuple):
+    kind: int  # Not every number is a `Kind`.
+    sequence: int
+    timestamp_ms: int
+    properties: Mapping[str, str]
+    body: bytes = b""
+
+
+class InvalidProperties(ProtocolError):
+    """The frame ends where it should, so the conversation can go on."""
+
+    def __init__(self, sequence: int, why: str) -> None:
+        super().__init__(f"invalid properties: {why}")
+        self.sequence = sequence
+
+
+class Frames:
+    """Cuts a stream into frames that are not decoded yet."""
+
+    def __init__(self, *, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._cutter = Cutter(HEAD.size, self._measure)
+
+    def feed(self, data: Buffer) -> Iterator[memoryview]:
+        return self._cutter.feed(data)
+
+    def _measure(self, head: Buffer) -> int:
+        size, _, _, _, properties_bytes, body_bytes = HEAD.unpack(head)
+        if size != HEAD.size + properties_bytes + body_bytes:
+            raise ProtocolError(f"a frame of {size} bytes whose parts do not add up to it")
+        if size > self._frame_bytes_max:
+            raise ProtocolError(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
+        return int(size)
+
+
+def decode(frame: Buffer) -> Frame:
+    """Read a whole frame; raises `InvalidProperties` if only those are wrong."""
+    _, kind, sequence, timestamp_ms, properties_bytes, _ = HEAD.unpack_from(frame)
+    middle = HEAD.size + properties_bytes
+    properties = _read_properties(bytes(frame[HEAD.size : middle]), sequence)
+    return Frame(kind, sequence, timestamp_ms, properties, bytes(frame[middle:]))
+
+
+def encode(frame: Frame) -> bytes:
+    """Spell a frame, with what every frame says: when it was made, and the version.
+
+    Every property must be spellable.
+    """
+    stamped = {
+        **frame.properties,
+        "created_at": f"{frame.timestamp_ms / 1000:.3f}",
+        "version": VERSION,
+    }
+    spelt = "".join(f"{name}={value}\0" for name, value in stamped.items()).encode()
+    size = HEAD.size + len(spelt) + len(frame.body)
+    head = HEAD.pack(
+        size, frame.kind, frame.sequence, frame.timestamp_ms, len(spelt), len(frame.body)
+    )
+    return b"".join((head, spelt, frame.body))
+
+
+def spellable(name: str, value: str) -> bool:
+    """Whether a property of that name and value can be sent."""
+    return bool(name) and "=" not in name and "\0" not in name and "\0" not in value
+
+
+def _read_properties(data: bytes, sequence: int) -> dict[str, str]:
+    if not data:
+        return {}
+    if not data.endswith(_END):
+        raise InvalidProperties(sequence, "the last one has no end")
+    try:
+        text = data[:-1].decode()
+    except UnicodeDecodeError:
+        raise InvalidProperties(sequence, "not UTF-8") from None
+    properties = {}
+    for pair in text.split("\0"):
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InvalidProperties(sequence, f"{pair[:80]!r} is not name=value")
+        properties[name] = value
+    return properties

@@ -1,0 +1,30 @@
+"""What a Flux conversation is given: the engine, as far as its clients may ask of it.
+
+Owns the bundle, not its parts.
+"""
+
+from dataclasses import dataclass, field
+
+from millstream.config import Config
+from millstream.engine.delivery import Deliveries
+from millstream.engine.partitions import Partitions
+from millstream.engine.publishing import Publisher
+from millstream.engine.topics import Topics
+from millstream.engine.usage import Usage
+from millstream.protocols.flux.envelopes import Envelopes
+from millstream.protocols.flux.wire import Known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Shared by all conversations of a door, with what any of them found out."""
+
+    config: Config
+    cluster_id: str
+    topics: Topics
+    partitions: Partitions
+    publisher: Publisher
+    deliveries: Deliveries
+    usage: Usage
+    envelopes: Envelopes
+    known: Known = field(default_factory=dict)

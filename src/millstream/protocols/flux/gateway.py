@@ -1,0 +1,229 @@
+"""One Flux client's conversation: commands in, engine calls, replies and messages out.
+
+Owns the order of things. Publications in a row are written at once, and their replies follow when
+they are stored. The one thing to know: a command that must wait for something (SUB, PULL, REPLAY)
+is done when its turn to reply has come, and what came after it is not begun before: a client that
+subscribes and then publishes, in one breath, gets its message.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sized
+from importlib.metadata import version
+from typing import Any, assert_never
+
+from millstream.config import Limits
+from millstream.model import Session
+from millstream.protocols.conversation import Outbox, Pace
+from millstream.protocols.flux import replies
+from millstream.protocols.flux.commands import (
+    Acks,
+    Command,
+    FlowControl,
+    Headers,
+    Info,
+    Join,
+    Leave,
+    Mistake,
+    Nack,
+    Ping,
+    Pong,
+    Pull,
+    ReplayFirst,
+    ReplayFrom,
+    ReplayLast,
+    ReplayOne,
+    ReplayTime,
+    Simple,
+    Statistics,
+    SubOrder,
+    Subscribe,
+    Unsubscribe,
+)
+from millstream.protocols.flux.context import Services
+from millstream.protocols.flux.messages import Messages
+from millstream.protocols.flux.metering import Meter
+from millstream.protocols.flux.publishing import publish
+from millstream.protocols.flux.replaying import Replays
+from millstream.protocols.flux.replies import Reply
+from millstream.protocols.flux.subscriptions import Subscriptions, WayOut
+from millstream.protocols.flux.wire import Bounds, Parser, Publications, Request
+
+# What a coroutine yields to its loop is between the two of them.
+_Later = Coroutine[Any, Any, Reply | None]
+
+
+class FluxGateway:
+    def __init__(
+        self,
+        services: Services,
+        limits: Limits,
+        *,
+        outbox: Outbox,
+        dialled: str,
+        peer: str,
+        pace: Pace,
+    ) -> None:
+        config = services.config.flux
+        session = Session(address=peer, door="flux")
+        self._services = services
+        self._session = session
+        self._dialled = dialled
+        self._meter = Meter(services.usage, session, pace)
+        bounds = Bounds(
+            line_bytes_max=config.line_bytes_max,
+            header_bytes_max=config.header_bytes_max,
+            payload_bytes_max=limits.frame_bytes_max,
+        )
+        self._parser = Parser(services.known, bounds, SubOrder(config.sub_order))
+        self._messages = Messages(services.topics, session)
+        way_out = WayOut(outbox, self._messages, self._meter)
+        self._subscriptions = Subscriptions(services, session, way_out)
+        self._replays = Replays(services, session, self._messages, self._meter)
+        self._is_held = False  # A command is not through that nothing may overtake.
+        self._following: deque[_Following] = deque()  # What came after it.
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._parser.unfinished_bytes
+
+    def receive(self, data: bytes) -> Iterable[Request]:
+        return self._parser.feed(data)
+
+    def begin(self, request: Sized) -> "_Outcome":
+        assert isinstance(request, Request)
+        if not self._is_held:
+            return self._begin(request)
+        following = _Following(request)
+        self._following.append(following)
+        return following
+
+    def close(self) -> None:
+        self._subscriptions.close()
+
+    # -- order -------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request) -> "_Outcome":
+        command = request.command
+        if isinstance(command, Publications):
+            self._meter.published(request.size)
+            published = publish(self._services, self._session, command)
+            return self._hold(published.answer) if published.is_waiting else published.answer
+        outcome = self._do(command)
+        if outcome is None:
+            return None
+        return [outcome] if isinstance(outcome, bytes) else self._hold(outcome)
+
+    def _hold(self, work: _Later) -> "_Alone":
+        """Let nothing begin before this is through."""
+        self._is_held = True
+        return _Alone(work, self._release)
+
+    def _release(self) -> None:
+        """Begin what came meanwhile, up to the next command that must be alone."""
+        self._is_held = False
+        while self._following and not self._is_held:
+            following = self._following.popleft()
+            following.outcome = self._begin(following.request)
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def _do(self, command: Command) -> _Later | bytes | None:
+        match command:
+            case Acks(acks):
+                return self._subscriptions.ack(acks)
+            case Nack():
+                return self._subscriptions.nack(command)
+            case Subscribe():
+                return self._subscribe(command)
+            case Unsubscribe(sid):
+                return self._subscriptions.unsubscribe(sid)
+            case Pull():
+                return self._subscriptions.want(command) or self._replays.pull(command)
+            case FlowControl():
+                return self._subscriptions.control_flow(command)
+            case Statistics(sid):
+                return self._subscriptions.statistics(sid)
+            case ReplayOne() | ReplayFrom() | ReplayFirst() | ReplayLast() | ReplayTime():
+                return self._replays.replay(command)
+            case _:
+                return self._answer(command)
+
+    def _answer(self, command: Simple) -> bytes | None:
+        """What needs nothing but this connection."""
+        match command:
+            case Headers(is_on):
+                self._messages.has_headers = is_on
+                return replies.OK
+            case Ping():
+                return replies.PONG
+            case Pong():
+                return None
+            case Info():
+                return self._info()
+            case Join() | Leave():
+                return replies.error("clustering not enabled")
+            case Mistake(text):
+                return replies.error(text)
+            case _:
+                assert_never(command)
+
+    async def _subscribe(self, command: Subscribe) -> Reply:
+        return [await self._subscriptions.subscribe(command)]
+
+    def _info(self) -> bytes:
+        config = self._services.config
+        return replies.info(
+            {
+                "server_id": self._dialled,
+                "version": version("millstream"),
+                "cluster_id": self._services.cluster_id,
+                "node_id": str(config.node_id),
+                "leader": self._dialled,
+                "is_leader": True,
+                "headers": True,
+                "max_payload": config.topic_defaults.max_message_bytes,
+            }
+        )
+
+
+class _Alone:
+    """The reply to a command that is done in its turn; then what follows may begin."""
+
+    __slots__ = ("_release", "_work")
+
+    def __init__(self, work: _Later, release: Callable[[], None]) -> None:
+        self._work = work
+        self._release = release
+
+    # What an awaitable yields to its loop is between the two of them.
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
+        try:
+            return (yield from self._work.__await__())
+        finally:
+            self._release()
+
+    def close(self) -> None:
+        self._work.close()
+
+
+class _Following:
+    """The reply to a command that could not begin when it came. It has begun by its turn."""
+
+    __slots__ = ("outcome", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.outcome: _Outcome = None
+
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
+        outcome = self.outcome
+        if outcome is None or isinstance(outcome, list):
+            return outcome
+        return (yield from outcome.__await__())
+
+    def close(self) -> None:
+        if self.outcome is not None and not isinstance(self.outcome, list):
+            self.outcome.close()
+
+
+_Outcome = _Later | _Alone | _Following | Reply | None

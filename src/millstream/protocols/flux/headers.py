@@ -1,0 +1,58 @@
+r"""Header blocks: lines `Name: value`, ended by an empty one.
+
+Owns their spelling on the wire, and the name that Flux and the broker spell differently. Pure. The
+one thing to know: a block is taken whole or refused whole.
+"""
+
+from typing import TypeAlias
+
+from millstream.protocols.flux.commands import Mistake
+
+HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+SUBJECT = "ms-subject"
+MESSAGE_ID = "ms-message-id"
+KEY = "ms-key"  # The record's key, where it is not to be the subject.
+
+# What clients of Flux call what every door of the broker understands.
+_INSIDE = {"msg-id": MESSAGE_ID}
+_OUTSIDE = {MESSAGE_ID: "Msg-ID"}
+_END = b"\r\n\r\n"
+
+
+def read_headers(block: bytes) -> HeaderList | Mistake:
+    """Read a block with the empty line that ends it."""
+    if block in (b"\r\n", b""):
+        return ()
+    if not block.endswith(_END):
+        return Mistake("the headers do not end with an empty line")
+    headers = []
+    for line in block[: -len(_END)].split(b"\r\n"):
+        name, colon, value = line.partition(b": ")
+        if not colon or not name:
+            return Mistake("a header is a line 'Name: value'")
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            return Mistake("the name of a header is UTF-8")
+        if text.lower() == SUBJECT:
+            return Mistake(f"header {SUBJECT} is what the message was published under")
+        headers.append((_INSIDE.get(text.lower(), text), value))
+    return tuple(headers)
+
+
+def spell_headers(headers: HeaderList) -> bytes:
+    """Spell what a record has, without its subject, which stands in the message's line.
+
+    What could end a line early, because it came through another door, becomes a space.
+    """
+    lines = [
+        b"%b: %b\r\n" % (_clean(_OUTSIDE.get(name, name).encode()), _clean(value or b""))
+        for name, value in headers
+        if name != SUBJECT
+    ]
+    return b"".join(lines) + b"\r\n"
+
+
+def _clean(text: bytes) -> bytes:
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")

@@ -1,0 +1,70 @@
+"""Records as Flux clients get them: MSG frames, with the number that names the record.
+
+Owns the spelling of a record for one connection: with its headers or without, and under a subject
+that cannot break the line. The one thing to know: a record that came through another door may have
+any subject; what would end a word or a line early is replaced.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from millstream.codec.records import Record
+from millstream.engine.delivery import Delivered
+from millstream.engine.sequences import sequence_of
+from millstream.engine.subjects import subject_of
+from millstream.engine.topics import Topics
+from millstream.errors import RequestError
+from millstream.model import Session, TopicPartition
+from millstream.protocols.flux import replies
+
+SUBJECTS_KEPT_MAX = 1_024
+NO_SEQUENCE = 0  # Of a record in a topic or partition that is beyond what numbers can name.
+
+
+class Messages:
+    """One connection's view of records."""
+
+    def __init__(self, topics: Topics, session: Session) -> None:
+        self.has_headers = False
+        self._topics = topics
+        self._session = session
+        self._subjects: dict[str, bytes] = {}
+
+    def spell(self, delivered: Sequence[Delivered], sid: bytes) -> bytes:
+        """Frames in one buffer: they leave in one write."""
+        frames = []
+        last: TopicPartition | None = None
+        first_sequence = NO_SEQUENCE
+        subjects, has_headers = self._subjects, self.has_headers
+        for target, record, name, _ in delivered:
+            if target is not last:
+                last, first_sequence = target, self._first_sequence(target)
+            subject = subjects.get(name) or self._subject(name)
+            offset, _, _, value, headers = record
+            sequence = first_sequence + offset if first_sequence else NO_SEQUENCE
+            if value is None:
+                value = b""
+            if has_headers:
+                frames.append(replies.message_with_headers(subject, sid, sequence, value, headers))
+            else:
+                frames.append(replies.MESSAGE % (subject, sid, len(value), sequence, value))
+        return b"".join(frames)
+
+    def spell_records(self, found: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
+        return self.spell(
+            [Delivered(at, one, subject_of(at.topic, one.headers), 1) for at, one in found], sid
+        )
+
+    def _first_sequence(self, target: TopicPartition) -> int:
+        """Asked for each batch: a topic of the same name may be another one by now."""
+        try:
+            topic = self._topics.describe(self._session, target.topic)
+            return sequence_of(topic.number, target.partition, 0)
+        except RequestError:
+            return NO_SEQUENCE
+
+    def _subject(self, name: str) -> bytes:
+        if len(self._subjects) >= SUBJECTS_KEPT_MAX:
+            self._subjects.clear()
+        clean = "".join("_" if c.isspace() or not c.isprintable() else c for c in name) or "_"
+        spelled = self._subjects[name] = clean.encode("utf-8", "replace")
+        return spelled

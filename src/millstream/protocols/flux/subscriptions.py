@@ -1,0 +1,300 @@
+"""SUB, UNSUB, ACK, NACK, FLOWCTL and STATS: one connection's subscriptions.
+
+Owns which sid stands for what. Who gets which record, and when again, is `engine.delivery`'s. The
+one thing to know: a subscription is silent until its `+OK` is on its way, because a client reads
+the answer first.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from millstream.config import Flux
+from millstream.engine.delivery import (
+    AckMode,
+    Delivered,
+    FlowPolicy,
+    Member,
+    Overflow,
+    RetryPolicy,
+    SubscriptionSpec,
+)
+from millstream.engine.sequences import OFFSET_BITS, place_of
+from millstream.engine.subjects import Pattern
+from millstream.errors import RequestError
+from millstream.model import Session, TopicPartition
+from millstream.protocols.conversation import Outbox
+from millstream.protocols.flux import replies
+from millstream.protocols.flux.commands import Ack, FlowControl, Nack, Pull, Subscribe
+from millstream.protocols.flux.context import Services
+from millstream.protocols.flux.messages import Messages
+from millstream.protocols.flux.metering import Meter
+
+OFFSET_MASK = 2**OFFSET_BITS - 1  # Of a number: the offset, plus one.
+TARGETS_KEPT_MAX = 10_000
+
+
+class WayOut:
+    """How messages leave: in one write for many, and not while the client is over its quota."""
+
+    def __init__(self, outbox: Outbox, messages: Messages, meter: Meter) -> None:
+        self.outbox = outbox
+        self.messages = messages
+        self._meter = meter
+        self._is_muted = False
+
+    def send(self, delivered: Sequence[Delivered], sid: bytes) -> bool:
+        if self._is_muted:
+            return False
+        frames = self.messages.spell(delivered, sid)
+        if not self.outbox.send((frames,)):
+            return False
+        wait_s = self._meter.delivered(len(frames))
+        if wait_s:
+            self._is_muted = True
+            asyncio.get_running_loop().call_later(wait_s, self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self._is_muted = False
+        if self.outbox.on_room is not None:
+            self.outbox.on_room()
+
+
+class Subscription:
+    """One sid. Records go out through `send` once it is open."""
+
+    def __init__(self, command: Subscribe, way_out: WayOut) -> None:
+        self.sid = command.sid
+        self.names = {command.sid}  # What an ACK may call it.
+        if command.durable is not None:
+            self.names |= {command.durable, f"{command.pattern}:{command.durable}"}
+        self.member: Member | None = None
+        self._spelled_sid = command.sid.encode()
+        self._way_out = way_out
+        self._is_open = False
+
+    def send(self, delivered: Sequence[Delivered]) -> bool:
+        return self._is_open and self._way_out.send(delivered, self._spelled_sid)
+
+    def open(self) -> None:
+        self._is_open = True
+        self.resume()
+
+    def resume(self) -> None:
+        if self.member is not None and self._is_open:
+            self.member.resume()
+
+    def close(self) -> None:
+        self._is_open = False
+        if self.member is not None:
+            self.member.close()
+            self.member = None
+
+
+class Subscriptions:
+    def __init__(self, services: Services, session: Session, way_out: WayOut) -> None:
+        self._services = services
+        self._config = services.config.flux
+        self._session = session
+        self._way_out = way_out
+        self._outbox = way_out.outbox
+        self._by_sid: dict[str, Subscription] = {}
+        self._flows: dict[str, FlowPolicy] = {}  # Set by FLOWCTL, before or after the SUB.
+        # By the upper bits of their messages' numbers, of what was acknowledged.
+        self._targets: dict[int, TopicPartition] = {}
+        way_out.outbox.on_room = self._resume
+
+    async def subscribe(self, command: Subscribe) -> bytes:
+        if command.sid in self._by_sid:
+            return replies.error(f"sid {command.sid} is in use")
+        if len(self._by_sid) >= self._config.subscriptions_max:
+            return replies.error(f"{self._config.subscriptions_max} subscriptions are the most")
+        held = self._by_sid[command.sid] = Subscription(command, self._way_out)
+        try:
+            spec = specification(command, self._config, self._flows.get(command.sid))
+            member = await self._services.deliveries.subscribe(self._session, spec, held.send)
+        except RequestError as problem:
+            del self._by_sid[command.sid]
+            return replies.refusal(problem)
+        if self._by_sid.get(command.sid) is not held:
+            member.close()  # The client left while we waited.
+            return b""
+        held.member = member
+        self._outbox.is_awaited = True
+        # The answer is written before the loop's next turn, the first message after it.
+        asyncio.get_running_loop().call_soon(held.open)
+        return replies.OK
+
+    def unsubscribe(self, sid: str) -> bytes:
+        held = self._by_sid.pop(sid, None)
+        self._flows.pop(sid, None)
+        if held is None:
+            return replies.error(f"unknown sid {sid}")
+        held.close()
+        self._outbox.is_awaited = bool(self._by_sid)
+        return replies.OK
+
+    def close(self) -> None:
+        for held in self._by_sid.values():
+            held.close()
+        self._by_sid.clear()
+
+    # -- what was delivered ------------------------------------------------------------------------
+
+    def ack(self, acks: Iterable[Ack]) -> bytes | None:
+        """Settle messages; there is an answer only where something is wrong."""
+        problems = []
+        everybody, targets = self._members(None), self._targets
+        for sequence, holder in acks:
+            members = everybody if holder is None else self._members(holder)
+            if holder is not None and not members:
+                problems.append(replies.error(f"unknown subscription {holder}"))
+                continue
+            target = targets.get(sequence >> OFFSET_BITS) or self._target(sequence)
+            if target is not None:  # Unknown or settled before: nothing is left to do.
+                offset = (sequence & OFFSET_MASK) - 1
+                for member in members:
+                    member.ack(target, offset)
+        return b"".join(problems) or None
+
+    def nack(self, command: Nack) -> bytes | None:
+        sequence, holder = command.ack
+        members = self._members(holder)
+        if holder is not None and not members:
+            return replies.error(f"unknown subscription {holder}")
+        target = self._target(sequence)
+        if target is not None:
+            for member in members:
+                member.nack(target, (sequence & OFFSET_MASK) - 1, command.delay_ms)
+        return None
+
+    def want(self, command: Pull) -> bytes | None:
+        """Let a subscription in pull mode send more; None: the command names a subject instead."""
+        held = self._by_sid.get(command.subject)
+        flow = self._flows.get(command.subject)
+        if held is None or held.member is None or flow is None or not flow.is_pull:
+            return None
+        held.member.want(command.count)
+        return replies.OK
+
+    # -- flow --------------------------------------------------------------------------------------
+
+    def control_flow(self, command: FlowControl) -> bytes:
+        held = self._by_sid.get(command.sid)
+        if held is None and len(self._flows) >= self._config.subscriptions_max:
+            return replies.error(f"{self._config.subscriptions_max} subscriptions are the most")
+        flow = flow_policy(command, self._config)
+        if held is not None and held.member is not None:
+            try:
+                held.member.set_flow(flow)
+            except RequestError as problem:
+                return replies.refusal(problem)
+        self._flows[command.sid] = flow
+        mode = "PULL" if flow.is_pull else "PUSH"
+        return replies.ok(
+            f"mode={mode} rate={flow.rate:.0f} burst={flow.burst} buffer={flow.buffer}"
+        )
+
+    def statistics(self, sid: str | None) -> bytes:
+        """Of one sid, or of all; a sid that is not there has none, as in the original."""
+        if sid is None:
+            figures: dict[str, object] = {one: self._figures(one) for one in self._by_sid}
+            return replies.statistics(
+                {"headers": self._way_out.messages.has_headers, "sids": figures}
+            )
+        return replies.statistics(self._figures(sid))
+
+    def _figures(self, sid: str) -> dict[str, object]:
+        held = self._by_sid.get(sid)
+        if held is None or held.member is None:
+            return {}
+        figures = held.member.statistics()
+        return {
+            "id": sid,
+            "mode": int(figures.flow.is_pull),
+            "active": True,
+            "rate_limit_tokens": round(figures.tokens, 3),
+            "buffered": figures.buffered,
+            "dropped": figures.dropped,
+            "delivered": figures.delivered,
+            "buffer_usage": round(figures.buffer_usage, 3),
+            "slow_consumer": figures.is_slow,
+            "redelivered": figures.redelivered,
+            "acknowledged": figures.acknowledged,
+            "unacknowledged": figures.in_flight,
+            "dead_lettered": figures.dead_lettered,
+        }
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _members(self, holder: str | None) -> list[Member]:
+        return [
+            held.member
+            for held in self._by_sid.values()
+            if held.member is not None and (holder is None or holder in held.names)
+        ]
+
+    def _target(self, sequence: int) -> TopicPartition | None:
+        """The partition of a message; None if there is none of that number."""
+        place = place_of(sequence)
+        if place is None:
+            return None
+        target = self._targets.get(sequence >> OFFSET_BITS)
+        if target is None:
+            try:
+                topic = self._services.topics.describe_number(self._session, place.topic_number)
+            except RequestError:
+                return None
+            if len(self._targets) >= TARGETS_KEPT_MAX:
+                self._targets.clear()
+            # A number is never given to another topic, so the name may be kept.
+            target = TopicPartition(topic.name, place.partition)
+            self._targets[sequence >> OFFSET_BITS] = target
+        return target
+
+    def _resume(self) -> None:
+        for held in self._by_sid.values():
+            held.resume()
+
+
+def specification(command: Subscribe, config: Flux, flow: FlowPolicy | None) -> SubscriptionSpec:
+    """What a SUB asks for, in the engine's words.
+
+    Groups and durable names belong to their subject: the same word under another subject is another
+    subscription.
+    """
+    name = None
+    if command.durable is not None:
+        name = f"flux:durable:{command.pattern}:{command.durable}"
+    elif command.group is not None:
+        name = f"flux:group:{command.pattern}:{command.group}"
+    return SubscriptionSpec(
+        name=name,
+        is_durable=command.durable is not None,
+        pattern=Pattern.parse(command.pattern),
+        acks=AckMode.EXPLICIT if config.ack_timeout_ms else AckMode.ON_SEND,
+        retry=_retry_policy(config),
+        flow=flow or FlowPolicy(window=config.unacknowledged_max, buffer=config.flow_buffer),
+    )
+
+
+def flow_policy(command: FlowControl, config: Flux) -> FlowPolicy:
+    return FlowPolicy(
+        window=config.unacknowledged_max,
+        rate=command.rate or float(config.flow_rate),
+        burst=command.burst or config.flow_burst,
+        buffer=command.buffer or config.flow_buffer,
+        overflow=Overflow(config.flow_overflow),
+        slow_threshold=config.flow_slow_threshold,
+        is_pull=command.is_pull,
+    )
+
+
+def _retry_policy(config: Flux) -> RetryPolicy:
+    policy = RetryPolicy(
+        max_retries=config.max_retries,
+        ack_timeout_ms=config.ack_timeout_ms or RetryPolicy().ack_timeout_ms,
+        retry_delay_ms=config.retry_delay_ms,
+    )
+    return policy if config.dead_letters else replace(policy, dead_letter_topic=None)

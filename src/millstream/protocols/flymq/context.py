@@ -1,0 +1,148 @@
+"""What a handler is given besides its request: the engine, who asks, and what was said before.
+
+Owns the bundle and the little that the door remembers: who attends which group, over all
+connections, and how far a connection's filtered reads have come.
+"""
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.config import Config
+from millstream.engine.consumer_groups import ConsumerGroups
+from millstream.engine.dead_letters import DeadLetters
+from millstream.engine.deferred import Deferred
+from millstream.engine.groups import Groups
+from millstream.engine.partitions import Partitions
+from millstream.engine.publishing import Publisher
+from millstream.engine.topics import Topics
+from millstream.engine.usage import Usage
+from millstream.model import Acks, Offset, Session
+from millstream.ports import Threads
+from millstream.protocols.flymq.open_transactions import OpenTransactions
+
+SCANS_KEPT_MAX = 32  # Of one connection: partitions that it reads with filters at the same time.
+SCAN_FILTER_LENGTH_MAX = 1_024  # A search for more is not remembered.
+GROUPS_ATTENDED_MAX = 1_000  # Of one connection; beyond that it is served, and not counted.
+
+
+class Endpoint(NamedTuple):
+    """Where the client reached this node."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class TopicGroup(NamedTuple):
+    """A consumer group as FlyMQ sees it: one per topic."""
+
+    topic: str
+    group: str
+
+
+class Attendance:
+    """How many connections have subscribed in each group, and are still there."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}  # Of topics, by group.
+
+    def count(self, group: TopicGroup) -> int:
+        return self._counts[group.group][group.topic] if group.group in self._counts else 0
+
+    def groups(self) -> set[str]:
+        return set(self._counts)
+
+    def topics_of(self, group: str) -> set[str]:
+        return set(self._counts.get(group, ()))
+
+    def enter(self, group: TopicGroup) -> None:
+        self._counts.setdefault(group.group, Counter())[group.topic] += 1
+
+    def leave(self, group: TopicGroup) -> None:
+        topics = self._counts[group.group]
+        topics[group.topic] -= 1
+        if not topics[group.topic]:
+            del topics[group.topic]
+        if not topics:
+            del self._counts[group.group]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The engine, as far as FlyMQ clients may ask of it, and what the door's connections share."""
+
+    config: Config
+    cluster_id: str
+    topics: Topics
+    partitions: Partitions
+    publisher: Publisher
+    deferred: Deferred
+    dead_letters: DeadLetters
+    groups: Groups
+    consumer_groups: ConsumerGroups
+    transactions: OpenTransactions
+    usage: Usage
+    threads: Threads
+    attendance: Attendance = field(default_factory=Attendance)
+
+
+class Scan(NamedTuple):
+    """A read with a filter: of which log, with which filter, and from where it was asked for."""
+
+    topic_id: UUID
+    partition: int
+    filter: str
+    offset: Offset
+
+
+class Conversation:
+    """What one connection has said that matters later."""
+
+    def __init__(self, attendance: Attendance) -> None:
+        self._attendance = attendance
+        self._attended: set[TopicGroup] = set()
+        self._reached: OrderedDict[Scan, Offset] = OrderedDict()
+
+    def attend(self, group: TopicGroup) -> None:
+        if group not in self._attended and len(self._attended) < GROUPS_ATTENDED_MAX:
+            self._attended.add(group)
+            self._attendance.enter(group)
+
+    def reached(self, scan: Scan) -> Offset:
+        """Where to go on: a client that found nothing asks again from where it asked before."""
+        return self._reached.get(scan, scan.offset)
+
+    def note(self, scan: Scan, offset: Offset) -> None:
+        """Nothing was found before `offset`."""
+        if len(scan.filter) > SCAN_FILTER_LENGTH_MAX:
+            return
+        self._reached[scan] = offset
+        self._reached.move_to_end(scan)
+        if len(self._reached) > SCANS_KEPT_MAX:
+            self._reached.popitem(last=False)
+
+    def close(self) -> None:
+        for group in self._attended:
+            self._attendance.leave(group)
+        self._attended.clear()
+
+
+def acks_for(config: Config) -> Acks:
+    """When a produce is answered: when it is as safe as the node is configured to make it.
+
+    A node alone that trusts its system with what was written has nothing else to wait for.
+    """
+    is_alone = len(config.voters) == 1
+    return Acks.LEADER if is_alone and config.durability == "write" else Acks.ALL
+
+
+class Context(NamedTuple):
+    services: Services
+    session: Session
+    dialled: Endpoint
+    conversation: Conversation
+    acks: Acks  # What a produce waits for.

@@ -1,0 +1,195 @@
+"""One FlyMQ client's conversation: frames in, handlers, frames out, strictly one after the other.
+
+Owns the way of a request through it: cut, unpack, decode, hand to its handler, encode what comes
+back, and make a client wait that has used more than its quota. The one thing to know: requests act
+in the order of their arrival. A handler that is a plain function acts at once, so that produces on
+their way share a sync, but only as long as nothing before it waits for its turn; one that is
+`async` does nothing before its turn to reply has come.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sized
+from functools import cache, partial
+from typing import Any
+
+from millstream.codec.compression import Codec, decompress
+from millstream.codec.frames import Cutter
+from millstream.config import Limits
+from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from millstream.errors import InvalidRequest, NotLeader, ProtocolError, RequestError
+from millstream.model import Buffer, Session
+from millstream.protocols.conversation import Pace
+from millstream.protocols.flymq.context import (
+    Context,
+    Conversation,
+    Endpoint,
+    Services,
+    acks_for,
+)
+from millstream.protocols.flymq.wire import (
+    COMPRESSION_BITS,
+    GZIP,
+    HEAD,
+    PAYLOAD_BYTES_MAX,
+    UNCOMPRESSED,
+    Body,
+    Opcode,
+    decode_request,
+    encode_error,
+    encode_reply,
+    measure,
+    opcode_of,
+)
+
+# A handler takes its own request type; the router pairs each with the opcode that decodes to it.
+Handler = Callable[[Context, Any], Body | Awaitable[Body]]
+
+Reply = list[Buffer]
+
+THROTTLE_MS_MAX = 5_000  # Clients give up on a reply after ten seconds; what is due stays due.
+
+_WRITES = {
+    Opcode.PRODUCE,
+    Opcode.PRODUCE_DELAYED,
+    Opcode.PRODUCE_TX,
+    Opcode.PRODUCE_WITH_SCHEMA,
+    Opcode.PRODUCE_WITH_TTL,
+}
+_READS = {
+    Opcode.CONSUME,
+    Opcode.CONSUME_ZERO_COPY,
+    Opcode.FETCH,
+    Opcode.FETCH_BINARY,
+    Opcode.FETCH_DLQ,
+}
+
+
+class FlymqGateway:
+    def __init__(
+        self,
+        services: Services,
+        handlers: Mapping[Opcode, Handler],
+        limits: Limits,
+        *,
+        dialled: Endpoint,
+        peer: str,
+        pace: Pace,
+    ) -> None:
+        self.unfinished_bytes = 0
+        self._payload_bytes_max = min(limits.frame_bytes_max, PAYLOAD_BYTES_MAX)
+        self._handlers = handlers
+        self._threads = services.threads
+        self._usage = services.usage
+        self._pace = pace
+        self._cutter = Cutter(
+            HEAD.size, partial(measure, payload_bytes_max=self._payload_bytes_max)
+        )
+        self._conversation = Conversation(services.attendance)
+        self._context = Context(
+            services,
+            Session(address=peer, door="flymq"),
+            dialled,
+            self._conversation,
+            acks_for(services.config),
+        )
+        self._turns = 0  # Requests that have not acted yet.
+
+    def receive(self, data: bytes) -> Iterator[memoryview]:
+        self.unfinished_bytes += len(data)
+        for frame in self._cutter.feed(data):
+            self.unfinished_bytes -= len(frame)
+            yield frame
+
+    def begin(self, frame: Sized) -> "Coroutine[Any, Any, Reply] | _Coming | Reply":
+        assert isinstance(frame, memoryview)
+        try:
+            opcode = opcode_of(frame)
+            handler = self._handlers[opcode]
+            if self._usage.limited and opcode in _WRITES:
+                self._charge(PRODUCER_BYTE_RATE, len(frame))
+            if self._turns or frame[3] & COMPRESSION_BITS or _waits_for_its_turn(handler):
+                self._turns += 1
+                return self._answer(opcode, bytes(frame))  # A view would keep all that came too.
+            outcome = handler(self._context, _decode(opcode, frame[HEAD.size :]))
+            if isinstance(outcome, tuple):
+                return [encode_reply(opcode, outcome)]
+        except RequestError as problem:
+            return _refusal(problem)
+        return _Coming(opcode, outcome)
+
+    def close(self) -> None:
+        self._conversation.close()
+
+    async def _answer(self, opcode: Opcode, frame: bytes) -> Reply:
+        try:
+            payload = await self._unpack(frame)
+            outcome = self._handlers[opcode](self._context, _decode(opcode, payload))
+            reply = outcome if isinstance(outcome, tuple) else await outcome
+            encoded = encode_reply(opcode, reply)
+            if self._usage.limited and opcode in _READS:
+                self._charge(CONSUMER_BYTE_RATE, len(encoded))
+            return [encoded]
+        except RequestError as problem:
+            return _refusal(problem)
+        finally:
+            self._turns -= 1
+
+    def _charge(self, rate: str, size: int) -> None:
+        """This request is served; the next one is not read before its time has come."""
+        throttle_ms = self._usage.charge(self._context.session, rate, size)
+        if throttle_ms:
+            wait_s = min(throttle_ms, THROTTLE_MS_MAX) / 1000
+            resume_at = asyncio.get_running_loop().time() + wait_s
+            self._pace.resume_at = max(self._pace.resume_at, resume_at)
+
+    async def _unpack(self, frame: bytes) -> Buffer:
+        payload = memoryview(frame)[HEAD.size :]
+        compression = frame[3] & COMPRESSION_BITS
+        if compression == UNCOMPRESSED:
+            return payload
+        if compression != GZIP:
+            raise InvalidRequest(f"compression {compression:#04x} is not known, only gzip is")
+        size_max = self._payload_bytes_max
+        # In a thread: a few bytes may become all that is allowed.
+        return await self._threads.run(lambda: decompress(Codec.GZIP, payload, size_max=size_max))
+
+
+class _Coming:
+    """The reply to a request that has acted. Closing it closes what it waits for."""
+
+    def __init__(self, opcode: Opcode, outcome: Awaitable[Body]) -> None:
+        self._opcode = opcode
+        self._outcome = outcome
+
+    # What an awaitable yields to its loop is between the two of them.
+    def __await__(self) -> Generator[Any, Any, Reply]:
+        try:
+            return [encode_reply(self._opcode, (yield from self._outcome.__await__()))]
+        except RequestError as problem:
+            return _refusal(problem)
+
+    def close(self) -> None:
+        if inspect.iscoroutine(self._outcome):
+            self._outcome.close()
+
+
+@cache
+def _waits_for_its_turn(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler)
+
+
+def _decode(opcode: Opcode, payload: Buffer) -> Body:
+    """A body that cannot be read is refused; the frames around it are as good as any."""
+    try:
+        return decode_request(opcode, payload)
+    except ProtocolError as problem:
+        raise InvalidRequest(f"invalid binary format: {problem}") from problem
+
+
+def _refusal(problem: RequestError) -> Reply:
+    if isinstance(problem, NotLeader):
+        # The words that both client libraries look for; they then try another node.
+        leader = "" if problem.leader is None else f" leader_id={problem.leader}"
+        return [encode_error(f"not leader:{leader} ({problem})")]
+    return [encode_error(str(problem))]

@@ -1,0 +1,238 @@
+"""FlyMQ's transactions, each lent one of the door's own transactional ids for its length.
+
+Owns who writes under which id. FlyMQ names a transaction when it begins, any connection may go on
+with it, and after its end the name is worth nothing. The engine's ids are for ever, so the door has
+a few and lends them out again, to one transaction at a time. The one thing to know: an id that was
+just used is not lent again before the markers of its last transaction are written, and one whose
+end is not known is taken over anew, which aborts what may still be open under it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from millstream.codec.records import Record, build
+from millstream.config import Config
+from millstream.control.catalog import Topic
+from millstream.control.transactions import TransactionState
+from millstream.engine.partitioning import Partitioner
+from millstream.engine.partitions import Partitions
+from millstream.engine.receipts import Receipt
+from millstream.engine.topics import Topics
+from millstream.engine.transactions import Transactions
+from millstream.errors import (
+    InvalidTransactionState,
+    Overloaded,
+    RequestError,
+    TopicExists,
+    TransactionInProgress,
+    TransactionNotFound,
+    UnknownTopic,
+)
+from millstream.model import Acks, Appended, Producer, Session, TopicPartition
+from millstream.ports import Clock
+
+TIMEOUT_MS = 60_000  # From its first record to its end; FlyMQ's own, which no client can set.
+OPEN_MAX = 1_000
+# Ids whose last transaction is still being ended, besides those that are lent.
+IDS_MAX = 4 * OPEN_MAX
+
+_SETTLED = {
+    TransactionState.EMPTY,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+}
+
+
+@dataclass(slots=True)
+class _Loan:
+    """A transactional id of the door's, and who writes under it; None: it must be taken over."""
+
+    transactional_id: str
+    producer: Producer | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    loan: _Loan
+    producer: Producer
+    ends_at: float  # By the loop's clock.
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)  # The next, by partition.
+    writing: "set[asyncio.Future[Appended]]" = field(default_factory=set)
+    problem: BaseException | None = None  # Of a write that was begun: then it cannot be committed.
+
+
+class OpenTransactions:
+    def __init__(
+        self,
+        transactions: Transactions,
+        partitions: Partitions,
+        topics: Topics,
+        *,
+        config: Config,
+        clock: Clock,
+    ) -> None:
+        self._transactions = transactions
+        self._partitions = partitions
+        self._topics = topics
+        self._config = config
+        self._clock = clock
+        self._timeout_ms = min(TIMEOUT_MS, config.timing.transaction_timeout_ms_max)
+        self._partitioner = Partitioner()
+        self._idle: deque[_Loan] = deque()  # Longest idle first.
+        self._ids_made = 0
+        self._open: dict[str, _Open] = {}  # In the order of their end.
+
+    async def begin(self, session: Session) -> str:
+        """Return the name of a new transaction."""
+        self._drop_overdue()
+        if len(self._open) >= OPEN_MAX:
+            raise Overloaded(f"{OPEN_MAX} transactions are open already")
+        loan = await self._borrow(session)
+        assert loan.producer is not None
+        # The producer and its epoch are this transaction's alone.
+        name = f"{loan.transactional_id}.{loan.producer.producer_id}.{loan.producer.epoch}"
+        ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+        self._open[name] = _Open(loan, loan.producer, ends_at)
+        return name
+
+    async def produce(self, session: Session, name: str, topic: str, value: bytes) -> Receipt:
+        """Write a record that is seen once the transaction is committed, and not if it is not."""
+        self._find(name)
+        found = await self._topic(session, topic)
+        partition = self._partitioner.turn(found.topic_id, found.partition_count)
+        target = TopicPartition(topic, partition)
+        one = self._find(name)  # It may have ended while the topic was created.
+        now_ms = self._clock.now_ms()
+        sequence = one.sequences.get(target, 0)
+        batch = build(
+            [Record(0, now_ms, None, value)],
+            producer_id=one.producer.producer_id,
+            producer_epoch=one.producer.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        writing = self._partitions.append(
+            session,
+            target,
+            batch,
+            Acks.ALL,
+            transactional_id=one.loan.transactional_id,
+            joins=True,
+        )
+        one.sequences[target] = sequence + 1
+        one.writing.add(writing)
+        writing.add_done_callback(_noting(one))
+        appended = await asyncio.shield(writing)  # A client that goes leaves its record here.
+        return Receipt(target, appended.base_offset, max(now_ms, appended.log_append_time_ms))
+
+    async def end(self, session: Session, name: str, *, commits: bool) -> None:
+        """Commit or abort; raises if it did not end so."""
+        one = self._find(name)
+        del self._open[name]  # Nothing more is written in it.
+        one.loan.producer = None  # Until its end is known.
+        try:
+            if one.writing:
+                await asyncio.wait(one.writing)
+            if one.sequences:
+                one.loan.producer = await self._transactions.end(
+                    session,
+                    one.loan.transactional_id,
+                    one.producer,
+                    commits=commits and one.problem is None,
+                    bumps=True,
+                )
+            else:
+                one.loan.producer = one.producer
+        except RequestError as problem:
+            if problem.retriable:
+                self._open[name] = one
+            raise
+        finally:
+            if name not in self._open:
+                self._idle.append(one.loan)
+        if commits and one.problem is not None:
+            raise InvalidTransactionState(f"aborted, because a record was lost: {one.problem}")
+
+    # -- lending ids -----------------------------------------------------------------------------
+
+    async def _borrow(self, session: Session) -> _Loan:
+        for _ in range(len(self._idle)):
+            if not self._idle:
+                break  # Others have borrowed meanwhile.
+            loan = self._idle.popleft()
+            if await self._is_ready(session, loan):
+                return loan
+        while self._ids_made < IDS_MAX:
+            loan = _Loan(f"flymq-{self._config.node_id}-{self._ids_made}")
+            self._ids_made += 1
+            if await self._is_ready(session, loan):
+                return loan
+        raise Overloaded(f"{IDS_MAX} transactions are open or being ended")
+
+    async def _is_ready(self, session: Session, loan: _Loan) -> bool:
+        """Whether a transaction can begin under the id; if not, it is idle again."""
+        is_ready = False
+        try:
+            if loan.producer is not None:
+                view = await self._transactions.describe(session, loan.transactional_id)
+                if view.producer != loan.producer:
+                    loan.producer = None  # Time was up, or somebody fenced us.
+                is_ready = loan.producer is not None and view.state in _SETTLED
+            if loan.producer is None:
+                loan.producer = await self._transactions.init(
+                    session, loan.transactional_id, timeout_ms=self._timeout_ms
+                )
+                is_ready = True
+        except TransactionInProgress:
+            return False
+        except TransactionNotFound:
+            loan.producer = None  # Forgotten after a long time; it is made anew next time.
+            return False
+        finally:
+            if not is_ready:
+                self._idle.append(loan)
+        return is_ready
+
+    def _find(self, name: str) -> _Open:
+        self._drop_overdue()
+        one = self._open.get(name)
+        if one is None:
+            raise TransactionNotFound(name)
+        return one
+
+    def _drop_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._open:
+            name, one = next(iter(self._open.items()))
+            if one.ends_at > now:
+                return
+            del self._open[name]
+            one.loan.producer = None
+            self._idle.append(one.loan)
+
+    async def _topic(self, session: Session, name: str) -> Topic:
+        try:
+            return self._topics.describe(session, name)
+        except UnknownTopic:
+            if not self._config.auto_create_topics:
+                raise
+        with suppress(TopicExists):
+            await self._topics.create(
+                session,
+                name,
+                partitions=self._config.default_partitions,
+                replicas=self._config.default_replicas,
+            )
+        return self._topics.describe(session, name)
+
+
+def _noting(one: _Open) -> "Callable[[asyncio.Future[Appended]], None]":
+    def note(writing: "asyncio.Future[Appended]") -> None:
+        one.writing.discard(writing)
+        if not writing.cancelled() and writing.exception() is not None:
+            one.problem = writing.exception()
+
+    return note

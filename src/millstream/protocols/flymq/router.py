@@ -1,0 +1,21 @@
+"""Which handler answers which opcode: the table of what the FlyMQ door serves."""
+
+from millstream.protocols.flymq import (
+    dead_letters,
+    groups,
+    records,
+    topics,
+    transactions,
+    users,
+)
+from millstream.protocols.flymq.gateway import Handler
+from millstream.protocols.flymq.wire import Opcode
+
+HANDLERS: dict[Opcode, Handler] = {
+    **records.HANDLERS,
+    **topics.HANDLERS,
+    **groups.HANDLERS,
+    **dead_letters.HANDLERS,
+    **transactions.HANDLERS,
+    **users.HANDLERS,
+}

@@ -1,0 +1,42 @@
+"""Handlers of transactions. FlyMQ's clients do not look at what a reply says, only whether it is an
+error, so whatever did not happen is an error.
+"""
+
+from millstream.protocols.flymq import bodies
+from millstream.protocols.flymq.context import Context
+from millstream.protocols.flymq.gateway import Handler
+from millstream.protocols.flymq.records import metadata_of
+from millstream.protocols.flymq.wire import Opcode
+
+
+async def begin(context: Context, request: bodies.Nothing) -> bodies.TransactionOutcome:
+    name = await context.services.transactions.begin(context.session)
+    return bodies.TransactionOutcome(name, True)
+
+
+async def produce(context: Context, request: bodies.ProduceInTransaction) -> bodies.RecordMetadata:
+    receipt = await context.services.transactions.produce(
+        context.session, request.transaction, request.topic, request.value
+    )
+    return metadata_of(receipt, (None, request.value, ()))
+
+
+async def commit(context: Context, request: bodies.TransactionId) -> bodies.TransactionOutcome:
+    return await _end(context, request.transaction, commits=True)
+
+
+async def abort(context: Context, request: bodies.TransactionId) -> bodies.TransactionOutcome:
+    return await _end(context, request.transaction, commits=False)
+
+
+async def _end(context: Context, name: str, *, commits: bool) -> bodies.TransactionOutcome:
+    await context.services.transactions.end(context.session, name, commits=commits)
+    return bodies.TransactionOutcome(name, True)
+
+
+HANDLERS: dict[Opcode, Handler] = {
+    Opcode.BEGIN_TX: begin,
+    Opcode.PRODUCE_TX: produce,
+    Opcode.COMMIT_TX: commit,
+    Opcode.ABORT_TX: abort,
+}

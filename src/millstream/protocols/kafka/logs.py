@@ -1,0 +1,46 @@
+"""The handler of figures of logs, for clients that know Millstream: more than DescribeLogDirs says.
+
+Owns the translation. What is told is what the replicas here know, leaders or not.
+"""
+
+from millstream.engine.partitions import PartitionHealth
+from millstream.errors import RequestError
+from millstream.model import TopicPartition
+from millstream.protocols.kafka.apis.millstream import DescribeLogsRequest, DescribeLogsResponse
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.error_codes import code_for
+from millstream.protocols.kafka.gateway import Handler
+
+NO_LEADER = -1
+
+
+def describe_logs(context: Context, request: DescribeLogsRequest) -> DescribeLogsResponse:
+    broker, session = context.broker, context.session
+    try:
+        count = broker.topics.describe(session, request.topic).partition_count
+        targets = [TopicPartition(request.topic, index) for index in range(count)]
+        found = [_figures(at, broker.partitions.health(session, at)) for at in targets]
+    except RequestError as problem:
+        return DescribeLogsResponse(error_code=code_for(problem), error_message=str(problem))
+    return DescribeLogsResponse(partitions=found)
+
+
+def _figures(target: TopicPartition, health: PartitionHealth) -> DescribeLogsResponse.Partition:
+    log = health.log
+    return DescribeLogsResponse.Partition(
+        partition=target.partition,
+        leader_id=NO_LEADER if health.leader is None else health.leader,
+        leader_epoch=health.leader_epoch,
+        low_watermark=log.start_offset,
+        high_watermark=health.high_watermark,
+        last_stable_offset=health.last_stable_offset,
+        end_offset=log.end_offset,
+        segment_count=log.segment_count,
+        size_bytes=log.size_bytes,
+        index_entries=log.index_entries,
+        index_stretch_bytes_max=log.index_bytes_per_entry_max,
+        index_gaps=log.index_gaps,
+    )
+
+
+HANDLERS: dict[int, Handler] = {10_007: describe_logs}

@@ -1,0 +1,65 @@
+"""`millstream classic` and the verbs that its users know, against a real broker."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.support.broker_process import BrokerProcess
+
+
+@pytest.fixture
+def at(broker: BrokerProcess) -> list[str]:
+    return ["--port", str(broker.config.classic_port)]
+
+
+def test_what_is_published_is_printed_to_who_joins(
+    cli: Cli, at: list[str], names: Callable[[], str]
+) -> None:
+    topic, subscription = names(), names()
+    assert cli.text("create-topic", topic, *at) == f"created topic {topic} with 1 partitions\n"
+    cli.text("publish", topic, "left out", *at)
+    cli.text("create-subscription", subscription, topic, "--offset", "1", *at)
+    cli.text("publish", topic, "hello", "--properties", '{"colour": "red"}', *at)
+    cli.text("publish", topic, "world", *at)
+
+    shown = cli.text("join-subscription", subscription, "--count", "2", *at)
+
+    assert shown.splitlines() == [
+        f"[{topic}@1] (sub: {subscription}) hello",
+        f"[{topic}@2] (sub: {subscription}) world",
+    ]
+
+
+def test_subscribe_reads_a_topic_without_a_subscription_of_its_own(
+    cli: Cli, at: list[str], names: Callable[[], str]
+) -> None:
+    topic = names()
+    cli.text("classic", "create-topic", topic, *at)
+    cli.text("classic", "publish", topic, "hello", "--properties", '{"n": 1}', *at)
+
+    line = cli.text("classic", "subscribe", topic, "--count", "1", "--output", "json", *at)
+
+    shown = json.loads(line)
+    assert (shown["offset"], shown["value"], shown["properties"]["n"]) == (0, "hello", "1")
+
+
+def test_a_subscription_is_deleted_after_a_question(
+    cli: Cli, at: list[str], names: Callable[[], str]
+) -> None:
+    topic, subscription = names(), names()
+    cli.text("create-topic", topic, *at)
+    cli.text("create-subscription", subscription, topic, *at)
+
+    cli.run("delete-subscription", subscription, *at, typed="n\n", code=1)
+    cli.text("delete-subscription", subscription, "--yes", *at)
+    assert "does not exist" in cli.refusal("delete-subscription", subscription, "--yes", *at)
+
+
+def test_what_cannot_be_done_is_one_sentence(cli: Cli, offline: Cli, at: list[str]) -> None:
+    assert "Topic 'nowhere' does not exist" in cli.refusal("publish", "nowhere", "x", *at)
+    assert "does not exist" in cli.refusal("join-subscription", "nobody", *at)
+    assert "no classic broker at" in offline.refusal("publish", "t", "x", "--port", "1")
+    assert "not JSON" in cli.misuse("publish", "t", "x", "--properties", "{", *at)
+    assert "not a JSON object" in cli.misuse("publish", "t", "x", "--properties", "1", *at)

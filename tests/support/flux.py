@@ -1,0 +1,74 @@
+"""A Flux client of a node on virtual time: it talks to a gateway, and keeps what it hears."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+from millstream.model import Buffer
+from millstream.server.connection import Address, Greeter, Guest, Pace
+from millstream.server.greeters import flux_greeter
+from millstream.server.node import Node
+from millstream.server.outbox import Outbox
+
+
+class FluxTalk:
+    """Its own outbox: with `has_room` off it takes nothing that nobody asked for."""
+
+    def __init__(self, node: Node, greet: Greeter | None = None) -> None:
+        self.heard = b""
+        self.has_room = True
+        self.is_awaited = False
+        self.on_room: Callable[[], None] | None = None
+        self.pace = Pace()
+        # All that is asked of an outbox is here.
+        outbox = cast(Outbox, self)
+        guest = Guest(Address("127.0.0.1", 4222), "127.0.0.1", self.pace, outbox)
+        self.gateway = (greet or flux_greeter(node))(guest)
+
+    def send(self, buffers: Iterable[Buffer], /) -> bool:
+        if self.has_room:
+            self.heard += b"".join(buffers)
+        return self.has_room
+
+    async def say(self, *lines: bytes) -> bytes:
+        """Say it in one breath; return what it was answered, and what else came meanwhile."""
+        before = len(self.heard)
+        said = b"".join(line + b"\r\n" for line in lines)
+        outcomes = [self.gateway.begin(request) for request in self.gateway.receive(said)]
+        for outcome in outcomes:
+            reply = outcome if outcome is None or isinstance(outcome, list) else await outcome
+            self.heard += b"".join(reply or [])
+        return self.heard[before:]
+
+    async def hear(self, count: int) -> list["Message"]:
+        """Wait until so many messages have come, and take them."""
+        while len(found := messages(self.heard)) < count:
+            await asyncio.sleep(0.001)
+        self.heard = b""
+        return found
+
+
+@dataclass
+class Message:
+    subject: str
+    sid: str
+    sequence: int
+    value: bytes
+    headers: bytes = field(default=b"")
+
+
+def messages(heard: bytes) -> list[Message]:
+    """The messages among what a client heard; replies are left out."""
+    found = []
+    while heard:
+        line, _, heard = heard.partition(b"\r\n")
+        words = line.decode().split()
+        if words and words[0] in ("MSG", "HMSG"):
+            *_, sequence = words
+            size = int(words[-2])
+            header_size = int(words[3]) if words[0] == "HMSG" else 0
+            body, heard = heard[:size], heard[size + 2 :]
+            value, headers = body[header_size:], body[:header_size]
+            found.append(Message(words[1], words[2], int(sequence), value, headers))
+    return found

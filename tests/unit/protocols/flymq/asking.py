@@ -1,0 +1,80 @@
+"""The FlyMQ door of a node on virtual time: connections without sockets, frames both ways."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from millstream.config import Config
+from millstream.protocols.flymq import bodies
+from millstream.protocols.flymq.gateway import FlymqGateway
+from millstream.protocols.flymq.wire import Body, Opcode
+from millstream.server.connection import Address, Guest, Pace
+from millstream.server.greeters import flymq_greeter
+from millstream.server.node import Node
+from millstream.server.outbox import Outbox
+from tests.support.flymq import asking, reply_in
+from tests.support.nodes import running_node
+
+B = TypeVar("B", bound=Body)
+
+
+class Connection:
+    """One client's conversation."""
+
+    def __init__(self, gateway: FlymqGateway, pace: Pace) -> None:
+        self.gateway = gateway
+        self.pace = pace
+
+    async def ask(self, opcode: Opcode, request: Body, answer: type[B]) -> B:
+        """The reply after a way over the wire; raises `Refused` with the broker's sentence."""
+        (frame,) = self.gateway.receive(asking(opcode, request))
+        outcome = self.gateway.begin(frame)
+        (reply,) = outcome if isinstance(outcome, list) else await outcome
+        body = reply_in(bytes(reply), opcode)
+        assert isinstance(body, answer)
+        return body
+
+    async def ask_all(self, frames: bytes) -> list[bytes]:
+        """The frames that answer requests which came in one piece."""
+        outcomes = [self.gateway.begin(frame) for frame in self.gateway.receive(frames)]
+        replies = [one if isinstance(one, list) else await one for one in outcomes]
+        return [b"".join(bytes(part) for part in reply) for reply in replies]
+
+    async def produce(
+        self, topic: str, value: bytes, *, key: bytes = b"", partition: int = -1
+    ) -> bodies.RecordMetadata:
+        request = bodies.Produce(topic, key, value, partition)
+        return await self.ask(Opcode.PRODUCE, request, bodies.RecordMetadata)
+
+    async def fetch(
+        self, topic: str, offset: int = 0, *, partition: int = 0, count: int = 100, where: str = ""
+    ) -> bodies.Fetched:
+        request = bodies.Fetch(topic, partition, offset, count, where)
+        return await self.ask(Opcode.FETCH, request, bodies.Fetched)
+
+    async def values(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        return [one.value for one in (await self.fetch(topic, partition=partition)).records]
+
+    async def create(self, topic: str, partitions: int = 1) -> None:
+        await self.ask(Opcode.CREATE_TOPIC, bodies.CreateTopic(topic, partitions), bodies.Done)
+
+    def close(self) -> None:
+        self.gateway.close()
+
+
+class Door:
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._greet = flymq_greeter(node)
+
+    def connect(self) -> Connection:
+        pace = Pace()
+        gateway = self._greet(Guest(Address("localhost", 9092), "10.0.0.7", pace, Outbox()))
+        assert isinstance(gateway, FlymqGateway)
+        return Connection(gateway, pace)
+
+
+@asynccontextmanager
+async def open_door(config: Config | None = None) -> AsyncIterator[Door]:
+    async with running_node(config) as node:
+        yield Door(node)

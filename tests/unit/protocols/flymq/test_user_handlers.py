@@ -1,0 +1,54 @@
+"""Users, rights, schemas and the audit trail: what is said as long as there are none."""
+
+from random import Random
+
+import pytest
+
+from millstream.protocols.flymq import bodies, user_bodies
+from millstream.protocols.flymq.router import HANDLERS
+from millstream.protocols.flymq.wire import OPERATIONS, Opcode
+from tests.support.flymq import Refused
+from tests.support.virtual_loop import run
+from tests.unit.protocols.flymq.arbitrary import arbitrary
+from tests.unit.protocols.flymq.asking import open_door
+
+REFUSED = {
+    "schemas are not enabled": range(0x10, 0x16),
+    "authentication is not enabled": range(0x73, 0x7E),
+    "the audit trail is not enabled": range(0x80, 0x82),
+}
+
+
+def test_every_opcode_has_a_handler() -> None:
+    assert set(HANDLERS) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_is_not_there_is_refused_in_a_sentence(sentence: str) -> None:
+    async def main() -> None:
+        async with open_door() as door:
+            client = door.connect()
+            for number in REFUSED[sentence]:
+                opcode = Opcode(number)
+                for form in OPERATIONS[opcode].requests:
+                    with pytest.raises(Refused, match=f"^{sentence}$"):
+                        await client.ask(opcode, arbitrary(form, Random(number)), tuple)
+
+    run(main())
+
+
+def test_everybody_may_log_in_and_is_nobody() -> None:
+    async def main() -> None:
+        async with open_door() as door:
+            client = door.connect()
+
+            told = await client.ask(
+                Opcode.AUTH,
+                user_bodies.Authenticate("ann", "secret"),
+                user_bodies.Authenticated,
+            )
+            assert told == (True, "ann", ("admin",), "")
+            who = await client.ask(Opcode.WHOAMI, bodies.Nothing(), user_bodies.Identity)
+            assert who == (False, "", (), ())
+
+    run(main())
