@@ -7,8 +7,8 @@ import pytest
 
 from millstream.cli.main import ALIASES, commands
 
-# A node speaks by its log; pipelines have flags of their own.
-WITHOUT_OUTPUT = ("serve", "pipeline")
+# A node speaks by its log, the explorer on its screen; pipelines have flags of their own.
+WITHOUT_OUTPUT = ("serve", "pipeline", "explore")
 
 
 def leaves(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -23,7 +23,15 @@ def leaves(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Co
 
 
 LEAVES = dict(leaves(commands))
-CONFIRMED = ("topic delete", "group reset", "group delete", "txn abort", "context delete")
+CONFIRMED = (
+    "topic delete",
+    "group reset",
+    "group delete",
+    "txn abort",
+    "dlq purge",
+    "context delete",
+    "classic delete-subscription",
+)
 
 
 def flags(command: click.Command) -> set[str]:

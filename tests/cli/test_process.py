@@ -135,6 +135,25 @@ def test_logs_are_for_people_on_a_terminal() -> None:
     assert b"{" not in said
 
 
+def test_who_starts_a_node_on_a_terminal_is_told_what_to_do_with_it() -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [MILLSTREAM, "serve", *PORTS, "--storage", "memory"],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
+    os.close(theirs)
+    said = b""
+    while b"Ctrl-C stops it" not in said:
+        said += os.read(ours, 4096)
+    process.terminate()
+    process.wait(30)
+    os.close(ours)
+
+    assert b"in another terminal: export MILLSTREAM_BOOTSTRAP=127.0.0.1:" in said
+
+
 @pytest.mark.parametrize(("form", "first"), [("human", b"2"), ("json", b"{")])
 def test_the_form_of_logs_can_be_chosen(form: str, first: bytes) -> None:
     process = first_lines("--log-format", form, stderr=subprocess.PIPE)

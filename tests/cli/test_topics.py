@@ -127,3 +127,26 @@ def test_an_unreachable_broker_is_one_sentence_with_the_way_out(
 
     assert NOBODY in said
     assert "millstream serve" in said
+
+
+def test_the_health_of_a_topic_is_shown_with_the_lag_of_its_groups(
+    cli: Cli, names: Callable[[], str]
+) -> None:
+    topic, group = names(), names()
+    cli.run("topic", "create", topic, "--partitions", "2")
+    cli.run("produce", topic, "--partition", "1", typed="a\nb\nc\n")
+    assert "no group reads it" in cli.text("topic", "describe", topic, "--health")
+    cli.run("consume", topic, "--group", group)
+    cli.run("produce", topic, "--partition", "1", typed="d\n")
+
+    found = cli.json("topic", "describe", topic, "--health")
+
+    empty, full = found["partitions"]
+    assert (empty["high_watermark"], empty["size_bytes"]) == (0, 0)
+    assert (full["low_watermark"], full["high_watermark"], full["end_offset"]) == (0, 4, 4)
+    assert (full["last_stable_offset"], full["segment_count"], full["index_gaps"]) == (4, 1, 0)
+    assert full["size_bytes"] > 0
+    lags = [one for one in found["lags"] if one["partition"] == 1]
+    assert lags == [{"group_id": group, "partition": 1, "committed_offset": 3, "records": 1}]
+    assert group in cli.text("topic", "describe", topic, "--health")
+    assert "nowhere" in cli.refusal("topic", "describe", "nowhere", "--health")

@@ -85,6 +85,18 @@ def test_records_are_deleted_up_to_an_offset(client: Client, topic: str) -> None
     assert client.admin.delete_records({}) == {}
 
 
+def test_a_partition_that_a_group_has_not_begun_counts_as_lag(
+    client: Client, topic: str, group: str
+) -> None:
+    for partition in (0, 1, 1):
+        client.produce(topic, "", partition=partition)
+    client.admin.reset_group(group, {TopicPartition(topic, 0): 1})
+
+    lags = {one.partition: one.records for one in client.admin.group_lag(group)}
+
+    assert lags == {0: 0, 1: 2, **dict.fromkeys(range(2, PARTITIONS), 0)}
+
+
 def test_a_group_is_listed_described_reset_and_deleted(
     client: Client, topic: str, group: str
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from millstream.client import (
     AsyncClient,
     NotFound,
-    NotSupported,
+    Refused,
     TopicPartition,
     Undelivered,
     Unreachable,
@@ -201,7 +201,7 @@ def test_errors_are_the_same(broker: BrokerProcess, topic: str) -> None:
                 await client.admin.describe_topic("missing")
             with pytest.raises(NotFound):
                 await client.consumer("missing")
-            with pytest.raises(NotSupported):
-                await client.produce(topic, b"", delay=1.0)
+            with pytest.raises(Refused):
+                await client.produce(topic, b"", delay=-1.0)
 
     asyncio.run(main())

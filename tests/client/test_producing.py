@@ -1,6 +1,7 @@
 """Sending records: one and many, with reports, a bounded buffer and errors that are seen."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from time import sleep, time
 
 import pytest
 
@@ -103,7 +104,41 @@ def test_the_first_problem_is_the_one_that_is_seen(client: Client, topic: str) -
         raise KeyError(producer.send(topic, b"x" * 5_000))
 
 
-def test_what_no_broker_carries_out_is_refused(client: Client, topic: str) -> None:
+def test_a_delayed_record_comes_when_it_is_due(client: Client, topic: str) -> None:
+    before = time()
+    client.produce(topic, b"late", delay=0.4, partition=0)
+    client.produce(topic, b"early", partition=0)
+
+    with client.consumer(topic, idle_s=20) as consumer:
+        found = [next(iter(consumer)).value for _ in range(2)]
+    assert found == [b"early", b"late"]
+    assert time() - before >= 0.4
+
+
+def test_a_record_past_its_lifetime_is_seen_by_nobody(client: Client, topic: str) -> None:
+    client.produce(topic, b"short", ttl=0.001, partition=0)
+    client.produce(topic, b"long", ttl=timedelta(hours=1), partition=0)
+    sleep(0.05)
+
+    with client.consumer(topic, idle_s=20) as consumer:
+        assert next(iter(consumer)).value == b"long"
+
+
+def test_a_duplicate_is_left_out_and_knows_the_first_one(client: Client, topic: str) -> None:
+    first = client.produce(topic, b"once", message_id="order-1", partition=0)
+    again = client.produce(topic, b"once", message_id="order-1", partition=0)
+    other = client.produce(topic, b"other", message_id="order-2", partition=0)
+
+    assert again.offset == first.offset
+    assert other.offset > first.offset
+    with client.consumer(topic, idle_s=20) as consumer:
+        assert [next(iter(consumer)).value for _ in range(2)] == [b"once", b"other"]
+
+
+def test_a_broker_that_would_ignore_a_delay_is_not_asked_for_it(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client._link, "has_queues", lambda: False)
     with client.producer() as producer:
         for unserved in ({"delay": 1.0}, {"ttl": 1.0}, {"message_id": "a"}):
             with pytest.raises(NotSupported):

@@ -123,12 +123,12 @@ def connected(command: Callable[..., _T]) -> Callable[..., _T]:
     return run
 
 
-def open_client(target: Target) -> "Client":
+def open_client(target: Target, *, timeout_s: float = TIMEOUT_S) -> "Client":
     from millstream.client import connect
 
     # The names of librdkafka's settings have dots: none is a parameter of connect.
     settings: dict[str, Any] = {**target.settings}
-    return connect(target.bootstrap, timeout_s=TIMEOUT_S, **settings)
+    return connect(target.bootstrap, timeout_s=timeout_s, **settings)
 
 
 def choose_target(bootstrap: str | None, context_name: str | None) -> Target:

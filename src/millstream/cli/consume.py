@@ -6,8 +6,7 @@ is there and ends, `subscribe` waits for what comes. With a group, what was show
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from millstream.cli.connection import Target, connection_options, open_client
+from millstream.cli.interrupts import interruptible
 from millstream.cli.options import read_place
 from millstream.cli.records import CODINGS, SIGNS, formatter, json_line
 from millstream.cli.render import Refused, output_option
@@ -36,6 +36,7 @@ class Wish:
     topics: tuple[str, ...]
     start: "StartPoint"
     group: str | None
+    where: str | None
     count: int | None
     idle_s: float | None
     is_endless: bool
@@ -48,6 +49,12 @@ def reading_options(command: _F) -> _F:
         (
             click.argument("topics", nargs=-1, required=True, metavar="TOPIC..."),
             click.option("--group", help="Go on where the group is, and commit what was shown."),
+            click.option(
+                "--filter",
+                "where",
+                metavar="FILTER",
+                help="Only the records that it takes, such as \"value contains 'ERROR'\".",
+            ),
             click.option("--count", type=click.IntRange(1), metavar="N", help="End after N."),
             click.option(
                 "--idle",
@@ -126,6 +133,7 @@ def _wish(
     topics: tuple[str, ...],
     start: "StartPoint",
     group: str | None,
+    where: str | None,
     count: int | None,
     idle_s: float | None,
     is_endless: bool,
@@ -140,6 +148,7 @@ def _wish(
         topics=topics,
         start=start,
         group=group,
+        where=where,
         count=count,
         idle_s=idle_s,
         is_endless=is_endless,
@@ -155,34 +164,14 @@ def _read(target: Target, wish: Wish) -> None:
         is_offset = isinstance(wish.start, int) and wish.group is None
         start = "latest" if is_offset else wish.start
         with (
-            client.consumer(wish.topics, group=wish.group, from_=start) as consumer,
-            _interruptible() as is_enough,
+            client.consumer(
+                wish.topics, group=wish.group, from_=start, filter=wish.where
+            ) as consumer,
+            interruptible(signal.SIGINT) as is_enough,  # What was shown by then is committed.
         ):
             if is_offset:
                 _seek(client, consumer, wish.start)
             _show(client, consumer, wish, is_enough)
-
-
-@contextmanager
-def _interruptible() -> "Iterator[Callable[[], bool]]":
-    """Whether Ctrl-C was pressed; what was shown by then is committed.
-
-    Asked, not raised: an exception that meets a callback of librdkafka would be lost there. The
-    second Ctrl-C does raise.
-    """
-    count = 0
-
-    def pressed(number: int, frame: object) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, pressed)
-    try:
-        yield lambda: count > 0
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_topics(client: "Client", topics: tuple[str, ...]) -> None:

@@ -16,14 +16,19 @@ from millstream.errors import MillstreamError
 
 # In the order of `--help`: the name, and the module that has an attribute of that name.
 _MODULES = {
+    "demo": "demo",
     "serve": "node",
     "topic": "topic",
+    "view": "view",
     "produce": "produce",
     "consume": "consume",
     "subscribe": "consume",
     "group": "group",
+    "dlq": "dlq",
+    "explore": "explore",
     "txn": "txn",
     "pipeline": "pipeline",
+    "classic": "classic",
     "health": "health",
     "doctor": "doctor",
     "bench": "bench",
@@ -32,13 +37,18 @@ _MODULES = {
     "inspect": "inspect",
     "completion": "completion",
 }
-# The verbs that FlyMQ's users know.
+# The verbs that users of FlyMQ and of the classic broker know.
 ALIASES = {
     "create": "topic create",
     "delete": "topic delete",
     "topics": "topic list",
     "info": "topic describe",
     "groups": "group",
+    "create-topic": "classic create-topic",
+    "create-subscription": "classic create-subscription",
+    "delete-subscription": "classic delete-subscription",
+    "publish": "classic publish",
+    "join-subscription": "classic join-subscription",
 }
 
 
@@ -86,7 +96,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Also, as in FlyMQ: " + ", ".join(f"{k} ({v})" for k, v in ALIASES.items()) + ".",
+    epilog="Also: " + ", ".join(f"{k} ({v})" for k, v in ALIASES.items()) + ".",
 )
 @click.version_option(__version__, prog_name="millstream")
 def commands() -> None:

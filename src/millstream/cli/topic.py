@@ -10,7 +10,7 @@ from millstream.cli.options import pairs
 from millstream.cli.render import Answer, Refused, answered, card, confirm, rows, table, yes_option
 
 if TYPE_CHECKING:
-    from millstream.client import Client, TopicDescription
+    from millstream.client import Client, TopicDescription, TopicHealth
 
 
 @click.group()
@@ -81,10 +81,19 @@ def list_topics(client: "Client", is_internal: bool) -> Answer:
 
 @topic.command()
 @click.argument("name")
+@click.option(
+    "--health",
+    "is_health",
+    is_flag=True,
+    help="How its logs are instead: watermarks, segments, bytes, index, lag.",
+)
 @answered
 @connected
-def describe(client: "Client", name: str) -> Answer:
+def describe(client: "Client", name: str, is_health: bool) -> Answer:
     """Show a topic's partitions, offsets, and the settings that are not at their default."""
+    if is_health:
+        health = client.health(name)
+        return Answer(asdict(health), _health(health))
     found = client.admin.describe_topic(name)
     return Answer(asdict(found), _description(found))
 
@@ -133,10 +142,46 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
             raise Refused(
                 f"there is no topic {name!r}; `millstream topic list` shows what is there"
             )
+    views = client.views.list()
+    left = [one.name for one in views if one.topic in names and one.name not in names]
+    if left:
+        raise Refused(
+            f"{', '.join(left)} would have nothing to show; `millstream view delete "
+            f"{' '.join(left)}` first"
+        )
     confirm(f"Delete {', '.join(names)} with all records?", is_yes=is_yes)
-    for name in names:
+    shown = {one.name for one in views}
+    for name in sorted(names, key=lambda name: name not in shown):  # Views before their topics.
         client.admin.delete_topic(name)
     return Answer({"deleted": list(names)}, f"deleted {', '.join(names)}")
+
+
+def _health(found: "TopicHealth") -> str:
+    partitions = [
+        {
+            "partition": one.partition,
+            "low": one.low_watermark,
+            "high": one.high_watermark,
+            "stable": one.last_stable_offset,
+            "log_end": one.end_offset,
+            "segments": one.segment_count,
+            "bytes": one.size_bytes,
+            "index_entries": one.index_entries,
+            "longest_stretch": one.index_stretch_bytes_max,
+            "index_gaps": one.index_gaps,
+        }
+        for one in found.partitions
+    ]
+    lags = [
+        {
+            "group": one.group_id,
+            "partition": one.partition,
+            "committed": one.committed_offset,
+            "lag": one.records,
+        }
+        for one in found.lags
+    ]
+    return "\n\n".join([table(partitions), table(lags) if lags else "no group reads it"])
 
 
 def _description(found: "TopicDescription") -> str:

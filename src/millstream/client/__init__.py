@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.client.admin import Admin
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import Consumer
+from millstream.client.dead_letters import DeadLetters
 from millstream.client.errors import (
     AlreadyExists,
     BadData,
@@ -26,27 +27,36 @@ from millstream.client.errors import (
     Undelivered,
     Unreachable,
 )
+from millstream.client.handling import Handled, Reject, RetryPolicy
 from millstream.client.models import (
     BrokerNode,
     Cluster,
+    DeadLetter,
+    DeadLetterStatistics,
     Group,
     GroupDescription,
+    GroupLag,
     Lag,
     Member,
     Message,
     Partition,
+    PartitionHealth,
     RecordMetadata,
+    Redriven,
     Setting,
     StartPoint,
     Topic,
     TopicDescription,
+    TopicHealth,
     TopicPartition,
     Transaction,
+    View,
 )
 from millstream.client.patterns import Pattern
 from millstream.client.producer import Producer
 from millstream.client.serde import Serde
 from millstream.client.transactions import OpenTransaction
+from millstream.client.views import Views
 
 if TYPE_CHECKING:
     from millstream.client.aio import AsyncClient, AsyncConsumer, AsyncProducer, aconnect
@@ -61,6 +71,11 @@ __all__ = [
     "Consumer",
     "OpenTransaction",
     "Admin",
+    "Views",
+    "DeadLetters",
+    "RetryPolicy",
+    "Reject",
+    "Handled",
     "AsyncClient",
     "AsyncProducer",
     "AsyncConsumer",
@@ -76,11 +91,18 @@ __all__ = [
     "TopicDescription",
     "Partition",
     "Setting",
+    "View",
     "Group",
     "GroupDescription",
     "Member",
     "Lag",
+    "TopicHealth",
+    "PartitionHealth",
+    "GroupLag",
     "Transaction",
+    "DeadLetter",
+    "DeadLetterStatistics",
+    "Redriven",
     "ClientError",
     "NotFound",
     "AlreadyExists",

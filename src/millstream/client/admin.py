@@ -31,6 +31,9 @@ from millstream.client.wire import list_transactions
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+# A setting that only brokers with delays, lifetimes and message ids have.
+QUEUE_SETTING = "log.message.queue.headers"
+
 
 class Admin:
     """`client.admin`. Threads may share it."""
@@ -38,6 +41,7 @@ class Admin:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._handle: AdminClient | None = None
+        self._has_queues: bool | None = None  # Not known yet.
 
     # -- the cluster ---------------------------------------------------------------------------
 
@@ -53,6 +57,12 @@ class Admin:
 
         asked = self.describe_cluster().nodes[0].node_id if node_id is None else node_id
         return self._settings(ResourceType.BROKER, str(asked), f"describe node {asked}")
+
+    def has_queues(self) -> bool:
+        """Whether the brokers carry out delays, lifetimes and message ids. Asked for once."""
+        if self._has_queues is None:
+            self._has_queues = any(one.name == QUEUE_SETTING for one in self.broker_settings())
+        return self._has_queues
 
     # -- topics --------------------------------------------------------------------------------
 
@@ -141,6 +151,16 @@ class Admin:
 
         return self._settings(ResourceType.TOPIC, name, f"describe topic {name!r}")
 
+    def settings_of_topics(self, names: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
+        """The settings of many topics, asked for at once."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not asked:
+            return {}
+        found = self._many(lambda a, w: a.describe_configs(asked, **w), "describe topics")
+        return {one.name: tuple(map(shapes.setting, each.values())) for one, each in found.items()}
+
     def grow_topic(self, name: str, partitions: int) -> None:
         """Give the topic `partitions` in total. Records of a key may go elsewhere from then on."""
         from confluent_kafka.admin import NewPartitions
@@ -225,11 +245,13 @@ class Admin:
             sleep(STEP_S)
 
     def group_lag(self, group: str) -> tuple[Lag, ...]:
-        """How far the group is behind, in every partition that it committed or is assigned."""
+        """How far the group is behind, in all partitions of topics that it reads or has read."""
         described = self.describe_group(group)
         owners = {at: one.member_id for one in described.members for at in one.partitions}
         committed = self.committed(group)
-        places = sorted({*owners, *committed})
+        # A partition in which it has committed nothing is one that it has not begun.
+        topics = sorted({at.topic for at in (*owners, *committed)})
+        places = [at for topic in topics for at in sorted(self._places(topic))]
         begins, ends = self.offsets(places, "earliest"), self.offsets(places, "latest")
         return tuple(
             Lag(
@@ -287,7 +309,8 @@ class Admin:
     def list_transactions(self) -> tuple[Transaction, ...]:
         """The transactions that the coordinators know, open or done.
 
-        librdkafka cannot ask this, so it goes over a plain connection: no TLS and no login.
+        librdkafka cannot ask this, so it goes over connections of our own: TLS as in the settings,
+        and of the logins SASL PLAIN. What else protects a connection is refused by name.
         """
         config = self._link.config()
         nodes = self.describe_cluster().nodes

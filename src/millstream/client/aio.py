@@ -14,8 +14,10 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from millstream.client.admin import Admin
+from millstream.client.closing import AsyncClosing
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
+from millstream.client.dead_letters import DeadLetters
 from millstream.client.errors import ClientError
 from millstream.client.link import TIMEOUT_S
 from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicPartition
@@ -118,35 +120,14 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
             raise
 
 
-class _Closing:
-    """`async with` for whatever has `close`; the first problem is the one to see."""
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            await self.close()
-        except ClientError:
-            if problem is None:
-                raise
-
-
-class AsyncClient(_Closing):
+class AsyncClient(AsyncClosing):
     """As `Client`. Its parts belong to the loop that made them."""
 
     def __init__(self, client: Client, threads: _Threads) -> None:
         self._client = client
         self._threads = threads
         self.admin = AsyncAdmin(client.admin, threads)
+        self.dead_letters = AsyncAdmin(client.dead_letters, threads)
 
     @property
     def address(self) -> str:
@@ -232,19 +213,19 @@ class AsyncClient(_Closing):
 
 
 class AsyncAdmin:
-    """`await client.admin.list_topics()`: every call of `Admin`, awaited."""
+    """`await client.admin.list_topics()`: every call of `Admin`, or of `DeadLetters`, awaited."""
 
-    def __init__(self, admin: Admin, threads: _Threads) -> None:
+    def __init__(self, admin: Admin | DeadLetters, threads: _Threads) -> None:
         self._admin = admin
         self._threads = threads
 
-    # Which type comes back depends on the call; `Admin` says it.
+    # Which type comes back depends on the call; the class that has it says it.
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._admin, name)
         return lambda *args, **kwargs: self._threads.run(call, *args, **kwargs)
 
 
-class AsyncProducer(_Closing):
+class AsyncProducer(AsyncClosing):
     """As `Producer`: `send` waits for room only, `produce` for the broker."""
 
     def __init__(self, producer: Producer, threads: _Threads) -> None:
@@ -268,7 +249,7 @@ class AsyncProducer(_Closing):
         await self._threads.run(self._producer.close)
 
 
-class AsyncConsumer(_Closing, AsyncIterator[Message]):
+class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
     """As `Consumer`, for one task at a time.
 
     Its calls go to a thread one after the other. A task that is cancelled while one runs leaves it

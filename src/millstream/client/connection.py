@@ -4,27 +4,35 @@ Owns the lifetime of what it hands out. A client may be shared by threads; a con
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import datetime
 from time import monotonic, sleep
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
 
 from millstream.client import records
 from millstream.client.admin import Admin
+from millstream.client.closing import Closing
 from millstream.client.consumer import Consumer
+from millstream.client.dead_letters import DeadLetters
 from millstream.client.errors import ClientError, Closed, Unreachable
+from millstream.client.handling import Graveyard, Handled, RetryPolicy, handle
+from millstream.client.health import topic_health
 from millstream.client.link import TIMEOUT_S, Link
-from millstream.client.models import Headers, RecordMetadata, StartPoint
+from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicHealth
+from millstream.client.own import OwnRequests
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
+from millstream.client.views import Views
 
 WAIT_STEP_S = 0.2
 # One transaction at a time per id: more ids than this at once is a leak, not a program.
 TRANSACTIONAL_IDS_MAX = 100
+
+_RETRIES = RetryPolicy()
 
 
 # Settings are librdkafka's: text, numbers, truths and callbacks.
@@ -57,11 +65,15 @@ def connect(
             raise
 
 
-class Client:
+class Client(Closing):
     """A connection to a cluster. Use it with `with`, or close it."""
 
     def __init__(self, link: Link) -> None:
         self.admin = Admin(link)
+        self.views = Views(self.admin)
+        self._own = OwnRequests(link, lambda: self.admin.describe_cluster().nodes[0])
+        self.dead_letters = DeadLetters(self._own)
+        link.has_queues = self.admin.has_queues
         self._link = link
         self._serdes = Serdes()
         self._lock = threading.Lock()
@@ -75,6 +87,10 @@ class Client:
     @property
     def address(self) -> str:
         return self._link.address
+
+    def health(self, topic: str) -> TopicHealth:
+        """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
+        return topic_health(self._own, self.admin, topic)
 
     # -- serdes --------------------------------------------------------------------------------
 
@@ -106,11 +122,15 @@ class Client:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
-        delay: records.Span | None = None,
+        delay: records.Span | datetime | None = None,
         ttl: records.Span | None = None,
         message_id: str | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait until it is on stable storage. For many, use `producer()`."""
+        """Send one record and wait until it is on stable storage. For many, use `producer()`.
+
+        With `delay`, seconds or a time, it appears in the topic then; after `ttl` nobody sees it
+        any more; one whose `message_id` the topic has just seen is a duplicate, and left out.
+        """
         producer = self.single_producer()
         return producer.send(
             topic,
@@ -171,14 +191,19 @@ class Client:
         """Read topics, by name or by pattern. With a group, members share the partitions.
 
         `from_` is where to begin: always without a group, and where the group has committed nothing
-        with one. With `idle_s`, iterating ends when no record came for that long.
+        with one. With `idle_s`, iterating ends when no record came for that long. A `filter` is
+        carried out by the broker: what is read then are views of the topics, see `Views.ensure`.
         """
         self._check_open()
-        records.refuse_filter(filter)
+        serdes = self._serdes.with_choice(value_serde, key_serde)
+        if filter is not None:
+            views = self.views.ensure(topics, filter)
+            serdes.share(views)
+            topics = list(views.values())
         consumer = Consumer(
             self._link,
             self.admin,
-            self._serdes.with_choice(value_serde, key_serde),
+            serdes,
             topics,
             settings,
             group=group,
@@ -188,6 +213,26 @@ class Client:
         )
         self._opened.add(consumer)
         return consumer
+
+    def handle(
+        self,
+        consumer: Consumer,
+        function: Callable[[Message], object],
+        *,
+        retry: RetryPolicy = _RETRIES,
+    ) -> Handled:
+        """Call `function` with every record of a consumer, until it ends (see `idle_s`).
+
+        A record is done when the function returns. One for which it raises is tried again, as
+        `retry` says; after the last attempt, or at once if it raises `Reject`, the record goes to
+        the dead letters, `<topic>.dlq`. A value that the serde cannot decode goes there as well.
+        """
+        self._check_open()
+        graveyard = Graveyard(
+            self.admin, lambda: self.producer(value_serde="bytes", key_serde="bytes", linger_ms=0)
+        )
+        with closing(graveyard):
+            return handle(consumer, function, retry, graveyard)
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -229,21 +274,6 @@ class Client:
         self.admin.close()
         for first in failures:
             raise first
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except ClientError:
-            if problem is None:  # Else the first problem is the one to see.
-                raise
 
     def _drop_idle(self) -> None:
         for name, producer in list(self._transactional.items()):

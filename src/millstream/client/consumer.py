@@ -6,16 +6,18 @@ what is done is committed, so a crash repeats records and never loses one. One t
 """
 
 from collections.abc import Iterable, Iterator
-from time import monotonic, sleep
+from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from millstream.client import shapes
+from millstream.client import offsets, shapes
 from millstream.client.admin import Admin
-from millstream.client.errors import BadData, Busy, Closed, Fenced, Refused, TimedOut, Unreachable
+from millstream.client.closing import Closing
+from millstream.client.errors import BadData, Closed, Refused, TimedOut, Unreachable
 from millstream.client.fetched import Fetched, place_of
 from millstream.client.link import Link, Settings
 from millstream.client.models import Message, StartPoint, TopicPartition
+from millstream.client.offsets import to_kafka
 from millstream.client.progress import Progress
 from millstream.client.serde import Serdes
 from millstream.client.topics import Wanted, check_start
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 FETCH_RECORDS_MAX = 500
 POLL_S = 0.2
-RETRY_S = 0.1
 # How soon a new topic or partition is noticed.
 REFRESH_S = 5.0
 REFRESH_LIMIT_S = 1.0
@@ -35,7 +36,7 @@ REFRESH_LIMIT_S = 1.0
 _PASSING = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"}
 
 
-class Consumer(Iterator[Message]):
+class Consumer(Closing, Iterator[Message]):
     """`client.consumer()`. An iterator that waits for records; use it with `with`, or close it."""
 
     def __init__(
@@ -68,6 +69,7 @@ class Consumer(Iterator[Message]):
         self._fetched = Fetched()
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
+        self._handed_out: Raw | None = None
         self._refresh_at = monotonic() + REFRESH_S
         config = link.config(self._defaults(), settings)
         self._is_incremental = "cooperative" in str(config.get("partition.assignment.strategy"))
@@ -168,6 +170,11 @@ class Consumer(Iterator[Message]):
         if held is not None:
             self.mark(*held)
 
+    @property
+    def in_hand(self) -> "Raw | None":
+        """The record in hand as it came; None once it is done, or the partition another's."""
+        return self._handed_out if self._progress.is_in_hand else None
+
     def drop_in_hand(self) -> None:
         """The record in hand was not done: someone will read it again."""
         self._progress.let_go()
@@ -179,7 +186,7 @@ class Consumer(Iterator[Message]):
         if not self.is_auto_commit or self._is_closed:
             return
         try:
-            self._handle.store_offsets(offsets=self._kafka({at: offset + 1}))
+            self._handle.store_offsets(offsets=to_kafka({at: offset + 1}))
         except KafkaException:
             # The partition went to another member meanwhile; it will read the record again.
             self._progress.forget([at])
@@ -190,7 +197,7 @@ class Consumer(Iterator[Message]):
         if self.group is None:
             raise Refused("a consumer without a group has no offsets to commit; give it a group=")
         self.finish()
-        return self._kafka(self._progress.done), self._handle.consumer_group_metadata()
+        return to_kafka(self._progress.done), self._handle.consumer_group_metadata()
 
     def settle(self) -> None:
         """Take note that what was handed out was committed elsewhere: in a transaction."""
@@ -243,12 +250,12 @@ class Consumer(Iterator[Message]):
         """Hand out nothing of these partitions, or of all. The member stays in its group."""
         chosen = places or self.assignment
         self._fetched.pause(chosen)
-        self._handle.pause(self._kafka(dict.fromkeys(chosen, 0)))
+        self._handle.pause(to_kafka(dict.fromkeys(chosen, 0)))
 
     def resume(self, *places: TopicPartition) -> None:
         chosen = places or self.assignment
         self._fetched.resume(chosen)
-        self._handle.resume(self._kafka(dict.fromkeys(chosen, 0)))
+        self._handle.resume(to_kafka(dict.fromkeys(chosen, 0)))
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -259,9 +266,6 @@ class Consumer(Iterator[Message]):
         self.finish()
         self._leave()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -270,7 +274,7 @@ class Consumer(Iterator[Message]):
     ) -> None:
         if problem is not None:
             self.drop_in_hand()
-        self.close()
+        super().__exit__(kind, problem, trace)
 
     # -- private parts -------------------------------------------------------------------------
 
@@ -303,7 +307,7 @@ class Consumer(Iterator[Message]):
         # "latest" is looked up at once, so that nothing written from this moment on is missed.
         goals = self._admin.offsets(places, start)
         if goals:
-            self._handle.incremental_assign(self._kafka(goals))
+            self._handle.incremental_assign(to_kafka(goals))
 
     def _assigned(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
         if isinstance(self._start, str):
@@ -340,6 +344,7 @@ class Consumer(Iterator[Message]):
         assert offset is not None
         at = TopicPartition(topic, partition)
         self._progress.hand_out(at, offset)
+        self._handed_out = raw
         try:
             key, value = self._serdes.decode(topic, raw.key(), raw.value())
         except BadData as problem:
@@ -347,38 +352,17 @@ class Consumer(Iterator[Message]):
         return shapes.message(raw, key, value)
 
     def _commit(self, goals: dict[TopicPartition, int]) -> None:
-        from confluent_kafka import KafkaException
-
-        deadline = monotonic() + self._link.timeout_s
-        while True:
-            try:
-                self._handle.commit(offsets=self._kafka(goals), asynchronous=False)
-                break
-            except KafkaException as problem:
-                typed = self._link.failure(problem, f"commit for group {self.group!r}")
-                is_final = isinstance(typed, Fenced | Busy) or not typed.retriable
-                if is_final or monotonic() > deadline:
-                    raise typed from problem
-                sleep(RETRY_S)
+        offsets.commit(self._handle, self._link, goals, group=self.group)
         self._progress.committed(goals)
 
     def _seek(self, goals: dict[TopicPartition, int]) -> None:
-        from confluent_kafka import KafkaException
-
-        deadline = monotonic() + self._link.timeout_s
-        for target in self._kafka(goals):
-            while True:
-                try:
-                    self._handle.seek(target)
-                    if self.is_auto_commit:  # Going back must not leave a commit ahead of it.
-                        self._handle.store_offsets(offsets=[target])
-                    break
-                except KafkaException as problem:
-                    at = shapes.place(target)
-                    if at not in self.assignment or monotonic() > deadline:
-                        raise Refused(f"cannot seek in {at}: it is not assigned") from problem
-                    # Assigned, but its fetcher has not begun: that takes a round trip.
-                    sleep(RETRY_S)
+        offsets.seek(
+            self._handle,
+            self._link,
+            goals,
+            assigned=lambda: self.assignment,
+            is_stored=self.is_auto_commit,
+        )
 
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         chosen = list(places)
@@ -392,8 +376,3 @@ class Consumer(Iterator[Message]):
             self._handle.close()
         except Exception as problem:
             raise self._link.failure(problem, "close the consumer") from problem
-
-    def _kafka(self, goals: dict[TopicPartition, int]) -> "list[KafkaPartition]":
-        from confluent_kafka import TopicPartition as KafkaPartition
-
-        return [KafkaPartition(at.topic, at.partition, offset) for at, offset in goals.items()]

@@ -60,6 +60,8 @@ class Link:
         self.timeout_s = timeout_s
         self.down_reason = ""
         self.is_down = False
+        # Whether its brokers carry out delays and the like; who knows how to ask says so.
+        self.has_queues: Callable[[], bool] = lambda: False
         self._settings = dotted(settings)
 
     def config(self, *layers: Settings) -> Settings:

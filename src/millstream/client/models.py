@@ -114,6 +114,16 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A topic that shows those records of `topic` which the filter `where` takes."""
+
+    name: str
+    topic: str
+    where: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
     name: str
     topic_id: str
@@ -173,6 +183,88 @@ class Transaction:
     producer_id: int
     state: str
     coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionHealth:
+    """One log as its node sees it. Readers see what is from `low_watermark` to `high_watermark`,
+    those of committed records only what is before `last_stable_offset`.
+    """
+
+    partition: int
+    leader_id: int | None
+    leader_epoch: int
+    low_watermark: int
+    high_watermark: int  # All before it is on enough nodes, and stays.
+    last_stable_offset: int  # Before the first record of an open transaction.
+    end_offset: int
+    segment_count: int
+    size_bytes: int
+    index_entries: int
+    index_stretch_bytes_max: int  # The most that a search has to walk behind an entry.
+    index_gaps: int  # Segments whose index is not on disk.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """How far a group is behind, where it has committed something."""
+
+    group_id: str
+    partition: int
+    committed_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHealth:
+    topic: str
+    partitions: tuple[PartitionHealth, ...]
+    lags: tuple[GroupLag, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that was given up. Key, value and headers are the bytes as they are."""
+
+    topic: str  # The one with the dead letters; `partition` and `offset` are in there.
+    partition: int
+    offset: int
+    timestamp_ms: int  # When it was given up.
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    group: str  # Who gave it up; empty if it has no name.
+    attempts: int
+    reason: str
+    error: str
+
+    @property
+    def timestamp(self) -> datetime:
+        return moment(self.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterStatistics:
+    """What waits in a dead-letter topic, and why."""
+
+    topic: str
+    waiting: int
+    by_reason: Mapping[str, int]
+    by_group: Mapping[str, int]
+    oldest_ms: int | None
+    newest_ms: int | None
+    is_complete: bool  # False: there are more than the broker counts.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """What a redrive did; after a dry run, what it would do."""
+
+    sent: int
+    skipped: int  # Not wanted, or their topic is gone.
 
 
 def moment(timestamp_ms: int) -> datetime:

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from millstream.client import records, shapes
+from millstream.client.closing import Closing
 from millstream.client.errors import (
     ClientError,
     Closed,
@@ -37,6 +37,7 @@ BUFFER_BYTES_MAX = 64 * 2**20
 LINGER_MS = 5
 FAILURES_KEPT_MAX = 100
 POLL_S = 0.1
+LISTEN_S = 0.02  # A producer that closes waits for its listener: this long at most.
 
 
 class Delivery(Future[RecordMetadata]):
@@ -53,7 +54,7 @@ class Delivery(Future[RecordMetadata]):
         return super().exception(timeout)
 
 
-class Producer:
+class Producer(Closing):
     """`client.producer()`. Threads may share it. Use it with `with`, or close it."""
 
     def __init__(
@@ -104,12 +105,11 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
-        delay: records.Span | None = None,
+        delay: records.Span | datetime | None = None,
         ttl: records.Span | None = None,
         message_id: str | None = None,
     ) -> Delivery:
         """Put a record in the buffer, waiting for room; the future knows when it arrived."""
-        records.refuse_unserved(delay=delay, ttl=ttl, message_id=message_id)
         delivery = Delivery()
         record = self._record(
             delivery,
@@ -119,6 +119,9 @@ class Producer:
             headers=headers,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            ttl=ttl,
+            message_id=message_id,
         )
         deadline = monotonic() + self._link.timeout_s
         while not self._put(topic, record):
@@ -127,18 +130,8 @@ class Producer:
             self._is_closed.wait(POLL_S / 10)
         return delivery
 
-    def try_send(
-        self,
-        topic: str,
-        value: Any = None,
-        *,
-        delay: records.Span | None = None,
-        ttl: records.Span | None = None,
-        message_id: str | None = None,
-        **record: Any,
-    ) -> Delivery | None:
+    def try_send(self, topic: str, value: Any = None, **record: Any) -> Delivery | None:
         """As `send`, but None instead of waiting if the buffer is full."""
-        records.refuse_unserved(delay=delay, ttl=ttl, message_id=message_id)
         delivery = Delivery()
         is_in = self._put(topic, self._record(delivery, topic, value, **record))
         return delivery if is_in else None
@@ -169,21 +162,6 @@ class Producer:
         """Records that wait for the broker or for their report."""
         return len(self._handle)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except ClientError:
-            if problem is None:  # Else the first problem is the one to see.
-                raise
-
     # The arguments of librdkafka's produce, as they are.
     def _record(
         self,
@@ -195,12 +173,20 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        delay: records.Span | datetime | None = None,
+        ttl: records.Span | None = None,
+        message_id: str | None = None,
     ) -> dict[str, Any]:
         key_bytes, value_bytes = self._serdes.encode(topic, key, value)
+        asked = records.queue_headers(delay=delay, ttl=ttl, message_id=message_id)
+        named = records.header_list(headers) + asked
+        feature = records.asks(named)
+        if feature is not None and not self._link.has_queues():
+            raise records.unserved(feature, self._link.address)
         return {
             "value": value_bytes,
             "key": key_bytes,
-            "headers": records.header_list(headers),
+            "headers": named,
             "partition": -1 if partition is None else partition,
             "timestamp": records.timestamp_ms(timestamp),
             "on_delivery": partial(self._delivered, delivery),
@@ -260,7 +246,7 @@ def _listen(handle: "Handle", is_closed: threading.Event) -> None:
     # A function, not a method: the thread must not keep its producer alive.
     while not is_closed.is_set():
         try:
-            handle.poll(POLL_S)
+            handle.poll(LISTEN_S)
         except KafkaException:
             # A fatal error is raised here as well; the record or transaction it hit tells it.
             is_closed.wait(POLL_S)

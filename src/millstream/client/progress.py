@@ -17,6 +17,11 @@ class Progress:
         self._next: dict[TopicPartition, int] = {}
 
     @property
+    def is_in_hand(self) -> bool:
+        """Whether a record is in hand."""
+        return self._in_hand is not None
+
+    @property
     def done(self) -> dict[TopicPartition, int]:
         """What a commit commits."""
         return dict(self._next)

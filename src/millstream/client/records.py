@@ -1,47 +1,58 @@
-"""What may be said about a record when it is sent: headers, time, and what is not served yet.
+"""What may be said about a record when it is sent: headers, time, delay, lifetime, identity.
 
-Pure. The reserved headers mean something to a broker that carries them out; until this one does,
-asking for it is refused, whichever way it is asked: a delay that is ignored is a record too early.
+Pure. The reserved headers mean something to a broker that carries them out, as Millstream does; any
+other would store them and do nothing, so `asks` says which records need one that does: a delay that
+is ignored is a record too early.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from millstream.client.errors import NotSupported, Refused
 from millstream.client.models import Headers, milliseconds
 
-RESERVED = {
-    "ms-delay-ms": "delay",
-    "ms-deliver-at": "delay",
-    "ms-ttl-ms": "ttl",
-    "ms-message-id": "message_id",
-}
-Span = timedelta | float
+DELAY, DELIVER_AT, TTL, MESSAGE_ID = "ms-delay-ms", "ms-deliver-at", "ms-ttl-ms", "ms-message-id"
+RESERVED = {DELAY: "delay", DELIVER_AT: "delay", TTL: "ttl", MESSAGE_ID: "message_id"}
+Span = timedelta | float  # Or seconds.
+HeaderList = list[tuple[str, bytes | None]]
 
 
-def refuse_unserved(
-    *, delay: Span | None = None, ttl: Span | None = None, message_id: str | None = None
-) -> None:
-    asked = {"delay": delay, "ttl": ttl, "message_id": message_id}
-    for name, value in asked.items():
-        if value is not None:
-            raise _unserved(name)
-
-
-def refuse_filter(condition: object) -> None:
-    if condition is not None:
-        raise _unserved("filter")
-
-
-def header_list(headers: Headers | None) -> list[tuple[str, bytes | None]]:
+def header_list(headers: Headers | None) -> HeaderList:
     """Headers in their order; text as UTF-8."""
     if headers is None:
         return []
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
-    for name, _ in pairs:
-        if name in RESERVED:
-            raise _unserved(RESERVED[name], f"header {name}")
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
     return [(name, _bytes(name, value)) for name, value in pairs]
+
+
+def queue_headers(
+    *,
+    delay: Span | datetime | None = None,
+    ttl: Span | None = None,
+    message_id: str | None = None,
+) -> HeaderList:
+    """What asks a broker for a delay, a lifetime, or to take a record once."""
+    found: HeaderList = []
+    if isinstance(delay, datetime):
+        found.append((DELIVER_AT, b"%d" % milliseconds(delay)))
+    elif delay is not None:
+        found.append((DELAY, b"%d" % _span_ms("delay", delay)))
+    if ttl is not None:
+        found.append((TTL, b"%d" % _span_ms("ttl", ttl)))
+    if message_id is not None:
+        if not message_id:
+            raise Refused("message_id is empty: it must name the record")
+        found.append((MESSAGE_ID, message_id.encode()))
+    return found
+
+
+def asks(headers: Iterable[tuple[str, object]]) -> str | None:
+    """What of all this the headers ask for, by its name; None if nothing."""
+    return next((RESERVED[name] for name, _ in headers if name in RESERVED), None)
+
+
+def unserved(name: str, address: str) -> NotSupported:
+    return NotSupported(f"{name} is not supported by the broker at {address}; Millstream does it.")
 
 
 def timestamp_ms(when: datetime | int | None) -> int:
@@ -62,5 +73,8 @@ def _bytes(name: str, value: object) -> bytes | None:
     raise Refused(f"header {name!r} is a {type(value).__name__}; it must be bytes, str or None")
 
 
-def _unserved(name: str, how: str = "") -> NotSupported:
-    return NotSupported(f"{how or f'{name}='} is not supported: no broker carries out {name} yet.")
+def _span_ms(name: str, span: Span) -> int:
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if seconds < 0:
+        raise Refused(f"{name} is {seconds:g} s: it cannot be negative")
+    return round(seconds * 1000)

@@ -5,7 +5,7 @@ topics read as a deletion. Pydantic and msgspec are imported when a type of thei
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -112,6 +112,11 @@ class Serdes:
         copy._keys = dict(self._keys) if key is None else {None: self.resolve(key)}
         copy._values = dict(self._values) if value is None else {None: self.resolve(value)}
         return copy
+
+    def share(self, names: Mapping[str, str]) -> None:
+        """Treat each second name like the first."""
+        for serdes in (self._keys, self._values):
+            serdes.update({names[one]: serdes[one] for one in names if one in serdes})
 
     def encode(self, topic: str, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
         return (

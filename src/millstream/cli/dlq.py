@@ -1,0 +1,225 @@
+"""`millstream dlq`: records that were given up. List, count, send back one or many, purge."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.connection import connected
+from millstream.cli.records import CODINGS, decode
+from millstream.cli.render import (
+    Answer,
+    Refused,
+    answered,
+    card,
+    confirm,
+    progress,
+    table,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.client import Client, DeadLetter, DeadLetterStatistics
+
+SHOWN_LENGTH_MAX = 60  # Of a value or an error in a table; JSON has all of it.
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, the records that were given up; send them back or purge them.
+
+    TOPIC is the one that the records were in, or the one with its dead letters: orders or
+    orders.dlq. The offsets are those of the dead letters.
+    """
+
+
+_to = click.option("--to", metavar="TOPIC", help="Another topic than the one it came from.")
+
+
+@dlq.command("list")
+@click.argument("topic")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@click.option("--decoder", type=click.Choice(CODINGS), default="string", show_default=True)
+@answered
+@connected
+def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answer:
+    """List the dead letters that wait, the oldest first."""
+    _check_known(client, topic)
+    found = client.dead_letters.list(topic, limit=limit)
+    nothing = f"no dead letters of {topic}"
+    return Answer(
+        [_data(one, decoder) for one in found],
+        table([_row(one, decoder) for one in found]) if found else nothing,
+    )
+
+
+@dlq.command()
+@click.argument("topic")
+@answered
+@connected
+def stats(client: "Client", topic: str) -> Answer:
+    """Count the dead letters that wait, by reason and by group."""
+    _check_known(client, topic)
+    found = client.dead_letters.stats(topic)
+    return Answer(asdict(found), _statistics(found))
+
+
+@dlq.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+@_to
+@answered
+@connected
+def replay(client: "Client", topic: str, partition: int, offset: int, to: str | None) -> Answer:
+    """Send one dead letter back, to be tried again."""
+    goal, now_at = client.dead_letters.replay(topic, partition, offset, to=to)
+    data = {"topic": goal.topic, "partition": goal.partition, "offset": now_at}
+    return Answer(data, f"sent back: {goal.topic}/{goal.partition}@{now_at}")
+
+
+@dlq.command()
+@click.argument("topic")
+@click.option("--filter", metavar="FILTER", help="Only those, such as \"value contains 'x'\".")
+@click.option("--group", metavar="NAME", help="Only what this group gave up.")
+@_to
+@click.option("--rate", type=float, metavar="N", help="Records a second.  [as fast as it goes]")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="No more than these.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say how many it would be, send nothing.")
+@answered
+@connected
+def redrive(
+    client: "Client",
+    topic: str,
+    filter: str | None,  # noqa: A002 - the name of the flag
+    group: str | None,
+    to: str | None,
+    rate: float | None,
+    count: int | None,
+    is_dry: bool,
+) -> Answer:
+    """Send back all that wait, to be tried again.
+
+    It can be interrupted at any time; the same command goes on with what still waits, and nothing
+    is sent back twice. What fails again becomes a dead letter again, for the next redrive.
+    """
+    if rate is not None and rate <= 0:
+        raise click.UsageError(f"--rate takes records a second, more than 0, not {rate:g}.")
+    _check_known(client, topic)
+    if to is not None:
+        _check_there(to, _names(client))
+    sent = 0
+    with ExitStack() as shown:
+        bar: list[Callable[[int], object]] = []
+
+        def tell(sent_now: int, goal: int) -> None:
+            nonlocal sent
+            if not bar:  # How many there are is known from the first word on.
+                bar.append(shown.enter_context(progress(f"redrive {topic}", goal)))
+            bar[0](sent_now - sent)
+            sent = sent_now
+
+        try:
+            done = client.dead_letters.redrive(
+                topic,
+                filter=filter,
+                group=group,
+                to=to,
+                rate=rate,
+                count=count,
+                dry_run=is_dry,
+                progress=tell,
+            )
+        except KeyboardInterrupt:
+            raise Refused(
+                f"interrupted when {sent} were sent back; the same command goes on"
+            ) from None
+    words = "would be sent back" if is_dry else "sent back"
+    text = f"{done.sent} {words}" + (f", {done.skipped} left" if done.skipped else "")
+    return Answer({**asdict(done), "dry_run": is_dry}, text)
+
+
+@dlq.command()
+@click.argument("topic")
+@yes_option
+@answered
+@connected
+def purge(client: "Client", topic: str, is_yes: bool) -> Answer:
+    """Delete all dead letters of a topic, those that were sent back too."""
+    _check_known(client, topic)
+    found = client.dead_letters.stats(topic)
+    more = "" if found.is_complete else "more than "
+    confirm(f"Delete {found.topic} with {more}{found.waiting} that wait?", is_yes=is_yes)
+    count = client.dead_letters.purge(topic)
+    return Answer({"topic": found.topic, "purged": count}, f"purged {count} of {found.topic}")
+
+
+def _check_known(client: "Client", topic: str) -> None:
+    """A name that is mistyped has no dead letters either, and should not look fine."""
+    known = _names(client)
+    if f"{topic}.dlq" not in known and topic.removesuffix(".dlq") not in known:
+        _check_there(topic, known)
+
+
+def _check_there(topic: str, known: set[str]) -> None:
+    if topic not in known:
+        raise Refused(f"there is no topic {topic!r}; `millstream topic list` shows what is there")
+
+
+def _names(client: "Client") -> set[str]:
+    return {one.name for one in client.admin.list_topics()}
+
+
+def _data(one: "DeadLetter", decoder: str) -> dict[str, object]:
+    return asdict(one) | {
+        "key": decode(one.key, "binary" if decoder == "binary" else "string"),
+        "value": decode(one.value, decoder),
+        "headers": [[name, decode(value, "string")] for name, value in one.headers],
+    }
+
+
+def _row(one: "DeadLetter", decoder: str) -> dict[str, object]:
+    return {
+        "partition": one.partition,
+        "offset": one.offset,
+        "time": _time(one.timestamp),
+        "from": f"{one.origin_topic}/{one.origin_partition}@{one.origin_offset}",
+        "group": one.group,
+        "attempts": one.attempts,
+        "reason": one.reason,
+        "error": _short(one.error),
+        "value": _short(str(decode(one.value, decoder)) if one.value is not None else "null"),
+    }
+
+
+def _statistics(found: "DeadLetterStatistics") -> str:
+    from millstream.client.models import moment
+
+    head: dict[str, object] = {
+        "topic": found.topic,
+        "waiting": found.waiting if found.is_complete else f"more than {found.waiting}",
+    }
+    for name, time_ms in (("oldest", found.oldest_ms), ("newest", found.newest_ms)):
+        if time_ms is not None:
+            head[name] = _time(moment(time_ms))
+    counts = (("reason", found.by_reason), ("group", found.by_group))
+    parts = [table(_counts(name, each)) for name, each in counts if each]
+    return "\n\n".join([card(head), *parts])
+
+
+def _counts(name: str, counts: "Mapping[str, int]") -> list[dict[str, object]]:
+    return [{name: one, "count": count} for one, count in counts.items()]
+
+
+def _time(when: datetime) -> str:
+    return when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_LENGTH_MAX else line[: SHOWN_LENGTH_MAX - 3] + "..."

@@ -1,0 +1,44 @@
+"""Calls that wait for the cluster, beside the interface.
+
+Owns the threads, of which there are `CALLS_MAX` at most. They are daemons: who leaves the explorer
+does not wait for a broker that does not answer. What a call brings to a task that is gone is
+dropped.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Thread
+from typing import TypeVar
+
+CALLS_MAX = 8
+
+T = TypeVar("T")
+
+
+class Calls:
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(CALLS_MAX)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and wait for it; past `CALLS_MAX` also for one of the others."""
+        await self._room.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(tell: Callable[[], None]) -> None:
+            self._room.release()
+            if not answer.done():
+                tell()
+
+        def carry_out() -> None:
+            try:
+                tell = partial(answer.set_result, work())
+            except Exception as problem:
+                tell = partial(answer.set_exception, problem)
+            with suppress(RuntimeError):  # The loop is gone, and whoever asked with it.
+                loop.call_soon_threadsafe(settle, tell)
+
+        Thread(target=carry_out, name="millstream-explore", daemon=True).start()
+        return await answer

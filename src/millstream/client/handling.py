@@ -1,0 +1,255 @@
+"""`client.handle`: one function for every record, tried again when it fails, given up in the end.
+
+Owns the attempts and what becomes of a record that is given up: it goes to `<topic>.dlq`, with
+headers that say where it came from and why. The one thing to know: a record is done when the
+function returned or when its dead letter has arrived; until then it is not committed, whatever
+happens. All partitions of the consumer wait meanwhile, so
+their order is kept.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from time import monotonic
+
+from millstream.client.admin import Admin
+from millstream.client.consumer import Consumer
+from millstream.client.errors import AlreadyExists, BadData, ClientError, Denied, NotFound, Refused
+from millstream.client.fetched import place_of
+from millstream.client.models import Message, TopicPartition
+from millstream.client.producer import Producer
+from millstream.client.records import MESSAGE_ID, RESERVED, HeaderList, header_list
+
+SUFFIX = ".dlq"
+PREFIX = "ms-dlq-"
+VIEW_OF = "view.of"
+SUBJECT, DEAD_SUBJECT = "ms-subject", b"DLQ."
+# Why a record was given up, in the words of the broker's own subscriptions and of Spark's reader.
+REJECTED, RETRIES_EXHAUSTED, UNREADABLE = "rejected", "max_retries_exceeded", "schema"
+ERROR_LENGTH_MAX = 1_000
+MESSAGE_ID_BYTES_MAX = 256
+WAIT_STEP_S = 0.2
+
+
+class Reject(Exception):
+    """Raised by a handler: this record will never work, so it is given up at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a record is tried again, and after which waits: longer and longer ones."""
+
+    max_retries: int = 3
+    delay_s: float = 1.0
+    multiplier: float = 2.0
+    delay_s_max: float = 60.0
+    jitter: float = 0.1  # Each wait is up to this part longer or shorter.
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0:
+            raise Refused(f"max_retries is {self.max_retries}; at least 0")
+        if not 0 <= self.delay_s <= self.delay_s_max:
+            raise Refused(f"delay_s is {self.delay_s:g}; 0 to delay_s_max ({self.delay_s_max:g})")
+        if self.multiplier < 1:
+            raise Refused(f"multiplier is {self.multiplier:g}; at least 1")
+        if not 0 <= self.jitter <= 1:
+            raise Refused(f"jitter is {self.jitter:g}; 0 to 1")
+
+    def wait_s(self, retry: int, luck: float) -> float:
+        """The wait before a retry, counted from 1; `luck` is from 0 to 1."""
+        longer = min(self.delay_s_max, self.delay_s * self.multiplier ** min(retry - 1, 64))
+        return longer * (1 + self.jitter * (2 * luck - 1))
+
+
+class Fate(Enum):
+    DONE = "done"
+    GIVEN_UP = "given up"
+    LOST = "lost"  # Its partition is another member's now, who reads it again.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    done: int
+    given_up: int  # They are dead letters.
+
+
+def handle(
+    consumer: Consumer,
+    function: Callable[[Message], object],
+    retry: RetryPolicy,
+    graveyard: "Graveyard",
+) -> Handled:
+    """Until the consumer ends: call `function` with each record, and give up what keeps failing."""
+    if consumer.group is None or not consumer.is_auto_commit:
+        raise Refused("only a consumer with a group= and with auto_commit=True can be handled")
+    fates: Counter[Fate] = Counter()
+    while True:
+        with _undone_if_raised(consumer):
+            try:
+                message = next(consumer)
+            except StopIteration:
+                break
+            except BadData as problem:
+                fate = graveyard.bury(consumer, attempts=1, reason=UNREADABLE, problem=problem)
+            else:
+                fate = _attempt(consumer, message, function, retry, graveyard)
+        fates[fate] += 1
+    return Handled(done=fates[Fate.DONE], given_up=fates[Fate.GIVEN_UP])
+
+
+def _attempt(
+    consumer: Consumer,
+    message: Message,
+    function: Callable[[Message], object],
+    retry: RetryPolicy,
+    graveyard: "Graveyard",
+) -> Fate:
+    attempt = 1
+    while True:
+        try:
+            function(message)
+            return Fate.DONE
+        except Reject as problem:
+            return graveyard.bury(consumer, attempts=attempt, reason=REJECTED, problem=problem)
+        except Exception as problem:
+            if attempt > retry.max_retries:
+                return graveyard.bury(
+                    consumer, attempts=attempt, reason=RETRIES_EXHAUSTED, problem=problem
+                )
+        _wait(consumer, retry.wait_s(attempt, random.random()))
+        if consumer.in_hand is None:
+            return Fate.LOST
+        attempt += 1
+
+
+def _wait(consumer: Consumer, span_s: float) -> None:
+    """Let time pass as a member of the group: it must hear of rebalances."""
+    deadline = monotonic() + span_s
+    try:
+        while (left_s := deadline - monotonic()) > 0:
+            consumer.pause()  # Also what was assigned meanwhile: records must not pile up here.
+            consumer.fetch(min(WAIT_STEP_S, left_s))
+    finally:
+        consumer.resume()
+
+
+@contextmanager
+def _undone_if_raised(consumer: Consumer) -> Iterator[None]:
+    """Whatever is raised in the block leaves the record in hand undone, and the next to be read."""
+    try:
+        yield
+    except BaseException:
+        held = consumer.in_hand
+        consumer.drop_in_hand()
+        if held is not None:
+            with suppress(ClientError):  # Then another member reads it again.
+                consumer.seek(place_of(held), held.offset() or 0)
+        raise
+
+
+class Graveyard:
+    """Where dead letters of one consumer go. Makes their topics where they are missing."""
+
+    def __init__(self, admin: Admin, open_producer: Callable[[], Producer]) -> None:
+        self._admin = admin
+        self._open_producer = open_producer
+        self._producer: Producer | None = None
+        self._origins: dict[str, str] = {}
+        self._partition_counts: dict[str, int] = {}
+
+    def bury(self, consumer: Consumer, *, attempts: int, reason: str, problem: Exception) -> Fate:
+        """Have the record in hand among the dead letters; raises if it did not arrive there."""
+        raw = consumer.in_hand
+        if raw is None:
+            return Fate.LOST
+        at, offset = place_of(raw), raw.offset() or 0
+        if at.topic.endswith(SUFFIX):
+            raise Refused(f"{at}@{offset} failed, and is a dead letter already") from problem
+        origin = self._origin(at.topic)
+        told = {
+            "topic": origin,
+            "partition": str(at.partition),
+            "offset": str(offset),
+            "group": consumer.group or "",
+            "attempts": str(attempts),
+            "reason": reason,
+            "error": error_text(problem),
+        }
+        headers = letter_headers(header_list(raw.headers()), told)
+        if self._has_ids():
+            headers.append((MESSAGE_ID, message_id(consumer.group or "", at, offset)))
+        if self._producer is None:
+            self._producer = self._open_producer()
+        sent = self._producer.send(
+            origin + SUFFIX,
+            raw.value(),
+            key=raw.key(),
+            headers=list(headers),
+            partition=at.partition % self._partition_counts[origin],
+        )
+        sent.result()
+        return Fate.GIVEN_UP
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+
+    def _origin(self, topic: str) -> str:
+        """The topic itself, or the one that a view shows: there records can be sent back to."""
+        if topic not in self._origins:
+            origin = self._setting(topic, VIEW_OF) or topic
+            self._partition_counts[origin] = self._prepare(origin + SUFFIX)
+            self._origins[topic] = origin
+        return self._origins[topic]
+
+    # Who may read and write a topic may not look at settings everywhere; then there are no views.
+    def _setting(self, topic: str, name: str) -> str | None:
+        with suppress(Denied):
+            return {one.name: one.value for one in self._admin.topic_settings(topic)}.get(name)
+        return None
+
+    def _has_ids(self) -> bool:
+        with suppress(Denied):
+            return self._admin.has_queues()
+        return False
+
+    def _prepare(self, name: str) -> int:
+        """Have a topic for dead letters; return how many partitions it has."""
+        try:
+            return len(self._admin.offsets(name, "latest"))
+        except NotFound:
+            with suppress(AlreadyExists):
+                self._admin.create_topic(name, partitions=1)
+            return len(self._admin.offsets(name, "latest"))
+
+
+def letter_headers(own: HeaderList, told: dict[str, str]) -> HeaderList:
+    """The record's own headers and what is told of it, as dead letters of the broker have them.
+
+    What asks a broker for something would ask for it again, so it is left out.
+    """
+    kept = [one for one in own if one[0] not in RESERVED and not one[0].startswith(PREFIX)]
+    subjects = [value for name, value in kept if name == SUBJECT and value]
+    headers = [one for one in kept if one[0] != SUBJECT]
+    # Who listens to a subject does not get its dead letters with it.
+    subject = subjects[0] if subjects else told["topic"].encode()
+    headers.append((SUBJECT, DEAD_SUBJECT + subject))
+    headers += [(f"{PREFIX}{name}", value.encode(errors="replace")) for name, value in told.items()]
+    return [*headers, *((f"{PREFIX}subject", value) for value in subjects[:1])]
+
+
+def message_id(group: str, at: TopicPartition, offset: int) -> bytes:
+    """One for each record and group, so that a dead letter that is sent twice is taken once."""
+    name = f"{group}/{at.topic}/{at.partition}/{offset}".encode()
+    # A digest of a name that is too long is as good as the name.
+    return name if len(name) <= MESSAGE_ID_BYTES_MAX else hashlib.sha256(name).hexdigest().encode()
+
+
+def error_text(problem: Exception) -> str:
+    """What went wrong, as an operator wants to read it."""
+    kind = "" if isinstance(problem, Reject) else type(problem).__name__
+    return ": ".join(filter(None, (kind, str(problem))))[:ERROR_LENGTH_MAX]

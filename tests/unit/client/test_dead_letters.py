@@ -1,0 +1,177 @@
+"""Requests about dead letters: a broker that knows none, and answers from a stranger."""
+
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.client import (
+    BrokerNode,
+    Busy,
+    ClientError,
+    DeadLetters,
+    NotFound,
+    NotSupported,
+    Redriven,
+    Refused,
+    own,
+)
+from millstream.client import dead_letters as module
+from millstream.client.dead_letters import DESCRIBE, LIST, PURGE, REDRIVE, REPLAY
+from millstream.client.link import Link
+from millstream.client.own import OwnRequests
+
+NODE = BrokerNode(node_id=1, host="localhost", port=9092)
+API_VERSIONS = 18
+FINE = b"\0" + b"\0\0" + b"\0"  # No tags in the header, no error, no message.
+
+
+def api_versions(*keys: int) -> bytes:
+    rows = b"".join(struct.pack(">hhh", key, 0, 0) + b"\0" for key in keys)
+    return b"\0\0" + bytes([len(keys) + 1]) + rows + b"\0\0\0\0\0"
+
+
+OURS = api_versions(0, 1, 18, *range(10_000, 10_007))
+
+
+class FakeConnection:
+    """Answers by api key, from a list where one is given, and keeps what was asked."""
+
+    def __init__(self, answers: dict[int, bytes | list[bytes]]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[int, bytes]] = []
+
+    def __call__(self, *_: object, **__: object) -> "FakeConnection":
+        return self
+
+    def __enter__(self) -> "FakeConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def ask(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
+        assert is_flexible
+        self.asked.append((api_key, body))
+        answer = self.answers[api_key]
+        return answer.pop(0) if isinstance(answer, list) else answer
+
+
+def letters_of(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[int, bytes | list[bytes]]
+) -> tuple[DeadLetters, FakeConnection]:
+    connection = FakeConnection({API_VERSIONS: OURS, **answers})
+    monkeypatch.setattr(own, "Connection", connection)
+    requests = OwnRequests(Link("localhost:9092", {}), lambda: NODE)
+    return DeadLetters(requests), connection
+
+
+def step(sent: int, skipped: int = 0) -> bytes:
+    return FINE + struct.pack(">qq", sent, skipped) + b"\0"
+
+
+@pytest.mark.parametrize("answer", [api_versions(0, 1, 18), b"\0\x23\0\0\0\0", api_versions()])
+def test_a_broker_without_dead_letters_is_told_from_one_with_them(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    letters, connection = letters_of(monkeypatch, {API_VERSIONS: answer})
+
+    with pytest.raises(NotSupported, match="localhost:9092"):
+        letters.purge("orders")
+
+    assert [key for key, _ in connection.asked] == [API_VERSIONS]
+
+
+def test_it_is_asked_once_what_a_broker_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    purged = FINE + struct.pack(">q", 3) + b"\0"
+    letters, connection = letters_of(monkeypatch, {PURGE: purged})
+
+    assert [letters.purge("orders"), letters.purge("orders")] == [3, 3]
+
+    assert [key for key, _ in connection.asked] == [API_VERSIONS, PURGE, PURGE]
+
+
+def test_a_redrive_is_counted_first_and_sends_no_more_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[int, int]] = []
+    steps = [step(2_500, 7), *map(step, (1_000, 1_000, 500, 1_000))]
+    letters, connection = letters_of(monkeypatch, {REDRIVE: steps})
+
+    done = letters.redrive("orders", progress=lambda *figures: told.append(figures))
+
+    assert done == Redriven(sent=2_500, skipped=7)
+    assert told == [(0, 2_500), (1_000, 2_500), (2_000, 2_500), (2_500, 2_500)]
+    asked = [struct.unpack(">i?", body[-6:-1]) for key, body in connection.asked if key == REDRIVE]
+    assert asked == [(2**31 - 1, True), (1_000, False), (1_000, False), (500, False)]
+
+
+def test_a_redrive_ends_when_somebody_else_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters, _ = letters_of(monkeypatch, {REDRIVE: [step(10), step(4), step(0)]})
+
+    assert letters.redrive("orders") == Redriven(sent=4, skipped=0)
+
+
+def test_a_rate_is_kept_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(module, "sleep", waits.append)
+    monkeypatch.setattr(module, "monotonic", lambda: 100.0)
+    letters, _ = letters_of(monkeypatch, {REDRIVE: [step(25), step(10), step(10), step(5)]})
+
+    letters.redrive("orders", rate=10)
+
+    assert waits == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("bad", [{"rate": 0}, {"rate": -1.0}, {"count": 0}])
+def test_a_redrive_that_would_send_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, bad: dict[str, Any]
+) -> None:
+    letters, connection = letters_of(monkeypatch, {})
+
+    with pytest.raises(Refused):
+        letters.redrive("orders", **bad)
+
+    assert connection.asked == []
+
+
+@pytest.mark.parametrize(("code", "kind"), [(91, NotFound), (7, Busy), (42, Refused)])
+def test_an_error_of_the_broker_is_typed_and_in_its_words(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ClientError]
+) -> None:
+    refusal = b"\0" + struct.pack(">h", code) + b"\x05nope" + b"\0" * 30
+    letters, _ = letters_of(monkeypatch, {REPLAY: refusal})
+
+    with pytest.raises(kind, match=r"cannot send back orders-0@7: nope\.") as caught:
+        letters.replay("orders", 0, 7)
+
+    assert type(caught.value) is kind
+
+
+def test_what_passes_by_itself_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = b"\0" + struct.pack(">h", 14) + b"\0"
+    purged = FINE + struct.pack(">q", 3) + b"\0"
+    monkeypatch.setattr(own, "sleep", lambda seconds: None)
+    letters, _ = letters_of(monkeypatch, {PURGE: [loading, loading, purged]})
+
+    assert letters.purge("orders") == 3
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_no_bytes_break_the_reader(data: bytes, has_head: bool) -> None:
+    answer = (FINE if has_head else b"") + data
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(own, "PASSING", frozenset())  # Nobody waits for bytes to pass.
+        letters, _ = letters_of(patched, dict.fromkeys((LIST, DESCRIBE, REPLAY, PURGE), answer))
+
+        for call in (
+            lambda: letters.list("orders"),
+            lambda: letters.stats("orders"),
+            lambda: letters.replay("orders", 0, 0),
+            lambda: letters.purge("orders"),
+        ):
+            with contextlib.suppress(ClientError):
+                call()
