@@ -11,7 +11,8 @@ ROUNDS ?= 3
 .PHONY: run test lint bench soak interop clean
 
 run: $(STAMP)
-	$(BIN)/python examples/orders.py
+	rm -rf data/demo
+	$(BIN)/millstream demo --data-dir data/demo
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
@@ -23,8 +24,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)
+	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.doors --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 
 soak: $(STAMP)

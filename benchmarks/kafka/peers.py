@@ -51,13 +51,16 @@ class Peer:
     prepare: Callable[[Path, int, Durability], list[str]]
 
 
-def millstream() -> Peer:
+def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
+    """Our broker; `settings` is the text of a configuration file."""
     program = str(Path(sys.executable).parent / "millstream")
 
     def prepare(directory: Path, port: int, durability: Durability) -> list[str]:
-        others = [f"--{door}-port=0" for door in ("flux", "classic", "http")]
+        configuration = directory / "millstream.toml"
+        configuration.write_text(settings, encoding="utf-8")
+        others = [f"--flux-port={flux_port}", "--classic-port=0", "--http-port=0"]
         data = ["--data-dir", str(directory / "data"), "--durability", durability]
-        return [program, "serve", f"--port={port}", *others, *data]
+        return [program, "serve", f"--config={configuration}", f"--port={port}", *others, *data]
 
     return Peer(
         name=MILLSTREAM,
@@ -171,7 +174,12 @@ class Server:
 
     def start(self) -> int:
         """Start, and return when that was, in ns of the monotonic clock."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+        # As installed: without settings of ours, and with compiled files whatever the shell says.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("MILLSTREAM_") and name != "PYTHONDONTWRITEBYTECODE"
+        }
         with (self._directory / "log").open("ab") as log:
             started_ns = time.monotonic_ns()
             self._process = subprocess.Popen(
@@ -214,6 +222,12 @@ class Server:
         """User and system time of all its threads since it started."""
         text = self._proc("stat").rpartition(")")[2].split()
         return (int(text[11]) + int(text[12])) / TICKS_PER_SECOND
+
+    def pin(self, cores: set[int]) -> None:
+        """Let it run on these cores alone, with all the threads that it has and will have."""
+        assert self._process is not None
+        for thread in Path(f"/proc/{self._process.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
 
     def _memory(self, field: str) -> int:
         return 1024 * int(self._proc("status").partition(f"{field}:")[2].split()[0])

@@ -1,8 +1,6 @@
-"""docs/cli.md and docs/configuration.md say what the code says, and their examples run."""
+"""The documents say what the code says, and the commands in them print what they say."""
 
 import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,26 +9,24 @@ import pytest
 from millstream.cli.reference import DOCUMENTS, rewritten
 from millstream.config import load
 from tests.support.broker_process import BrokerProcess
+from tests.support.documents import blocks, carried_out, pages, steps
 from tests.support.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
-CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 REWRITE = "python -m millstream.cli.reference docs"
+# One JVM at a time, with the tests of Spark, and time for it to start.
+SPARK = (pytest.mark.xdist_group("spark"), pytest.mark.timeout(600))
 
 
 def document(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def steps(text: str) -> list[tuple[str, str]]:
-    """The commands of all examples, in order, with what the document says they print."""
-    found = []
-    for block in CONSOLE.findall(text):
-        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = step.partition("\n")
-            found.append((command, output))
-    return found
+SHOWING = [
+    pytest.param(page.name, marks=SPARK if "\n$ millstream pipeline run" in text else ())
+    for page in pages()
+    if page.parent == ROOT / "docs" and steps(text := page.read_text(encoding="utf-8"))
+]
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
@@ -41,7 +37,7 @@ def test_the_reference_is_that_of_the_code(name: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+@pytest.mark.parametrize("name", SHOWING)
 def test_the_examples_print_what_the_document_says(name: str, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start()
@@ -51,20 +47,11 @@ def test_the_examples_print_what_the_document_says(name: str, tmp_path: Path) ->
         "MILLSTREAM_BOOTSTRAP": broker.address,
         "XDG_CONFIG_HOME": str(tmp_path),
     }
-    told = []
     try:
-        for command, _ in steps(document(name)):
-            result = subprocess.run(
-                ["/bin/sh", "-c", command],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                cwd=tmp_path,
-                env=environment,
-                timeout=120,
-                check=False,
-            )
-            told.append((command, result.stdout))
+        told = [
+            carried_out(step, directory=tmp_path, environment=environment)
+            for step in steps(document(name))
+        ]
     finally:
         broker.kill()
 
@@ -72,7 +59,7 @@ def test_the_examples_print_what_the_document_says(name: str, tmp_path: Path) ->
 
 
 def test_the_example_of_a_file_is_a_configuration(tmp_path: Path) -> None:
-    (text,) = TOML.findall(document("configuration.md"))
+    (text,) = blocks(document("configuration.md"), "toml")
     file = tmp_path / "node.toml"
     file.write_text(text)
 

@@ -1,7 +1,6 @@
 """Every Python example in the documents runs, as it stands there."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.source_tree import ROOT
-
-FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+from tests.support.documents import blocks, pages
 
 # One JVM at a time, with the tests of Spark, and time for it to start.
 SPARK = (pytest.mark.xdist_group("spark"), pytest.mark.timeout(300))
 
 EXAMPLES = [
     pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())
-    for document in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-    for at, code in enumerate(FENCE.findall(document.read_text(encoding="utf-8")))
+    for document in pages()
+    for at, code in enumerate(blocks(document.read_text(encoding="utf-8"), "python"))
 ]
 
 
@@ -45,18 +42,3 @@ def test_the_example_runs(code: str, tmp_path: Path, broker: BrokerProcess) -> N
 
     assert result.returncode == 0, result.stderr
     assert result.stdout
-
-
-@pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(600)
-def test_the_demonstration_shows_its_result(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, ROOT / "examples" / "orders.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-
-    assert result.returncode == 0, result.stderr
-    assert "every order is there, each exactly once" in result.stdout

@@ -13,7 +13,10 @@ TEMPLATES = ("sql", "validate", "aggregate", "archive", "sdp")
 
 _path = click.argument("path", default=".", metavar="[PATH]")
 _bootstrap = click.option(
-    "--bootstrap", metavar="HOST:PORT", help="The brokers.  [default: what the pipeline says]"
+    "--bootstrap",
+    envvar="MILLSTREAM_BOOTSTRAP",
+    metavar="HOST:PORT",
+    help="The brokers.  [env: MILLSTREAM_BOOTSTRAP; default: what the pipeline says]",
 )
 _master = click.option(
     "--master",
