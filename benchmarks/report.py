@@ -4,9 +4,12 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks.kafka.comparison import Goal
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,12 +52,34 @@ def publish(part: str, command: str, figures: list[Figure]) -> None:
             f"| {figure.name} | {value} {figure.unit} | {figure.settings} "
             f"| {figure.goal}{verdict} |"
         )
-    text = "\n".join(lines) + "\n"
+    content = {"command": command, "machine": facts, "figures": [asdict(f) for f in figures]}
+    keep(part, "\n".join(lines) + "\n", content, indent=2)
+
+
+def keep(part: str, text: str, content: Mapping[str, object], *, indent: int = 1) -> None:
+    """Print a text and write it and its content to `benchmarks/results/<part>.{md,json}`."""
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{part}.md").write_text(text, encoding="utf-8")
-    content = {"command": command, "machine": facts, "figures": [asdict(f) for f in figures]}
-    (RESULTS / f"{part}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    said = json.dumps(content, indent=indent) + "\n"
+    (RESULTS / f"{part}.json").write_text(said, encoding="utf-8")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def verdict(goal: Goal | None) -> str:
+    if goal is None:
+        return ""
+    return f"{goal.text} {'met' if goal.is_met else '**missed**'}"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
 def _processor() -> str:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Protocol, TypeVar
 
 HEAD = struct.Struct(">QQ")  # Number, and when it was due in ns of the monotonic clock.
 TICK_NS = 1_000_000
@@ -22,6 +23,12 @@ RUN_SECONDS_MAX = 90
 
 class Broken(Exception):
     """A run that proves nothing: records are missing, doubled or late beyond reason."""
+
+
+class Told(Protocol):
+    """What a client process can be told to do."""
+
+    def text(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +50,23 @@ class Job:
 
 Go = Callable[[], None]
 Action = Callable[[Job, Go], dict[str, object]]
+Work = TypeVar("Work")
 
 
 def work(actions: dict[str, Action]) -> None:
-    """Be a client process."""
+    """Be a client process of a comparison with `Job`s."""
+    work_as(Job, actions)
+
+
+def work_as(
+    kind: Callable[..., Work], actions: dict[str, Callable[[Work, Go], dict[str, object]]]
+) -> None:
+    """Be a client process that is told a `kind` of its own."""
     # It would walk all records kept for the check, again and again: three quarters of a
     # consumer's time. A client lives for seconds and makes no cycles.
     gc.disable()
     action, text = sys.argv[1:]
-    result = actions[action](Job(**json.loads(text)), _wait_for_go)
+    result = actions[action](kind(**json.loads(text)), _wait_for_go)
     print(json.dumps(result), flush=True)
 
 

@@ -1,6 +1,5 @@
 """How a comparison is printed and kept: tables per durability, every raw value as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -11,13 +10,12 @@ from benchmarks.kafka.client_librdkafka import CHUNK, CONSUMER, PRODUCER
 from benchmarks.kafka.comparison import (
     FIRST_ACK_SECONDS_GOAL,
     IDLE_RSS_MB_GOAL,
-    Goal,
     Samples,
     at_least,
     below,
 )
 from benchmarks.kafka.peers import KAFKA, MILLSTREAM, Durability, Peer
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import keep, machine, number, table, verdict
 
 LATENCIES = {"ack": "produce to ack", "end_to_end": "produce to consumer"}
 RATES = {"produce": "produce", "consume": "consume", "kafka-producer-perf-test": "perf_test"}
@@ -35,9 +33,6 @@ def publish(
     """Print the tables and write them to `benchmarks/results/<part>.{md,json}`."""
     facts = machine() | circumstances
     text = render(run, durabilities, command=command, facts=facts)
-    print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{part}.md").write_text(text, encoding="utf-8")
     content = {
         "command": command,
         "machine": facts,
@@ -46,7 +41,7 @@ def publish(
         "failures": run.failures,
         "samples": [asdict(sample) for sample in run.samples.all],
     }
-    (RESULTS / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    keep(part, text, content)
 
 
 def render(
@@ -112,7 +107,7 @@ def _throughput_table(samples: Samples, peers: Sequence[Peer], durability: str) 
     for title, action in RATES.items():
         for setting in samples.settings(durability, f"{action}_per_s"):
             medians = {
-                (peer, what): _number(samples.median(peer, durability, setting, f"{action}_{what}"))
+                (peer, what): number(samples.median(peer, durability, setting, f"{action}_{what}"))
                 for peer in rivals
                 for what in ("per_s", "cpu_us", "client_busy")
             }
@@ -122,10 +117,10 @@ def _throughput_table(samples: Samples, peers: Sequence[Peer], durability: str) 
                 " / ".join(medians[peer, what] for peer in rivals)
                 for what in ("cpu_us", "client_busy")
             ]
-            verdict = _verdict(at_least(ratio))
-            rows.append([title, setting, *rates, _number(ratio), verdict, *why])
+            goal = verdict(at_least(ratio))
+            rows.append([title, setting, *rates, number(ratio), goal, *why])
     heads = ["", "records", *(f"{name}, records/s" for name in rivals), "ratio to Kafka", "goal"]
-    return _table([*heads, "broker CPU, µs a record", "client busy"], rows)
+    return table([*heads, "broker CPU, µs a record", "client busy"], rows)
 
 
 def _latency_table(samples: Samples, peers: Sequence[Peer], durability: str) -> list[str]:
@@ -143,13 +138,12 @@ def _latency_table(samples: Samples, peers: Sequence[Peer], durability: str) -> 
                 for share in ("p50", "p99")
             ]
             figures = [
-                " / ".join(_number(medians[peer, share]) for share in PERCENTILES)
-                for peer in rivals
+                " / ".join(number(medians[peer, share]) for share in PERCENTILES) for peer in rivals
             ]
-            verdicts = "; ".join(_verdict(goal) for goal in goals if goal)
+            verdicts = "; ".join(verdict(goal) for goal in goals if goal)
             rows.append([title, setting, *figures, verdicts])
     heads = ["", "records", *(f"{name}, {' / '.join(PERCENTILES)}" for name in rivals), "goals"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _start_table(samples: Samples, peers: Sequence[Peer]) -> list[str]:
@@ -165,34 +159,17 @@ def _start_table(samples: Samples, peers: Sequence[Peer]) -> list[str]:
         ("memory (RSS), idle after that ack", "idle_rss_mb", IDLE_RSS_MB_GOAL, "MB"),
     ):
         values = [samples.median(peer, START_DURABILITY, "", name) for peer in rivals]
-        verdict = below(values[rivals.index(MILLSTREAM)], goal, f"< {goal:g} {unit}")
-        rows.append([title, *(f"{_number(value)} {unit}" for value in values), _verdict(verdict)])
-    return _table(["", *rivals, "goal"], rows)
+        told = verdict(below(values[rivals.index(MILLSTREAM)], goal, f"< {goal:g} {unit}"))
+        rows.append([title, *(f"{number(value)} {unit}" for value in values), told])
+    return table(["", *rivals, "goal"], rows)
 
 
 def _memory_table(samples: Samples, peers: Sequence[Peer], durability: str) -> list[str]:
     rivals = [peer.name for peer in peers]
     load = [samples.median(peer, durability, "", "load_rss_mb") for peer in rivals]
-    rows = [["highest RSS under the throughput runs", *(f"{_number(mb)} MB" for mb in load)]]
+    rows = [["highest RSS under the throughput runs", *(f"{number(mb)} MB" for mb in load)]]
     for setting in samples.settings(durability, "connections_rss_mb"):
         grown = [samples.median(p, durability, setting, "connections_rss_mb") for p in rivals]
         title = setting.rpartition(", ")[2]
-        rows.append([f"RSS grown by {title}", *(f"{_number(mb)} MB" for mb in grown)])
-    return _table(["", *rivals], rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
-
-
-def _verdict(goal: Goal | None) -> str:
-    if goal is None:
-        return ""
-    return f"{goal.text} {'met' if goal.is_met else '**missed**'}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+        rows.append([f"RSS grown by {title}", *(f"{number(mb)} MB" for mb in grown)])
+    return table(["", *rivals], rows)

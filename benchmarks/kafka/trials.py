@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kafka.comparison import percentile
-from benchmarks.kafka.job import RUN_SECONDS_MAX, Job
+from benchmarks.kafka.job import RUN_SECONDS_MAX, Job, Told
 from benchmarks.kafka.peers import HOST, ROOT, Peer, Server
 
 CLIENT_SECONDS_MAX = RUN_SECONDS_MAX + 60
@@ -45,7 +45,7 @@ class Cell:
 class Client:
     """A client process that is ready, and waits for `go`."""
 
-    def __init__(self, peer: Peer, action: str, job: Job) -> None:
+    def __init__(self, peer: Peer, action: str, job: Told) -> None:
         self._name = f"{peer.name} {action}"
         self._process = subprocess.Popen(
             [*peer.client, action, job.text()],
@@ -90,7 +90,7 @@ def throughput(server: Server, cell: Cell, *, topic: str, count: int) -> dict[st
     job = _job(server, cell, topic, count)
     values: dict[str, float] = {}
     for action in ("produce", "consume"):
-        _settle()
+        settle()
         client = Client(server.peer, action, job)
         cpu = server.cpu_seconds()
         client.go()
@@ -108,7 +108,7 @@ def latency(
     warm_count = int(rate * warm_s)
     count = warm_count + int(rate * measured_s)
     job = _job(server, cell, topic, count, rate=rate, warm_count=warm_count)
-    _settle()
+    settle()
     receiver = Client(server.peer, "receive", job)
     try:
         sender = Client(server.peer, "send", job)
@@ -139,7 +139,7 @@ def perf_test(
     # The first half warms the JVM up and is not counted.
     job = _job(server, cell, topic, 2 * count)
     _do(server.peer, "create", job)
-    _settle()
+    settle()
     result = subprocess.run(
         [
             *("java", "-Xmx512M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
@@ -245,7 +245,7 @@ def _do(peer: Peer, action: str, job: Job) -> None:
     client.result()
 
 
-def _settle() -> None:
+def settle() -> None:
     """Write out what the trial before left dirty, so that nobody pays for another's records."""
     os.sync()
     time.sleep(0.1)

@@ -1,11 +1,10 @@
 """How a run is printed and kept: a table for each kind of figure, every raw value as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from benchmarks.kafka.comparison import Goal, Samples, at_least
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import keep, machine, number, table, verdict
 from benchmarks.spark.connectors import CONNECTOR, MASTER, MILLSTREAM, PARQUET
 from benchmarks.spark.install import CLIENTS_VERSION, CONNECTOR_VERSION, TOKENS_VERSION
 from benchmarks.spark.run import (
@@ -37,9 +36,6 @@ def publish(run: Run, *, command: str, part: str, facts: Mapping[str, str]) -> N
     """Print the tables and write them to `benchmarks/results/<part>.{md,json}`."""
     known = machine() | dict(facts)
     text = render(run, command=command, facts=known)
-    print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{part}.md").write_text(text, encoding="utf-8")
     content = {
         "command": command,
         "machine": known,
@@ -47,7 +43,7 @@ def publish(run: Run, *, command: str, part: str, facts: Mapping[str, str]) -> N
         "failures": run.failures,
         "samples": [asdict(sample) for sample in run.samples.all],
     }
-    (RESULTS / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    keep(part, text, content)
 
 
 def render(run: Run, *, command: str, facts: Mapping[str, str]) -> str:
@@ -98,10 +94,10 @@ def _reads(run: Run) -> list[str]:
     for size in SIZES:
         setting = f"read {size} B"
         ratio = run.samples.ratio(MILLSTREAM, CONNECTOR, DURABILITY, setting, "rows_per_s")
-        goal = _verdict(at_least(ratio, RATIO_GOAL))
-        rows.append([f"{size} B", *_rates(run.samples, ways, setting), _number(ratio), goal])
+        goal = verdict(at_least(ratio, RATIO_GOAL))
+        rows.append([f"{size} B", *_rates(run.samples, ways, setting), number(ratio), goal])
     heads = ["records", *(f"{way}, rows/s (MB/s)" for way in ways), "ratio to connector", "goal"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _writes(run: Run) -> list[str]:
@@ -115,9 +111,9 @@ def _writes(run: Run) -> list[str]:
         if ours is not None and size == SIZES[0]:
             goal = Goal(text=f">= {SINK_GOAL:,} rows/s", is_met=ours >= SINK_GOAL)
         rates = _rates(run.samples, ways, setting)
-        rows.append([f"{size} B", *rates, _number(ratio), _verdict(goal)])
+        rows.append([f"{size} B", *rates, number(ratio), verdict(goal)])
     heads = ["records", *(f"{way}, rows/s (MB/s)" for way in ways), "ratio to connector", "goal"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _others(run: Run) -> list[str]:
@@ -129,7 +125,7 @@ def _others(run: Run) -> list[str]:
         goal = None
         if ours is not None and most is not None:
             goal = Goal(text=f"<= {most:g}", is_met=ours <= most)
-        return [title, *map(_number, found), _verdict(goal)]
+        return [title, *map(number, found), verdict(goal)]
 
     def parts(setting: str) -> list[list[str]]:
         return [row(f"- of which {title}", setting, name) for title, name in TRIGGER_PARTS.items()]
@@ -138,7 +134,7 @@ def _others(run: Run) -> list[str]:
     is_whole = run.plan.archive_count == ARCHIVE_COUNT
     first = ARCHIVE_GOAL if is_whole else None
     archived = f"{run.plan.archive_count:,} rows to Parquet by the pipeline archive, s"
-    return _table(
+    return table(
         ["", *ways, "goal"],
         [
             row(f"trigger, {TO_NOTHING}, s", TO_NOTHING, "trigger_s", FLOOR_GOAL),
@@ -158,22 +154,5 @@ def _rates(samples: Samples, ways: Sequence[str], setting: str) -> list[str]:
     for way in ways:
         rows = samples.median(way, DURABILITY, setting, "rows_per_s")
         size = samples.median(way, DURABILITY, setting, "mb_per_s")
-        found.append("-" if rows is None else f"{_number(rows)} ({_number(size)})")
+        found.append("-" if rows is None else f"{number(rows)} ({number(size)})")
     return found
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
-
-
-def _verdict(goal: Goal | None) -> str:
-    if goal is None:
-        return ""
-    return f"{goal.text} {'met' if goal.is_met else '**missed**'}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
