@@ -1,6 +1,11 @@
 """`millstream dlq` against a real broker."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,6 +16,8 @@ from tests.cli.conftest import Cli
 from tests.support.broker_process import BrokerProcess
 
 GROUP = "billing"
+MILLSTREAM = str(Path(sys.executable).parent / "millstream")
+DEADLINE_S = 60
 
 
 def refuse(message: Message) -> None:
@@ -113,6 +120,25 @@ def test_a_redrive_that_is_interrupted_goes_on(
 
     assert cli.text("dlq", "redrive", topic) == "1 sent back\n"
     assert cli.text("consume", topic, "--from", "5") == "bad 1\nbad 2\nbad 3\n"
+
+
+def test_ctrl_c_ends_a_redrive_that_goes_on_later(
+    cli: Cli, broker: BrokerProcess, topic: str
+) -> None:
+    command = [MILLSTREAM, "dlq", "redrive", topic, "--rate", "0.1", "--bootstrap", broker.address]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with connect(broker.address) as client:
+        deadline = monotonic() + DEADLINE_S
+        while client.dead_letters.stats(topic).waiting == 3 and monotonic() < deadline:
+            pass
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 1, said
+    assert "the same command goes on" in said
+    left = len(values(cli, topic))
+    assert 0 < left < 3
+    assert cli.text("dlq", "redrive", topic) == f"{left} sent back\n"
 
 
 def test_a_purge_asks_and_deletes(cli: Cli, topic: str) -> None:

@@ -3,8 +3,7 @@
 Owns the attempts and what becomes of a record that is given up: it goes to `<topic>.dlq`, with
 headers that say where it came from and why. The one thing to know: a record is done when the
 function returned or when its dead letter has arrived; until then it is not committed, whatever
-happens. All partitions of the consumer wait meanwhile, so
-their order is kept.
+happens. All partitions of the consumer wait meanwhile, so their order is kept.
 """
 
 import hashlib
@@ -33,6 +32,8 @@ REJECTED, RETRIES_EXHAUSTED, UNREADABLE = "rejected", "max_retries_exceeded", "s
 ERROR_LENGTH_MAX = 1_000
 MESSAGE_ID_BYTES_MAX = 256
 WAIT_STEP_S = 0.2
+MULTIPLIER_MAX = 100
+GROWTHS_MAX = 64  # Of a wait; the power of both is still a number.
 
 
 class Reject(Exception):
@@ -54,14 +55,15 @@ class RetryPolicy:
             raise Refused(f"max_retries is {self.max_retries}; at least 0")
         if not 0 <= self.delay_s <= self.delay_s_max:
             raise Refused(f"delay_s is {self.delay_s:g}; 0 to delay_s_max ({self.delay_s_max:g})")
-        if self.multiplier < 1:
-            raise Refused(f"multiplier is {self.multiplier:g}; at least 1")
+        if not 1 <= self.multiplier <= MULTIPLIER_MAX:
+            raise Refused(f"multiplier is {self.multiplier:g}; 1 to {MULTIPLIER_MAX}")
         if not 0 <= self.jitter <= 1:
             raise Refused(f"jitter is {self.jitter:g}; 0 to 1")
 
     def wait_s(self, retry: int, luck: float) -> float:
         """The wait before a retry, counted from 1; `luck` is from 0 to 1."""
-        longer = min(self.delay_s_max, self.delay_s * self.multiplier ** min(retry - 1, 64))
+        growth = self.multiplier ** min(retry - 1, GROWTHS_MAX)
+        longer = min(self.delay_s_max, self.delay_s * growth)
         return longer * (1 + self.jitter * (2 * luck - 1))
 
 

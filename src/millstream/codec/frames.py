@@ -15,7 +15,11 @@ Measure = Callable[[Buffer], int]
 
 
 class Cutter:
-    """Cuts a stream into frames. Feed it chunks of any size; after an error it is of no use."""
+    """Cuts a stream into frames. Feed it chunks of any size; after an error it is of no use.
+
+    `measure` must not lead back to whoever holds the cutter: what has arrived of a large frame is
+    to be freed with its connection, not when cycles are looked for.
+    """
 
     def __init__(self, head_bytes: int, measure: Measure) -> None:
         assert head_bytes > 0

@@ -9,7 +9,7 @@ asked for again: it goes on with what still waits, and nothing is sent back twic
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,13 +20,19 @@ from millstream.engine.delivery.handing import HAND_OVER_RECORDS_MAX, HandOvers
 from millstream.engine.delivery.letters import Origin, origin_of, revived
 from millstream.engine.delivery.records import read_records
 from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, find_open, unmark
+from millstream.engine.errands import Errands
 from millstream.engine.filters import Filter, parse
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.partitions import Partitions
 from millstream.engine.reading import Earliest, Latest
 from millstream.engine.shards import Shards
 from millstream.engine.subjects import DEAD_TOPIC_SUFFIX, is_dead_topic
-from millstream.errors import InvalidRequest, OffsetOutOfRange, Overloaded, UnknownTopic
+from millstream.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    Overloaded,
+    UnknownTopic,
+)
 from millstream.errors.deliveries import UnknownDeadLetter
 from millstream.model import LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock
@@ -76,6 +82,7 @@ class DeadLetters:
         partitions: Partitions,
         shards: Shards[DeliveryShard],
         hand_overs: HandOvers,
+        errands: Errands,
         *,
         clock: Clock,
     ) -> None:
@@ -84,8 +91,10 @@ class DeadLetters:
         self._partitions = partitions
         self._shards = shards
         self._hand_overs = hand_overs
+        self._errands = errands
         self._clock = clock
         self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
+        self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each of them.
 
     async def list(
         self, session: Session, topic: str, *, count_max: int = 100, after: Offset = -1
@@ -134,14 +143,14 @@ class DeadLetters:
         name = dead_topic_of(place.topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
         target = TopicPartition(name, place.partition)
-        with _Turn(self._busy, name):
+        async with self._turn(name):
             topic = self._find(name, target)
             books = await self._books(topic)
             if books.is_settled(topic.log(target.partition), offset):
                 raise UnknownDeadLetter(f"{target}@{offset}")
             letter = await self._read(session, target, offset)
             goal = self._goal(session, letter.origin, to)
-            return goal, await self._send_back(books, topic, goal, [letter])
+            return goal, await self._step(books, topic, goal, [letter])
 
     async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
         """Send back all that the plan wants, of those that wait at this moment.
@@ -153,7 +162,7 @@ class DeadLetters:
         wanted = None if plan.filter is None else parse(plan.filter)
         if plan.rate is not None and plan.rate <= 0:
             raise InvalidRequest(f"a rate of {plan.rate} records a second sends nothing")
-        with _Turn(self._busy, name):
+        async with self._turn(name):
             sent = skipped = 0
             run: Sequence[DeadLetter] = ()
             goal: TopicPartition | None = None
@@ -189,6 +198,20 @@ class DeadLetters:
             start = self._partitions.delete_records(session, target, end.offset)
             count += start - before.offset
         return count
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One at a time sends dead letters of a topic back: two would send the same ones."""
+        if name in self._busy:
+            raise Overloaded(f"dead letters of {name} are being sent back already")
+        self._busy.add(name)
+        try:
+            begun = self._begun.get(name)
+            if begun is not None:
+                await asyncio.wait({begun})  # Whoever asked for it went before it was done.
+            yield
+        finally:
+            self._busy.discard(name)
 
     # -- what waits ------------------------------------------------------------------------------
 
@@ -255,10 +278,18 @@ class DeadLetters:
         if not run or goal is None or plan.is_dry_run:
             return len(run)
         topic = self._catalog.find(run[0].target.topic)
-        await self._send_back(await self._books(topic), topic, goal, run)
+        await self._step(await self._books(topic), topic, goal, run)
         if plan.rate is not None:
             await asyncio.sleep(len(run) / plan.rate)
         return len(run)
+
+    async def _step(
+        self, books: "_Books", topic: Topic, goal: TopicPartition, letters: Sequence[DeadLetter]
+    ) -> Offset:
+        """Send some back; that goes on to its end even if nobody waits for it any more."""
+        done = self._errands.begin(self._send_back(books, topic, goal, letters))
+        self._begun[topic.name] = done
+        return await asyncio.shield(done)
 
     async def _send_back(
         self, books: "_Books", topic: Topic, goal: TopicPartition, letters: Sequence[DeadLetter]
@@ -314,22 +345,6 @@ class _Books:
         entries += [unmark(self.name, log_id, offset) for offset in sorted(gone)]
         self.shard.write(entries)
         await self.shard.settle(self.name)
-
-
-class _Turn:
-    """One at a time sends dead letters of a topic back: two would send the same ones."""
-
-    def __init__(self, busy: set[str], name: str) -> None:
-        self._busy = busy
-        self._name = name
-
-    def __enter__(self) -> None:
-        if self._name in self._busy:
-            raise Overloaded(f"dead letters of {self._name} are being sent back already")
-        self._busy.add(self._name)
-
-    def __exit__(self, *problem: object) -> None:
-        self._busy.discard(self._name)
 
 
 def dead_topic_of(topic: str) -> str:

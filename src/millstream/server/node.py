@@ -24,6 +24,7 @@ from millstream.engine.deduplication import Windows
 from millstream.engine.deferred import Deferred
 from millstream.engine.deferred_shards import DeferredShards
 from millstream.engine.delivery.assembly import open_deliveries
+from millstream.engine.errands import Errands
 from millstream.engine.gate import Everyone, Gate, Policy
 from millstream.engine.groups import Groups
 from millstream.engine.hosting import Hosting
@@ -133,6 +134,7 @@ class Node:
                 delaying = group.create_task(self._delaying.run())
                 creating = group.create_task(self._missing_topics.run())
                 pumping = group.create_task(self._delivering.pump.run())
+                running = group.create_task(self._errands.run())
                 await self._stop_asked.wait()
                 self._move(Event.STOP_ASKED)
                 settling.cancel()
@@ -142,6 +144,7 @@ class Node:
                 delaying.cancel()
                 creating.cancel()
                 pumping.cancel()
+                running.cancel()
                 self._delivering.pump.save(all_of_it=True)
                 await self._finish_writing()
                 hub.cancel()
@@ -253,12 +256,14 @@ class Node:
             entropy=ports.entropy,
         )
         self.deliveries = self._delivering.deliveries
+        self._errands = Errands()
         self.dead_letters = DeadLetters(
             gate,
             catalog,
             self.partitions,
             self._delivering.shards,
             self._delivering.hand_overs,
+            self._errands,
             clock=ports.clock,
         )
 

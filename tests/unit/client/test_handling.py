@@ -14,6 +14,7 @@ def test_waits_grow_up_to_the_longest() -> None:
     policy = RetryPolicy(delay_s=1, multiplier=3, delay_s_max=10, jitter=0)
 
     assert [policy.wait_s(retry, 0.3) for retry in (1, 2, 3, 4, 10_000)] == [1, 3, 9, 10, 10]
+    assert RetryPolicy(multiplier=100, jitter=0).wait_s(2**40, 0.3) == 60
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 100))
@@ -30,6 +31,8 @@ def test_jitter_stays_in_its_bounds(jitter: float, luck: float, retry: int) -> N
         {"delay_s": -0.1},
         {"delay_s": 61},
         {"multiplier": 0.5},
+        {"multiplier": 1e300},
+        {"multiplier": float("nan")},
         {"jitter": 1.5},
     ],
 )

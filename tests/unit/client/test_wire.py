@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.client.errors import ClientError, NotSupported
+from millstream.client.errors import ClientError
 from millstream.client.models import Transaction
-from millstream.client.wire import list_transactions, parse
+from millstream.client.wire import parse
 
 ANSWER = (
     b"\0"  # No tags in the header.
@@ -41,8 +41,3 @@ def test_an_answer_that_was_cut_is_refused(size: int) -> None:
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     with contextlib.suppress(ClientError):
         parse(data, 3)
-
-
-def test_connections_that_need_tls_are_refused() -> None:
-    with pytest.raises(NotSupported, match="over ssl"):
-        list_transactions([], {"security.protocol": "SSL"}, timeout_s=1)

@@ -275,6 +275,25 @@ def test_a_redrive_that_was_cut_short_goes_on_where_it_was() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("moments", range(0, 30, 3))
+def test_whoever_leaves_in_the_middle_of_a_redrive_leaves_nothing_half_done(moments: int) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await bury(node, *[b"%d" % at for at in range(5)])
+            some = RedrivePlan(count_max=2)
+            cut = asyncio.ensure_future(node.dead_letters.redrive(SESSION, "orders", some))
+            await pause(moments * 0.0002)
+            cut.cancel()
+            await asyncio.gather(cut, return_exceptions=True)
+
+            await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())
+
+            values = await values_in(node, "orders")
+            assert sorted(values[5:]) == sorted(values[:5])
+
+    run(story())
+
+
 def test_a_redrive_can_go_elsewhere() -> None:
     async def story() -> None:
         async with running_node() as node:

@@ -91,6 +91,7 @@ class ClassicGateway:
             self._resuming.cancel()
         for name in list(self._members):
             self._leave(name)
+        self._requests.clear()  # They lead back here: what was received is to be freed at once.
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ neither of the two, and a value no zero byte. What cannot be spelt is left out b
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -52,19 +53,10 @@ class Frames:
     """Cuts a stream into frames that are not decoded yet."""
 
     def __init__(self, *, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self._cutter = Cutter(HEAD.size, self._measure)
+        self._cutter = Cutter(HEAD.size, partial(_measure, frame_bytes_max))
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         return self._cutter.feed(data)
-
-    def _measure(self, head: Buffer) -> int:
-        size, _, _, _, properties_bytes, body_bytes = HEAD.unpack(head)
-        if size != HEAD.size + properties_bytes + body_bytes:
-            raise ProtocolError(f"a frame of {size} bytes whose parts do not add up to it")
-        if size > self._frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
-        return int(size)
 
 
 def decode(frame: Buffer) -> Frame:
@@ -96,6 +88,15 @@ def encode(frame: Frame) -> bytes:
 def spellable(name: str, value: str) -> bool:
     """Whether a property of that name and value can be sent."""
     return bool(name) and "=" not in name and "\0" not in name and "\0" not in value
+
+
+def _measure(frame_bytes_max: int, head: Buffer) -> int:
+    size, _, _, _, properties_bytes, body_bytes = HEAD.unpack(head)
+    if size != HEAD.size + properties_bytes + body_bytes:
+        raise ProtocolError(f"a frame of {size} bytes whose parts do not add up to it")
+    if size > frame_bytes_max:
+        raise ProtocolError(f"a frame of {size} bytes, at most {frame_bytes_max}")
+    return int(size)
 
 
 def _read_properties(data: bytes, sequence: int) -> dict[str, str]:

@@ -134,10 +134,14 @@ async def _to_its_end(work: Coroutine[Any, Any, _T]) -> _T:  # What it yields is
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
-    finally:
-        if not task.done():
+    except asyncio.CancelledError:
+        try:
             await asyncio.wait([task], timeout=FAREWELL_S)
+        finally:
             task.cancel()
+            # Nobody is left to hear what went wrong.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
 
 
 def _told(letter: DeadLetter) -> _Letter:

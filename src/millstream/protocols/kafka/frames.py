@@ -4,6 +4,7 @@ Owns the length and its bounds; `codec.frames` cuts.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from struct import Struct
 
@@ -22,17 +23,15 @@ class Frames:
 
     def __init__(self, *, frame_bytes_max: int) -> None:
         assert FRAME_BYTES_MIN <= frame_bytes_max < 2**31
-        self._frame_bytes_max = frame_bytes_max
-        self._cutter = Cutter(LENGTH.size, self._measure)
+        self._cutter = Cutter(LENGTH.size, partial(_measure, frame_bytes_max))
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that `data` completes, without their lengths; feed again after all."""
         return map(_BODY, self._cutter.feed(data))
 
-    def _measure(self, length: Buffer) -> int:
-        (size,) = LENGTH.unpack(length)
-        if not FRAME_BYTES_MIN <= size <= self._frame_bytes_max:
-            raise ProtocolError(
-                f"frame of {size} bytes, not {FRAME_BYTES_MIN} to {self._frame_bytes_max}"
-            )
-        return LENGTH.size + int(size)
+
+def _measure(frame_bytes_max: int, length: Buffer) -> int:
+    (size,) = LENGTH.unpack(length)
+    if not FRAME_BYTES_MIN <= size <= frame_bytes_max:
+        raise ProtocolError(f"frame of {size} bytes, not {FRAME_BYTES_MIN} to {frame_bytes_max}")
+    return LENGTH.size + int(size)
