@@ -15,6 +15,8 @@ from millstream.spark import session
 
 DEADLY_BATCH = 2
 ROWS_PER_BATCH = 40
+# A JVM that lives short profits neither from the second compiler nor from an archive of classes.
+SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 DEATHS = ("before", "sent", "done")
 
 # Spark starts its Python workers by itself, so what happens in them is told by a module that
@@ -59,7 +61,7 @@ def main() -> None:
             [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
         os.environ |= {"SINK_DEATH": death, "SINK_DRIVER": str(os.getpid())}
-    spark = session("sink driver", master="local[2,4]")
+    spark = session("sink driver", master="local[2,4]", conf=SETTINGS)
     spark.sparkContext.setLogLevel("OFF")
     rows = (
         spark.readStream.format("rate-micro-batch")

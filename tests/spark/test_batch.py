@@ -54,6 +54,15 @@ def offsets_of(frame: DataFrame) -> dict[int, list[int]]:
 ALL = {0: list(range(COUNT)), 1: list(range(COUNT))}
 
 
+def test_a_filter_in_the_broker_leaves_topic_and_offsets_as_they_are(
+    spark: SparkSession, broker: BrokerProcess, orders: str
+) -> None:
+    frame = load(spark, broker, subscribe=orders, brokerFilter="header.n > 4 and key != 'k7'")
+
+    assert offsets_of(frame) == {0: [5, 9], 1: [5, 9]}
+    assert {row.topic for row in frame.select("topic").collect()} == {orders}
+
+
 def test_rows_are_those_of_the_kafka_connector(
     spark: SparkSession, broker: BrokerProcess, orders: str
 ) -> None:
@@ -214,7 +223,7 @@ def test_json_values_become_columns_and_bad_ones_null(
         (None, None),
         (2, None),
     ]
-    with pytest.raises(PySparkException, match="the value b'oops' is not JSON"):
+    with pytest.raises(PySparkException, match="the value b'oops' at offset"):
         load(spark, broker, subscribe=topic, **schema).collect()
 
 
@@ -264,7 +273,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
             {"subscribe": "orders", "endingOffsets": '{"orders": {"0": 99, "1": 0}}'},
             "asks for orders-0 up to 99, it ends at 10",
         ),
-        ({"subscribe": "orders", "brokerFilter": "x"}, "brokerFilter is not supported"),
+        ({"subscribe": "orders", "brokerFilter": "x"}, "brokerFilter: filter, at character 1"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(

@@ -15,10 +15,15 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.spark.sinks import each_once, numbers
+from tests.spark.speculation_driver import ROWS
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
+from tests.support.source_tree import ROOT
 
 WAIT_SECONDS = 480
+# Of the workers: Spark never runs a task twice at the same time on one host.
+HOSTS = ("127.0.0.1", "127.0.0.2")
 ROW_COUNT = 200
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 PIPELINE = """
@@ -56,9 +61,10 @@ class Cluster:
         port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
         page_port = re.findall(r"\d+", self._page)[-1]
-        self._start("master.Master", "--port", str(port), "--webui-port", page_port)
-        for number in (1, 2):
-            work = ["--work-dir", str(directory / f"worker-{number}")]
+        where = ["--host", HOSTS[0], "--port", str(port), "--webui-port", page_port]
+        self._start("master.Master", *where)
+        for host in HOSTS:
+            work = ["--host", host, "--work-dir", str(directory / f"worker-{host}")]
             size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
             self._start("worker.Worker", *size, *work, self.url)
 
@@ -70,8 +76,10 @@ class Cluster:
             return False
 
     def executors(self) -> list[str]:
-        """What the workers started, by the directories that executors log in."""
-        return [str(path.parent) for path in self._directory.glob("worker-*/app-*/*/stderr")]
+        """What the workers started last, by the directories that executors log in."""
+        found = [path.parent for path in self._directory.glob("worker-*/app-*/*/stderr")]
+        newest = max((path.parent.name for path in found), default="")
+        return [str(path) for path in found if path.parent.name == newest]
 
     def stop(self) -> None:
         for daemon in self._daemons:
@@ -92,7 +100,7 @@ class Cluster:
         with (self._directory / "daemons.log").open("ab") as log:
             self._daemons.append(
                 subprocess.Popen(
-                    [*command, "--host", "127.0.0.1", *flags],
+                    [*command, *flags],
                     stdout=log,
                     stderr=log,
                     env=environment,
@@ -100,14 +108,27 @@ class Cluster:
             )
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         wait_until(found.is_up)
         yield found
     finally:
         found.stop()
+
+
+def driver(*command: str | Path) -> subprocess.Popen[str]:
+    # A clean environment: that of the tests names a home of Spark that only this process knows.
+    kept = {k: v for k, v in os.environ.items() if "SPARK" not in k}
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**kept, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
 
 
 @pytest.mark.interop  # Five JVMs: more than a minute on two busy cores.
@@ -124,15 +145,7 @@ def test_a_cluster_runs_a_pipeline_until_ctrl_c(
     where = ["--bootstrap", broker.address, "--master", cluster.url]
     settings = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
 
-    # A clean environment: that of the tests names a home of Spark that only this process knows.
-    kept = {k: v for k, v in os.environ.items() if "SPARK" not in k}
-    run = subprocess.Popen(
-        [*command, *where, *settings],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**kept, "SPARK_LOCAL_IP": "127.0.0.1"},
-    )
+    run = driver(*command, *where, *settings)
     try:
         wait_until(lambda: run.poll() is not None or topics.size("grams") == ROW_COUNT)
         run.send_signal(signal.SIGINT)
@@ -144,3 +157,21 @@ def test_a_cluster_runs_a_pipeline_until_ctrl_c(
     found = json.loads(out)["flows"]["grams"]
     assert (found["rows_in"], found["rows_out"]) == (ROW_COUNT, ROW_COUNT)
     assert len(cluster.executors()) == 2
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(1500)
+def test_a_task_that_runs_twice_at_the_same_time_writes_once(
+    cluster: Cluster, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """With spark.speculation, and a task that is slow because it waits for its second attempt."""
+    module = [sys.executable, "-m", "tests.spark.speculation_driver"]
+    run = driver(*module, cluster.url, broker.address, topic, str(tmp_path))
+    try:
+        _, said = run.communicate(timeout=WAIT_SECONDS)
+    finally:
+        run.kill()
+
+    assert run.returncode == 0, said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attempt-0", "attempt-1"]
+    assert numbers(broker.address, topic) == each_once(ROWS)

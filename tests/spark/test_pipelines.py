@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from millstream.spark.pipelines.spec import load
 from millstream.spark.pipelines.summaries import Summary
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, SOURCE
 
 WAIT_SECONDS = 120
 
@@ -325,9 +326,49 @@ def test_a_table_can_not_be_partitioned_by_what_is_not_there(
         runner.analyse(spec, mill.context(spark), mill.directory)
 
 
+def test_a_table_of_another_run_is_not_taken_for_ones_own(
+    mill: Pipeline, topics: Topics, spark: SparkSession
+) -> None:
+    """Spark's file sink would take the new run's first batches for written, and leave them out."""
+    topics.create(mill.topic)
+    topics.send(mill.topic, ORDERS)
+    mill.write(GRAMS.replace("topic: TOPIC-grams, key: id", "table: t"))
+    spec = load(mill.directory / "pipeline.yml")
+    runner.run(spec, mill.context(spark), mill.directory)
+    runner.run(spec, mill.context(spark), mill.directory)  # The same run goes on.
+    anew = replace(mill.context(spark), state_dir=str(mill.directory / "elsewhere"))
+
+    with pytest.raises(InvalidPipeline, match=r"flow grams, sink: table is .* of another run"):
+        runner.run(spec, anew, mill.directory)
+
+    assert spark.read.parquet(str(mill.directory / "t")).count() == 2
+
+
+def test_updates_go_to_a_topic(
+    mill: Pipeline, topics: Topics, spark: SparkSession, broker: BrokerProcess
+) -> None:
+    topics.create(mill.topic)
+    topics.send(mill.topic, ORDERS)
+    text = GRAMS.replace("key: id}", "key: odd, output_mode: update}").replace(
+        "SELECT id, CAST(kg * 1000 AS BIGINT) AS grams FROM source",
+        "SELECT id % 2 AS odd, count(*) AS orders FROM source GROUP BY 1",
+    )
+    spec = load(mill.write(text).directory / "pipeline.yml")
+
+    runner.run(spec, mill.context(spark), mill.directory)
+    topics.send(mill.topic, ['{"id": 4, "kg": 1}', '{"id": 5, "kg": 1}'])
+    runner.run(spec, mill.context(spark), mill.directory)
+
+    assert values(spark, broker, f"{mill.topic}-grams") == [
+        ("0", '{"odd":0,"orders":1}'),
+        ("1", '{"odd":1,"orders":2}'),
+        ("1", '{"odd":1,"orders":3}'),
+    ]
+
+
 YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTED = YAML.findall((ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8"))
-EXAMPLES = [*DOCUMENTED, (ROOT / "examples" / "orders.yml").read_text(encoding="utf-8")]
+EXAMPLES = [*DOCUMENTED, (SOURCE / "demo" / "orders.yml").read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.splitlines()[0])

@@ -55,7 +55,12 @@ def checked(**changed: Any) -> Any:
 def test_rows_are_sorted_into_good_and_bad_with_the_reason(spark: SparkSession) -> None:
     rows = [
         record({"id": 2, "amount": 5.5, "currency": "EUR"}, offset=7, headers=[("a", "b")]),
-        record({"amount": 2000, "currency": "eur"}, offset=8, partition=1, headers=[("a", "b")]),
+        record(
+            {"amount": 2000, "currency": "eur"},
+            offset=8,
+            partition=1,
+            headers=[("a", "b"), ("ms-subject", "orders.eu"), ("ms-ttl-ms", "5")],
+        ),
         record({"id": "two"}, offset=9),
         record("not JSON", offset=10),
         record("", offset=11),
@@ -71,6 +76,8 @@ def test_rows_are_sorted_into_good_and_bad_with_the_reason(spark: SparkSession) 
     assert bad["topic"] == "orders.dlq"
     assert bad["headers"] == {
         "a": "b",
+        "ms-subject": "DLQ.orders.eu",
+        "ms-dlq-subject": "orders.eu",
         "ms-dlq-topic": "orders",
         "ms-dlq-partition": "1",
         "ms-dlq-offset": "8",
@@ -79,7 +86,7 @@ def test_rows_are_sorted_into_good_and_bad_with_the_reason(spark: SparkSession) 
         "currency must match [A-Z]{3}",
     }
     assert {one["headers"]["ms-dlq-reason"] for one in (text, garbage, empty)} == {"schema"}
-    assert garbage["value"] == "not JSON"
+    assert (garbage["value"], garbage["headers"]["ms-subject"]) == ("not JSON", "DLQ.orders")
     assert odd["topic"] == "orders.valid", "an expectation that only counts stops nothing"
 
 
@@ -367,10 +374,19 @@ def test_a_replay_is_in_order_and_says_where_rows_were(spark: SparkSession) -> N
         "ms-replay-topic": "orders",
         "ms-replay-partition": "0",
         "ms-replay-offset": "2",
-        "ms-replay-timestamp": str(int(at(2).timestamp() * 1000)),
     }
+    assert second["timestamp"].timestamp() == at(2).timestamp()
     assert other["headers"]["ms-replay-offset"] == "3"
     assert {row["topic"] for row in found} == {"again"}
+
+
+def test_a_replay_may_have_times_of_its_own(spark: SparkSession) -> None:
+    asked = parameters(replay, path="x", topic="orders", keeps_times=False)
+
+    (row,) = written(replay.replayed(frame_of(spark, [record("a", seconds=2)]), asked))
+
+    assert "timestamp" not in row
+    assert row["headers"]["ms-replay-timestamp"] == str(int(at(2).timestamp() * 1000))
 
 
 def test_paced_rows_come_no_faster(spark: SparkSession) -> None:
@@ -416,6 +432,8 @@ def test_letters_go_back_as_they_were(spark: SparkSession) -> None:
         letter("b", "schema"),
         letter("c", "amount", more=[("ms-redrive-count", "1")]),
         letter("d", "amount", more=[("ms-redrive-count", "2")]),
+        letter("e", "amount", more=[("ms-subject", "DLQ.o.eu"), ("ms-dlq-subject", "o.eu")]),
+        letter("f", "amount", more=[("ms-subject", "DLQ.orders")]),
     ]
 
     found = written(redrive.redriven(frame_of(spark, rows), asked))
@@ -423,6 +441,8 @@ def test_letters_go_back_as_they_were(spark: SparkSession) -> None:
     assert [(row["value"], row["topic"], row["headers"]) for row in found] == [
         ("a", "orders", {"a": "b", "ms-redrive-count": "1"}),
         ("c", "orders", {"a": "b", "ms-redrive-count": "2"}),
+        ("e", "orders", {"a": "b", "ms-subject": "o.eu", "ms-redrive-count": "1"}),
+        ("f", "orders", {"a": "b", "ms-redrive-count": "1"}),
     ]
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -144,12 +145,60 @@ def test_at_least_once_needs_no_transaction(
     assert numbers(broker.address, topic) == each_once(500)
 
 
+def test_rows_say_what_time_they_have_and_how_long_they_live(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
+) -> None:
+    topics.create(topic, retention_ms=-1)
+    rows = spark.sql(
+        "select value, timestamp_millis(time) as timestamp, ttl as ttlMs from values "
+        "('then', 1000000L, null), ('soon over', 1000000L, 5L), "
+        "('lasts', null, 900000L) as t(value, time, ttl)"
+    )
+
+    save(rows.coalesce(1), broker.address, topic=topic)
+
+    source = spark.read.format("millstream").option("kafka.bootstrap.servers", broker.address)
+    found = source.options(subscribe=topic, includeHeaders="true").load().collect()
+    assert [bytes(row.value) for row in found] == [b"then", b"lasts"]
+    assert found[0].timestamp.timestamp() == 1_000
+    assert found[1].timestamp.timestamp() > 1_700_000_000
+    assert [(h.key, bytes(h.value)) for h in found[1].headers] == [("ms-ttl-ms", b"900000")]
+
+
+def test_rows_are_delivered_when_they_say(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
+) -> None:
+    topics.create(topic)
+    rows = spark.sql(
+        "select 'late' as value, current_timestamp() + interval 3 seconds as deliverAt "
+        "union all select 'now', null"
+    )
+
+    started = time.time()
+    save(rows, broker.address, topic=topic, deliveryGuarantee="at_least_once")
+
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        first, second = consumer.poll(WAIT_SECONDS), consumer.poll(WAIT_SECONDS)
+    finally:
+        consumer.close()
+    assert (first.value(), second.value()) == (b"now", b"late")
+    assert time.time() - started >= 3
+
+
 @pytest.mark.parametrize(
     ("sql", "options", "sentence"),
     [
         ("select 1 as value", {"topic": "t"}, "unsupported type for column value"),
         ("select 'x' as value", {}, "topic option required"),
-        ("select 'x' as value, 5 as ttlMs", {"topic": "t"}, "time to live is not served"),
+        ("select 'x' as value, '5' as ttlMs", {"topic": "t"}, "unsupported type for column ttlMs"),
+        (
+            "select 'x' as value, current_timestamp() as deliverAt",
+            {"topic": "t"},
+            "set deliveryGuarantee to at_least_once",
+        ),
+        ("select 'x' as value, -5L as ttlMs", {"topic": "t"}, "-5 ms in column ttlMs"),
         ("select 'x' as value", {"topic": "t", "ackz": "1"}, "there is no option ackz"),
         ("select 'x' as value, 77 as partition", {"topic": "t"}, "asks for partition 77"),
     ],

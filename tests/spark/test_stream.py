@@ -313,3 +313,17 @@ def test_a_mistake_ends_the_query_with_a_sentence(
 
     with pytest.raises(PySparkException, match="endingOffsets is not supported in streaming"):
         stream.run(subscribe=topic, endingOffsets="latest")
+
+
+def test_a_query_goes_on_from_its_checkpoint_with_another_filter_for_the_broker(
+    stream: Stream, topics: Topics, topic: str
+) -> None:
+    topics.create(topic)
+    topics.send(topic, ["a1", "b1", "a2"])
+    stream.run(subscribe=topic, startingOffsets="earliest", brokerFilter="value ~ '^a'")
+    topics.send(topic, ["a3", "b2"])
+
+    stream.run(subscribe=topic, startingOffsets="earliest", brokerFilter="value ~ '^b'")
+
+    assert [value for _, _, value in stream.rows] == [b"a1", b"a2", b"b2"]
+    assert stream.end_offsets == {topic: {"0": 5}}

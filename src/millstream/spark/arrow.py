@@ -17,27 +17,27 @@ from millstream.spark.rows import Field, Rows, find_headers
 # Arrow ships no types: what is made of it is `Any` to mypy.
 Array: TypeAlias = Any
 Schema: TypeAlias = Any
-# How the bytes of values become a column, where they shall not stay bytes.
-ValueReader: TypeAlias = Callable[[Array], Array]
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 _MICROSECONDS = 1_000
 _MILLISECONDS_MAX = (2**63 - 1) // _MICROSECONDS
 
 
 def record_batch(
-    target: TopicPartition, rows: Rows, schema: Schema, read_values: ValueReader | None = None
+    target: TopicPartition, rows: Rows, schema: Schema, values: Array | None = None
 ) -> Array:
-    """Build the columns of `schema`, and no others."""
+    """Build the columns of `schema`, and no others; `values` where they are not to stay bytes."""
     count = len(rows.offsets)
     makers: dict[str, Callable[[], Array]] = {
         "key": lambda: gather(rows.data, rows.keys),
-        "value": lambda: _values(rows, read_values),
-        "topic": lambda: pa.repeat(target.topic, count),
-        "partition": lambda: pa.array(np.full(count, target.partition, np.int32)),
-        "offset": lambda: pa.array(rows.offsets),
+        "value": lambda: gather(rows.data, rows.values) if values is None else values,
+        "topic": lambda: _repeated(target.topic, count),
+        "partition": lambda: _numbers(np.full(count, target.partition, np.int32), pa.int32()),
+        "offset": lambda: _numbers(rows.offsets, pa.int64()),
         "timestamp": lambda: _timestamps(rows.timestamps_ms),
-        "timestampType": lambda: pa.array(rows.are_append_times.astype(np.int32)),
-        "headers": lambda: _headers(rows, schema.field("headers").type),
+        "timestampType": lambda: _numbers(rows.are_append_times.astype(np.int32), pa.int32()),
+        "headers": lambda: headers(rows, schema.field("headers").type),
     }
     return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
 
@@ -57,27 +57,44 @@ def gather(data: Buffer, field: Field) -> Array:
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
     turns = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
     chosen = np.arange(0, 2 * count, 2, dtype=np.int32)
-    return turns.take(pa.array(chosen, mask=is_null if is_null.any() else None))
-
-
-def _values(rows: Rows, read_values: ValueReader | None) -> Array:
-    values = gather(rows.data, rows.values)
-    return values if read_values is None else read_values(values)
+    return turns.take(_numbers(chosen, pa.int32(), is_null))
 
 
 def _timestamps(milliseconds: NDArray[np.int64]) -> Array:
     # What a producer made up may be further away than microseconds can say.
     bounded = np.clip(milliseconds, -_MILLISECONDS_MAX, _MILLISECONDS_MAX)
-    return pa.array(bounded * _MICROSECONDS).cast(pa.timestamp("us", tz="UTC"))
+    return _numbers(bounded * _MICROSECONDS, pa.timestamp("us", tz="UTC"))
 
 
-def _headers(rows: Rows, kind: Any) -> Array:  # An Arrow type.
-    headers = find_headers(rows)
-    ends = np.concatenate([np.zeros(1, np.int32), headers.ends])
-    names = _text(gather(rows.data, headers.names))
-    contents = gather(rows.data, headers.contents)
+def _numbers(numbers: NDArray[Any], kind: Any, is_null: NDArray[np.bool_] | None = None) -> Array:
+    """A column over the numbers, which are as wide as the Arrow type `kind`.
+
+    Arrow would make the same of `pa.array`, and import pandas for it where there is one: half a
+    second of every worker's first task.
+    """
+    bits = None
+    if is_null is not None and is_null.any():
+        bits = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(numbers))
+    assert kind.bit_width == 8 * numbers.itemsize
+    return pa.Array.from_buffers(kind, len(numbers), [bits, data])
+
+
+def _repeated(text: str, count: int) -> Array:
+    raw = text.encode()
+    borders = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(raw * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def headers(rows: Rows, kind: Any) -> Array:  # An Arrow type.
+    """The headers of each row, as a list of pairs of this type."""
+    found = find_headers(rows)
+    ends = np.concatenate([np.zeros(1, np.int32), found.ends])
+    names = _text(gather(rows.data, found.names))
+    contents = gather(rows.data, found.contents)
     pairs = pa.StructArray.from_arrays([names, contents], fields=list(kind.value_type))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, type=kind)
+    return pa.ListArray.from_arrays(_numbers(ends, pa.int32()), pairs, type=kind)
 
 
 def _text(names: Array) -> Array:

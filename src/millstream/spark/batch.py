@@ -5,19 +5,23 @@ that is read twice has the same rows twice, however much was written in between.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millstream.spark.arrow import Array
+from millstream.spark.arrow import Array, Schema
 from millstream.spark.cluster import cluster_for
-from millstream.spark.formats import json_reader
 from millstream.spark.offsets import OffsetRange, Offsets, ranges, split
-from millstream.spark.options import SourceOptions
+from millstream.spark.options import OnError, SourceOptions
 from millstream.spark.places import Specific
 from millstream.spark.positions import Positions
 from millstream.spark.reading import RangeReader, report_loss
+from millstream.spark.views import make_views
+
+if TYPE_CHECKING:
+    from millstream.spark.judging import JudgeMaker
 
 
 class BatchReader(DataSourceReader):
@@ -35,6 +39,7 @@ class BatchReader(DataSourceReader):
             ends = self._bounded(ends, positions.latest(targets))
         # A range that ends before it starts is empty here; only streams meet topics made anew.
         found = [r for r in ranges(starts, ends) if r.start == starts[r.target]]
+        make_views(positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:
@@ -65,13 +70,32 @@ def read(partition: InputPartition, options: SourceOptions, schema: StructType) 
     if partition.value is None:
         return iter(())  # What Spark makes of a plan without ranges.
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    values = arrow_schema.field("value").type if "value" in arrow_schema.names else None
-    is_json = values is not None and values.num_fields > 0
     reader = RangeReader(
         cluster_for(options.client),
         arrow_schema,
         poll_ms_max=options.poll_ms_max,
         fails_on_data_loss=options.fails_on_data_loss,
-        read_values=json_reader(values, options.on_error) if is_json else None,
+        broker_filter=options.broker_filter,
+        judge_of=_judges(options, arrow_schema),
     )
     return reader.read(partition.value)
+
+
+def _judges(options: SourceOptions, schema: Schema) -> "JudgeMaker | None":
+    """How values are read, unless they stay bytes or are not asked for."""
+    if options.values is None or "value" not in schema.names:
+        return None
+    # Every worker of every query would load these, and few have values to judge.
+    from millstream.spark.dead_letters import DeadLetters
+    from millstream.spark.formats import value_reader
+    from millstream.spark.judging import Judge
+
+    read_values = value_reader(options.values, schema.field("value").type)
+
+    def judge_of(wanted: OffsetRange) -> "Judge":
+        letters = None
+        if options.on_error is OnError.DLQ:
+            letters = DeadLetters(cluster_for(options.client), options.group, wanted)
+        return Judge(wanted, read_values, options.on_error, letters)
+
+    return judge_of

@@ -6,7 +6,7 @@ reads back to the same rows, and a test holds the two against each other.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,11 @@ from millstream.spark.partitioner import Columns, Share, parts
 Ints: TypeAlias = NDArray[np.int64]
 
 SEQUENCE_MAX = 2**31 - 1
-# The most that a record takes besides its key, value and headers: six varints and a byte.
-_RECORD_EXTRA_BYTES_MAX = 6 * 5 + 1
-_NOTHING = pa.scalar(b"", pa.binary())
+# The most that a record takes besides its key, value and headers: five varints of 32 bits, one of
+# 64, and a byte.
+_RECORD_EXTRA_BYTES_MAX = 5 * 5 + 10 + 1
+# By which headers a broker is asked for what the columns say.
+DELIVER_AT, TTL_MS = "ms-deliver-at", "ms-ttl-ms"
 
 
 class Piece(NamedTuple):
@@ -34,6 +36,8 @@ class Piece(NamedTuple):
     share_index: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody asks a piece for.
     body: memoryview
+    first_ms: int | None = None  # The time of its first record; None: all have that of writing.
+    newest_ms: int | None = None
 
 
 def spell(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> list[Piece]:
@@ -44,20 +48,23 @@ def spell(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> list[Pie
     count = len(rows.values)
     value_sizes = _sizes(rows.values)
     key_sizes = np.full(count, -1, np.int64) if rows.keys is None else _sizes(rows.keys)
-    header_counts, headers = _headers(rows.headers, count)
+    header_counts, headers = _headers(rows, count)
     header_sizes = np.zeros(count, np.int64) if headers is None else np.diff(parts(headers)[0])
     content = np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0) + header_sizes
     ends = np.cumsum(content + _RECORD_EXTRA_BYTES_MAX)
     cuts = _cuts(ends, [share.count for share in shares], bytes_max)
     starts = np.array([start for _, start, _ in cuts], np.int64)
-    deltas = np.arange(count) - np.repeat(starts, [end - start for _, start, end in cuts])
+    firsts = np.repeat(starts, [end - start for _, start, end in cuts])
+    times = None if rows.times_ms is None else np.asarray(rows.times_ms)
     one = np.zeros((count, 1), np.uint8), np.ones(count, np.int64)
+    time_delta = one if times is None else _varints(times - times[firsts])
+    deltas = np.arange(count) - firsts
     delta, key_size, value_size = (_varints(n) for n in (deltas, key_sizes, value_sizes))
     header_count = _varints(header_counts)
-    # Attributes and the delta of the time are a zero each: all rows have the time of writing.
-    length = content + 2 + delta[1] + key_size[1] + value_size[1] + header_count[1]
+    # The attributes are a zero, and so is the delta of the time where all have that of writing.
+    length = content + 1 + time_delta[1] + delta[1] + key_size[1] + value_size[1] + header_count[1]
     pieces = [
-        _joined([_varints(length), one, one, delta, key_size]),
+        _joined([_varints(length), one, time_delta, delta, key_size]),
         *([] if rows.keys is None else [rows.keys]),
         _joined([value_size]),
         rows.values,
@@ -65,12 +72,18 @@ def spell(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> list[Pie
         *([] if headers is None else [headers]),
     ]
     records = pc.binary_join_element_wise(
-        *pieces, _NOTHING, null_handling="replace", null_replacement=""
+        *pieces, _nothing(), null_handling="replace", null_replacement=""
     )
     borders, data = parts(records)
     view = memoryview(data.data)
     return [
-        Piece(share, end - start, view[int(borders[start]) : int(borders[end])])
+        Piece(
+            share,
+            end - start,
+            view[int(borders[start]) : int(borders[end])],
+            None if times is None else int(times[start]),
+            None if times is None else int(times[start:end].max()),
+        )
         for share, start, end in cuts
     ]
 
@@ -92,8 +105,8 @@ def batch(
         crc=0,
         attributes=codec | (TRANSACTIONAL if is_transactional else 0),
         last_offset_delta=piece.count - 1,
-        base_timestamp=now_ms,
-        max_timestamp=now_ms,
+        base_timestamp=now_ms if piece.first_ms is None else piece.first_ms,
+        max_timestamp=now_ms if piece.newest_ms is None else piece.newest_ms,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         base_sequence=sequence,
@@ -108,6 +121,11 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 # -- parts -----------------------------------------------------------------------------------------
+
+
+def _nothing() -> Any:  # An Arrow scalar.
+    """What is joined with: made when needed, as the first scalar has Arrow import pandas."""
+    return pa.scalar(b"", pa.binary())
 
 
 def _sizes(array: Array) -> Ints:
@@ -134,10 +152,37 @@ def _cuts(ends: Ints, counts: list[int], bytes_max: int) -> list[tuple[int, int,
     return cuts
 
 
-def _headers(lists: Array | None, count: int) -> tuple[Ints, Array | None]:
+def _headers(rows: Columns, count: int) -> tuple[Ints, Array | None]:
     """How many headers each row has, and the bytes of all of them."""
-    if lists is None:
-        return np.zeros(count, np.int64), None
+    counts, spelt = np.zeros(count, np.int64), []
+    if rows.headers is not None:
+        counts, own = _own_headers(rows.headers)
+        spelt.append(own)
+    for name, numbers in ((DELIVER_AT, rows.due_ms), (TTL_MS, rows.lives_ms)):
+        if numbers is not None:
+            counts = counts + np.asarray(numbers.is_valid())
+            spelt.append(_number_headers(name, numbers))
+    if len(spelt) < 2:
+        return counts, spelt[0] if spelt else None
+    joined = pc.binary_join_element_wise(
+        *spelt, _nothing(), null_handling="replace", null_replacement=""
+    )
+    return counts, joined
+
+
+def _number_headers(name: str, numbers: Array) -> Array:
+    """A header of this name for each row that has a number; nothing for the others."""
+    texts = as_binary(numbers.cast(pa.string()))
+    assert len(name) < 64  # So its length is one byte.
+    before = pa.scalar(bytes([2 * len(name)]) + name.encode(), pa.binary())
+    # What is null in one of its parts is null, and then nothing.
+    joined = pc.binary_join_element_wise(
+        before, _joined([_varints(_sizes(texts))]), texts, _nothing()
+    )
+    return joined.fill_null(b"")
+
+
+def _own_headers(lists: Array) -> tuple[Ints, Array]:
     counts = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
     pairs = pc.list_flatten(lists)
     names, contents = pairs.field(0), pairs.field(1)
@@ -149,7 +194,7 @@ def _headers(lists: Array | None, count: int) -> tuple[Ints, Array | None]:
         names,
         _joined([_varints(_sizes(contents))]),
         contents,
-        _NOTHING,
+        _nothing(),
         null_handling="replace",
         null_replacement="",
     )

@@ -40,6 +40,16 @@ class UnreadableValue(MillstreamError):
     """A value is not what `valueFormat` says, and `onError` is fail."""
 
 
+class LibraryMissing(MillstreamError, ModuleNotFoundError):
+    """What an option asks for needs a library that was not installed along."""
+
+    def __init__(self, what: str, library: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the library {library}, in the Python of the workers too: pip install "
+            f"'millstream[{extra}]'"
+        )
+
+
 class Fenced(MillstreamError):
     """Another attempt, or another driver with the same checkpoint, has taken over."""
 

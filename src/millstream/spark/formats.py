@@ -1,46 +1,67 @@
-"""Values with a schema: JSON text becomes a column of structs.
+"""Values with a schema: how each format of `valueFormat` becomes a column of structs.
 
-Pure. Arrow parses a whole batch of values at once. Where that fails, the batch is halved until the
-bad values stand alone, so good rows stay cheap and a bad one costs a few more parses.
+Pure, apart from the libraries of the formats. Owns the choice of a reader, and JSON: Arrow parses a
+whole batch of values at once, and where that fails, the batch is halved until the bad values stand
+alone, so good rows stay cheap and a bad one costs a few more parses.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from millstream.spark.arrow import Array, ValueReader
-from millstream.spark.errors import UnreadableValue
-from millstream.spark.options import OnError
+from millstream.spark.arrow import Array
+from millstream.spark.decoding import Decoded, Failure, ValueReader, failure, one_by_one
+from millstream.spark.value_options import ValueFormat, ValueOptions
 
-_SHOWN_BYTES_MAX = 80
 _LINE = b"\n"
 
 
-def json_reader(kind: Any, on_error: OnError) -> ValueReader:  # An Arrow struct type.
-    """Read values as JSON objects of the type `kind`; a null value stays null."""
+def value_reader(values: ValueOptions, kind: Any) -> ValueReader:  # An Arrow struct type.
+    """Read values as structs of the type `kind`; a null value stays null."""
+    match values.form:
+        case ValueFormat.JSON:
+            return json_reader(kind)
+        case ValueFormat.AVRO:
+            from millstream.spark.avro import avro_decode
+
+            return one_by_one(avro_decode(values.schema), kind)
+        case ValueFormat.PROTOBUF:
+            from millstream.spark.protobuf import protobuf_decode
+
+            assert values.message is not None
+            return one_by_one(protobuf_decode(values.schema, values.message), kind)
+        case other:
+            assert_never(other)
+
+
+def json_reader(kind: Any) -> ValueReader:  # An Arrow struct type.
     options = pj.ParseOptions(
         explicit_schema=pa.schema(list(kind)),
         newlines_in_values=True,
         unexpected_field_behavior="ignore",
     )
 
-    def read(values: Array) -> Array:
+    def read(values: Array) -> Decoded:
         present = values.drop_null()
-        parts = _parse(present, kind, options, on_error)
+        bad: list[Failure] = []
+        parts = _parse(present, 0, kind, options, bad)
         parsed = pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
         if len(present) == len(values):
-            return parsed
+            return Decoded(parsed, bad)
         # Each present value takes the next parsed one; nulls take none.
         is_present = pc.is_valid(values)
         ranks = pc.subtract(pc.cumulative_sum(is_present.cast(pa.int64())), 1)
-        return parsed.take(pc.if_else(is_present, ranks, pa.scalar(None, pa.int64())))
+        column = parsed.take(pc.if_else(is_present, ranks, pa.scalar(None, pa.int64())))
+        places = pc.indices_nonzero(is_present)
+        return Decoded(column, [Failure(places[rank].as_py(), why) for rank, why in bad])
 
     return read
 
 
-def _parse(values: Array, kind: Any, options: Any, on_error: OnError) -> list[Array]:
+def _parse(values: Array, first: int, kind: Any, options: Any, bad: list[Failure]) -> list[Array]:
+    """Parse values, the first of which is number `first`; those that can't be go to `bad`."""
     if not len(values):
         return []
     try:
@@ -48,14 +69,11 @@ def _parse(values: Array, kind: Any, options: Any, on_error: OnError) -> list[Ar
     except pa.ArrowInvalid as problem:
         if len(values) > 1:
             middle = len(values) // 2
-            halves = (values[:middle], values[middle:])
-            return [part for half in halves for part in _parse(half, kind, options, on_error)]
-        if on_error is OnError.FAIL:
-            shown = values[0].as_py()[:_SHOWN_BYTES_MAX]
-            raise UnreadableValue(
-                f"the value {shown!r} is not JSON of the valueSchema ({problem}); set onError to "
-                "null to read such values as null"
-            ) from None
+            return [
+                *_parse(values[:middle], first, kind, options, bad),
+                *_parse(values[middle:], first + middle, kind, options, bad),
+            ]
+        bad.append(failure(first, problem))
         return [pa.nulls(1, kind)]
 
 

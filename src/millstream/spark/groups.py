@@ -5,6 +5,7 @@ what, and the checkpoint, not the group, is what a query goes on from.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from millstream.errors import ProtocolError
 from millstream.model import TopicPartition
@@ -27,10 +28,28 @@ COMMIT_TRIES_MAX = 3  # A query does not wait for its lag to be shown.
 GROUP, TRANSACTION = 0, 1  # What a coordinator is asked for.
 
 
+class Noted(NamedTuple):
+    """A committed offset, and the text that was committed with it."""
+
+    offset: int
+    note: str
+
+
 def committed(
     cluster: Cluster, group: str, targets: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The offsets that the group has committed; partitions without one are left out."""
+    return {target: found.offset for target, found in _fetch(cluster, group, targets).items()}
+
+
+def noted(cluster: Cluster, group: str, target: TopicPartition) -> Noted | None:
+    """What the group has committed of one partition."""
+    return _fetch(cluster, group, [target]).get(target)
+
+
+def _fetch(
+    cluster: Cluster, group: str, targets: Iterable[TopicPartition]
+) -> dict[TopicPartition, Noted]:
     topics: dict[str, list[int]] = {}
     for target in sorted(targets):
         topics.setdefault(target.topic, []).append(target.partition)
@@ -43,7 +62,7 @@ def committed(
         require_stable=True,
     )
 
-    def ask() -> dict[TopicPartition, int]:
+    def ask() -> dict[TopicPartition, Noted]:
         response = coordinator(cluster, group).call(request, OffsetFetchResponse)
         check(response.error_code, f"group {group}")
         found = {}
@@ -52,8 +71,8 @@ def committed(
                 target = TopicPartition(topic.name, partition.partition_index)
                 if partition.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     check(partition.error_code, target)
-                    found[target] = partition.committed_offset
-        return {target: offset for target, offset in found.items() if offset >= 0}
+                    found[target] = Noted(partition.committed_offset, partition.metadata or "")
+        return {target: one for target, one in found.items() if one.offset >= 0}
 
     return cluster.patiently(f"read the offsets of group {group}", ask)
 

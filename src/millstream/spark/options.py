@@ -28,11 +28,14 @@ from millstream.spark.places import (
     starting,
     subscription,
 )
+from millstream.spark.subjects import Subjects
+from millstream.spark.value_options import ValueOptions, value_options
 
 
 class OnError(Enum):
     FAIL = "fail"
     NULL = "null"
+    DLQ = "dlq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +59,16 @@ class SourceOptions:
     lookup_tries: int
     lookup_interval_ms: int
     metadata_ttl_ms: int
+    values: ValueOptions | None  # None: they stay bytes.
     on_error: OnError
+    broker_filter: str | None  # Which records the broker sends at all.
 
 
 _BOTH = (
     "subscribe",
     "subscribePattern",
     "assign",
+    "subscribeSubjects",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -79,7 +85,9 @@ _BOTH = (
     "partition.metadata.cache.ttl.ms",
     "valueFormat",
     "valueSchema",
+    "valueMessage",
     "onError",
+    "brokerFilter",
 )
 _BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM = (
@@ -89,9 +97,7 @@ _STREAM = (
     "maxBytesPerTrigger",
 )
 _NOT_YET = {
-    "subscribeSubjects": "wildcard subjects are not served yet; use subscribePattern",
-    "brokerFilter": "filters in the broker are not served yet; use DataFrame.where",
-    "schemaRegistryUrl": "there is no schema registry yet; use valueSchema",
+    "schemaRegistryUrl": "there is no schema registry; give the schema itself, as valueSchema",
     "path": "a topic is no path; use the option subscribe",
     "topic": "it names where to write; what to read is named by subscribe",
     "group.id": "use kafka.group.id or groupIdPrefix",
@@ -114,6 +120,7 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
     start = starting(options, is_streaming=is_streaming)
     if isinstance(start, Committed) and "kafka.group.id" not in options:
         raise InvalidOption("startingOffsets is committed: name the group with kafka.group.id")
+    subscribed = subscription(options)
     offsets_min = number.positive("minOffsetsPerTrigger")
     offsets_max = number.positive("maxOffsetsPerTrigger")
     if offsets_min is None and "maxtriggerdelay" in options:
@@ -125,7 +132,7 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
     return SourceOptions(
         client=client_settings(options, client_id=group),
         group=group,
-        subscription=subscription(options),
+        subscription=subscribed,
         starting=start,
         ending=ending(options),
         is_latest_without_match=choice(
@@ -142,7 +149,9 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
         lookup_tries=number.positive("fetchOffset.numRetries") or 3,
         lookup_interval_ms=number.whole("fetchOffset.retryIntervalMs", 10),
         metadata_ttl_ms=number.whole("partition.metadata.cache.ttl.ms", -1),
+        values=value_options(options),
         on_error=_on_error(options),
+        broker_filter=_broker_filter(options, subscribed),
     )
 
 
@@ -152,24 +161,9 @@ def includes_headers(raw: Mapping[str, str]) -> bool:
     return choice(options, "includeHeaders", _FLAGS, "false")
 
 
-def value_schema(raw: Mapping[str, str]) -> str | None:
-    """The schema that values are decoded with, as it was given, or None: values stay bytes."""
-    options = {name.lower(): text for name, text in raw.items()}
-    form = options.get("valueformat", "").strip().lower()
-    schema = options.get("valueschema", "").strip()
-    if form in ("avro", "protobuf"):
-        raise InvalidOption(
-            f"valueFormat {form} is not served yet; read the bytes and decode them in a function"
-        )
-    if form not in ("", "json"):
-        raise InvalidOption(f"valueFormat is {form!r}, expected json")
-    if form and not schema:
-        raise InvalidOption(
-            "valueFormat json needs valueSchema, for example 'id bigint, at string'"
-        )
-    if schema and not form:
-        raise InvalidOption("valueSchema means nothing without valueFormat")
-    return schema or None
+def value_format(raw: Mapping[str, str]) -> ValueOptions | None:
+    """What values are decoded with, or None: they stay bytes; known before the kind of query is."""
+    return value_options({name.lower(): text for name, text in raw.items()})
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -227,12 +221,28 @@ def _fingerprint(options: Mapping[str, str]) -> str:
 
 
 def _on_error(options: Mapping[str, str]) -> OnError:
-    text = options.get("onerror", OnError.FAIL.value).strip().lower()
-    if text == "dlq":
-        raise InvalidOption("onError dlq is not served yet; use null and write those rows yourself")
-    if "onerror" in options and value_schema(options) is None:
+    if "onerror" in options and value_options(options) is None:
         raise InvalidOption("onError means nothing without valueFormat")
-    return choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
+    found = choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
+    splits = [
+        name for name in ("minPartitions", "maxRecordsPerPartition") if name.lower() in options
+    ]
+    if found is OnError.DLQ and splits:
+        # How far a partition's records were judged is one number: one task at a time counts it.
+        raise InvalidOption(
+            f"onError dlq can't be used with {splits[0]}: a partition is read by one task then, "
+            "so that each record is put aside once"
+        )
+    return found
+
+
+def _broker_filter(options: Mapping[str, str], subscribed: Subscription) -> str | None:
+    text = options.get("brokerfilter")
+    if text is not None and not text.strip():
+        raise InvalidOption("brokerFilter is empty, expected a filter such as value ~ 'ERROR'")
+    if not isinstance(subscribed, Subjects):
+        return text
+    return subscribed.where if text is None else f"({subscribed.where}) and ({text})"
 
 
 def _duration_ms(name: str, text: str) -> int:

@@ -23,10 +23,13 @@ class Columns(NamedTuple):
     """What a sink is given of each row. What is None was not among the columns."""
 
     values: Array
-    keys: Array | None
-    headers: Array | None
-    topics: Array | None
-    partitions: Array | None
+    keys: Array | None = None
+    headers: Array | None = None
+    topics: Array | None = None
+    partitions: Array | None = None
+    times_ms: Array | None = None  # Of records; none is null.
+    due_ms: Array | None = None  # When a record is to be delivered; null: at once.
+    lives_ms: Array | None = None  # How long a record is of use; null: always.
 
     def take(self, order: Array) -> "Columns":
         return Columns(*(None if column is None else column.take(order) for column in self))

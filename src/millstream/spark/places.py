@@ -1,6 +1,6 @@
 """What a query reads, from where to where: the options that name topics, offsets and times.
 
-Pure. Owns the three ways to name partitions and the five ways to name a place in them, and reads
+Pure. Owns the four ways to name partitions and the five ways to name a place in them, and reads
 both from text, by the rules of Spark's Kafka connector.
 """
 
@@ -12,6 +12,8 @@ from typing import TypeAlias, TypeVar
 
 from millstream.model import TopicPartition
 from millstream.spark.errors import InvalidOption
+from millstream.spark.subjects import OPTION as SUBJECTS
+from millstream.spark.subjects import Subjects, subjects
 
 LATEST, EARLIEST = -1, -2  # As in JSON offsets, and in Kafka's ListOffsets.
 
@@ -38,7 +40,7 @@ class Assigned:
     partitions: tuple[TopicPartition, ...]
 
 
-Subscription: TypeAlias = Topics | Pattern | Assigned
+Subscription: TypeAlias = Topics | Pattern | Assigned | Subjects
 
 # -- from where to where ---------------------------------------------------------------------------
 
@@ -78,7 +80,7 @@ Place: TypeAlias = Everywhere | Committed | Specific | AtTime | AtTimes
 
 
 def subscription(options: Mapping[str, str]) -> Subscription:
-    names = ("subscribe", "subscribePattern", "assign")
+    names = ("subscribe", "subscribePattern", "assign", SUBJECTS)
     given = [name for name in names if name.lower() in options]
     if len(given) != 1:
         problem = "one of these options must be specified" if not given else "only one may be used"
@@ -97,7 +99,7 @@ def subscription(options: Mapping[str, str]) -> Subscription:
         if not text:
             raise InvalidOption("subscribePattern is empty")
         return Pattern(text)
-    return _assigned(text)
+    return subjects(text) if given == [SUBJECTS] else _assigned(text)
 
 
 def _assigned(text: str) -> Assigned:

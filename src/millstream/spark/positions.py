@@ -26,6 +26,8 @@ from millstream.spark.places import (
     Specific,
     Topics,
 )
+from millstream.spark.subjects import Subjects
+from millstream.spark.views import without_views
 
 METADATA_TTL_MS_MIN = 200  # A stream that waits for records asks more often than topics change.
 
@@ -60,7 +62,7 @@ class Positions:
                 return sorted(set(names) - {target.topic for target in found})
             case Assigned(partitions):
                 return [str(target) for target in sorted(set(partitions) - set(found))]
-            case Pattern():
+            case Pattern() | Subjects():
                 return []
             case other:
                 assert_never(other)
@@ -113,6 +115,9 @@ class Positions:
             case Pattern() as pattern:
                 names = tuple(name for name in self.cluster.topics() if pattern.matches(name))
                 return self.cluster.partitions(names)
+            case Subjects() as subjects:
+                names = tuple(name for name in self.cluster.topics() if subjects.may_be_in(name))
+                return self.cluster.partitions(without_views(self.cluster, names))
             case Assigned(partitions):
                 known = set(self.cluster.partitions({target.topic for target in partitions}))
                 return [target for target in partitions if target in known]

@@ -15,11 +15,12 @@ from millstream.errors import ProtocolError
 from millstream.model import Producer, TopicPartition
 from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
 from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.spark.cluster import Again, Cluster, check
+from millstream.spark.cluster import Again, Cluster
 from millstream.spark.encoding import Piece, batch, next_sequence
 from millstream.spark.errors import Refused, UnknownPartition
 from millstream.spark.partitioner import Share
 from millstream.spark.sink_options import SinkOptions
+from millstream.spark.transactions import check_unfenced
 from millstream.spark.wire import Connection
 
 REQUEST_BYTES_MAX = 8 * 2**20  # Of one request, unless a single batch is larger.
@@ -200,4 +201,4 @@ def _check(response: ProduceResponse, batches: list[Batch]) -> None:
                 "max.message.bytes of the topic to more"
             )
         if code not in _WRITTEN:
-            check(code, target)
+            check_unfenced(code, target)

@@ -7,14 +7,19 @@ next piece is asked for before the last one is decoded, so broker and task work 
 import logging
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from millstream.spark.arrow import Array, Schema, ValueReader, record_batch
+from millstream.spark.arrow import Array, Schema, record_batch
 from millstream.spark.batches import Selected, open_batches, select
 from millstream.spark.cluster import Cluster, Fetched, OutOfRange
 from millstream.spark.errors import DataLoss, UnknownPartition, Unreachable
 from millstream.spark.offsets import OffsetRange
 from millstream.spark.places import EARLIEST, LATEST
 from millstream.spark.rows import find_rows
+from millstream.spark.views import shown_by
+
+if TYPE_CHECKING:
+    from millstream.spark.judging import Judge, JudgeMaker
 
 log = logging.getLogger(__name__)
 _NOTHING = Fetched(memoryview(b""), [])
@@ -30,18 +35,22 @@ class RangeReader:
         *,
         poll_ms_max: int,
         fails_on_data_loss: bool,
-        read_values: ValueReader | None = None,
+        broker_filter: str | None = None,
+        judge_of: "JudgeMaker | None" = None,
     ) -> None:
         self._cluster = cluster
         self._schema = schema
         self._poll_seconds_max = poll_ms_max / 1000
         self._fails_on_data_loss = fails_on_data_loss
-        self._read_values = read_values
+        self._broker_filter = broker_filter
+        self._judge_of = judge_of
 
     def read(self, wanted: OffsetRange) -> Iterator[Array]:
         """Yield the rows of the range as record batches, in the order of their offsets."""
+        judge = None if self._judge_of is None else self._judge_of(wanted)
         position = wanted.start
-        pending = self._cluster.begin_fetch(wanted.target, position)
+        source = shown_by(wanted.target, self._broker_filter)
+        pending = self._cluster.begin_fetch(source, position)
         waits_since = time.monotonic()
         while position < wanted.end:
             try:
@@ -53,22 +62,28 @@ class RangeReader:
                 fetched, selected = _NOTHING, Selected([], self._after_loss(wanted, position))
             except UnknownPartition:
                 report_loss(f"{wanted} is gone", is_fatal=self._fails_on_data_loss)
-                return
+                break
             if selected.next_offset == position:
                 self._check_patience(wanted, position, waits_since)
             found = wanted._replace(start=position)  # Its first batch may begin before that.
             position = selected.next_offset
             if position < wanted.end:
-                pending = self._cluster.begin_fetch(wanted.target, position)
+                pending = self._cluster.begin_fetch(source, position)
             if selected.batches:
-                yield from self._decode(found, fetched, selected)
+                yield from self._decode(found, fetched, selected, judge)
                 waits_since = time.monotonic()  # Spark may have taken its time with the rows.
+        if judge is not None:
+            judge.finish()
 
-    def _decode(self, found: OffsetRange, fetched: Fetched, selected: Selected) -> Iterator[Array]:
+    def _decode(
+        self, found: OffsetRange, fetched: Fetched, selected: Selected, judge: "Judge | None"
+    ) -> Iterator[Array]:
         for data, payloads in open_batches(fetched.records, selected.batches):
-            rows = find_rows(data, payloads).between(found.start, found.end)
+            rows, values = find_rows(data, payloads).between(found.start, found.end), None
+            if judge is not None:
+                rows, values = judge.judge(rows)
             if len(rows.offsets):
-                yield record_batch(found.target, rows, self._schema, self._read_values)
+                yield record_batch(found.target, rows, self._schema, values)
 
     def _after_loss(self, wanted: OffsetRange, position: int) -> int:
         """Where to go on when the log does not have `position`; the range's end: nowhere."""

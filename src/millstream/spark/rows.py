@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from millstream.codec.records import RECORD_BYTES_MIN, RECORD_HEADER_BYTES_MIN
+from millstream.codec.scanning import RECORD_BYTES_MIN, RECORD_HEADER_BYTES_MIN
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 from millstream.spark.batches import Payload
@@ -48,17 +48,20 @@ class Rows(NamedTuple):
         if len(self.offsets) and self.offsets[0] >= start and self.offsets[-1] < end:
             return self
         low, high = np.searchsorted(self.offsets, (start, end))
-        part = slice(int(low), int(high))
+        return self.part(slice(int(low), int(high)))
+
+    def part(self, chosen: slice | Ints) -> "Rows":
+        """Some of the rows, in the order that they are named."""
         return Rows(
             self.data,
-            self.offsets[part],
-            self.timestamps_ms[part],
-            self.are_append_times[part],
-            Field(self.keys.at[part], self.keys.sizes[part]),
-            Field(self.values.at[part], self.values.sizes[part]),
-            self.header_counts[part],
-            self.header_at[part],
-            self.ends[part],
+            self.offsets[chosen],
+            self.timestamps_ms[chosen],
+            self.are_append_times[chosen],
+            Field(self.keys.at[chosen], self.keys.sizes[chosen]),
+            Field(self.values.at[chosen], self.values.sizes[chosen]),
+            self.header_counts[chosen],
+            self.header_at[chosen],
+            self.ends[chosen],
         )
 
 

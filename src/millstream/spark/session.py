@@ -8,7 +8,6 @@ that is how Spark's launcher is told; they are set once, by the first session.
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,17 +17,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.spark.class_data import Choice, ask, choose, discard
 from millstream.spark.errors import JavaMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MAJOR_MIN = 17
-_JAVA_SECONDS_MAX = 60
-_MAJOR = re.compile(r'version "(?P<major>\d+)')
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+
+_LASTING = "spark-"
 
 # All cores, and four attempts for each task: plain `local` gives one.
 MASTER = "local[*,4]"
@@ -82,17 +82,29 @@ def session(
 
     Raises `JavaMissing` with one sentence if there is no Java that Spark can use.
     """
-    from pyspark.sql import SparkSession  # Slow, and not needed by whoever only imports us.
+    from pyspark import SparkContext  # Slow, and not needed by whoever only imports us.
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
+    is_local = master.startswith("local")
     if SparkSession.getActiveSession() is None:
-        prepare_environment(is_local=master.startswith("local"))
-    settings = LAPTOP if master.startswith("local") else {}
+        prepare_environment(is_local=is_local)
+    settings = LAPTOP if is_local else {}
     java_options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"
+    classes = Choice()
+    if SparkContext._gateway is None and is_local:
+        classes = _class_data(conf or {})
     builder = SparkSession.builder.appName(name).master(master)
-    builder = builder.config("spark.driver.extraJavaOptions", java_options)
+    builder = builder.config("spark.driver.extraJavaOptions", java_options + classes.options)
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkException:
+        if classes.used is None:
+            raise
+        discard(classes.used)
+        return builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
 
 
 def prepare_environment(*, is_local: bool = True) -> None:
@@ -108,6 +120,24 @@ def prepare_environment(*, is_local: bool = True) -> None:
     home = java_home(os.environ, scratch())
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
+
+
+def _class_data(conf: Mapping[str, str]) -> Choice:
+    """For the JVM that is about to start with our own home, in which no configuration lies."""
+    home = Path(os.environ.get("SPARK_HOME", ""))
+    java = _java(os.environ)
+    if home != scratch() / "home" or not is_lasting(scratch()) or java is None:
+        return Choice()
+    return choose(ask(java), home / "jars", scratch(), os.environ, conf)
+
+
+def _java(environment: Mapping[str, str]) -> Path | None:
+    """The Java that Spark's launcher will run."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java", path=environment.get("PATH"))
+    return None if found is None else Path(found)
 
 
 def write_log4j() -> Path:
@@ -160,13 +190,18 @@ def scratch() -> Path:
     """A directory of our own: one that lasts if home can be written to, else one for this life."""
     installed = hashlib.sha256(str(_pyspark()).encode()).hexdigest()[:12]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = caches / "millstream" / f"spark-{installed}"
+    directory = caches / "millstream" / f"{_LASTING}{installed}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
     except OSError:
         directory = Path(tempfile.mkdtemp(prefix="millstream-spark-"))
     return directory
+
+
+def is_lasting(directory: Path) -> bool:
+    """Whether the next process has the same directory of our own."""
+    return directory.name.startswith(_LASTING)
 
 
 def _pyspark() -> Path:
@@ -179,16 +214,9 @@ def _pyspark() -> Path:
 def _check_version(java: Path, where: str) -> None:
     fix = f"Spark needs Java {JAVA_MAJOR_MIN} or newer: install one or set JAVA_HOME to it"
     try:
-        result = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_JAVA_SECONDS_MAX,
-            check=True,
-        )
+        major = ask(java).major
     except (OSError, subprocess.SubprocessError):
         raise JavaMissing(f"{where} it does not run. {fix}") from None
-    found = _MAJOR.search(result.stderr + result.stdout)
-    if found is None or int(found["major"]) < JAVA_MAJOR_MIN:
-        told = f"is Java {found['major']}" if found else "says no version"
+    if major is None or major < JAVA_MAJOR_MIN:
+        told = "says no version" if major is None else f"is Java {major}"
         raise JavaMissing(f"{where} it {told}. {fix}")

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from millstream.spark import writing
 from millstream.spark.arrow import Array
 from millstream.spark.errors import InvalidOption
-from millstream.spark.sink_options import SinkOptions
+from millstream.spark.sink_options import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
 from millstream.spark.writing import Plan, Task, Written
 
 _ONLY_BATCH = 0
@@ -34,11 +34,12 @@ _TYPES = {
     "headers": (_HEADERS,),
     "topic": ("string",),
     "partition": ("int",),
+    "timestamp": ("timestamp",),
+    DELIVER_AT: ("timestamp",),
+    TTL_MS: ("bigint", "int"),
 }
-_NOT_YET = {
-    "deliverat": "delayed delivery is not served by the broker yet",
-    "ttlms": "a time to live is not served by the broker yet",
-}
+# What plain Kafka would keep as headers that nobody heeds.
+_MILLSTREAM_ONLY = (DELIVER_AT, TTL_MS)
 
 
 @dataclass
@@ -51,15 +52,17 @@ class Message(WriterCommitMessage):
 class _Planned:
     """A writer that plans its batch when it is first asked how, or sent to the tasks."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_rows(schema, options)
         self._options = options
+        self._asked = [name for name in schema.names if name in _MILLSTREAM_ONLY]
 
     @cached_property
     def _plan(self) -> Plan:
-        return writing.open_batch(self._options)
+        return writing.open_batch(self._options, asked=self._asked)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_options": self._options, "_plan": self._plan}
+        return {"_options": self._options, "_asked": self._asked, "_plan": self._plan}
 
 
 class BatchWriter(_Planned, DataSourceArrowWriter):
@@ -91,9 +94,6 @@ class StreamWriter(_Planned, DataSourceStreamArrowWriter):
 def check_rows(schema: StructType, options: SinkOptions) -> None:
     """Raise unless rows of this schema can be written. Further columns are left out, as ever."""
     kinds = {field.name: field.dataType.simpleString() for field in schema}
-    for name in kinds:
-        if name.lower() in _NOT_YET:
-            raise InvalidOption(f"column {name} can't be written: {_NOT_YET[name.lower()]}")
     if "value" not in kinds:
         raise InvalidOption("required attribute 'value' not found")
     if "topic" not in kinds and options.topic is None:
@@ -107,6 +107,17 @@ def check_rows(schema: StructType, options: SinkOptions) -> None:
             raise InvalidOption(
                 f"unsupported type for column {name}: {kinds[name]}, expected {wanted}"
             )
+    if DELIVER_AT in kinds and options.guarantee is Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            f"column {DELIVER_AT} can't be written exactly once: a delayed record is delivered "
+            "after its transaction has ended, so brokers take none in a transaction; set "
+            "deliveryGuarantee to at_least_once"
+        )
+    for name in kinds:
+        # Misspelt, it would be left out like any other column, and records come at once.
+        meant = {known.lower(): known for known in _MILLSTREAM_ONLY}.get(name.lower(), name)
+        if meant != name:
+            raise InvalidOption(f"there is no column {name}; did you mean {meant}?")
 
 
 def _task(series: str | None) -> Task:

@@ -26,6 +26,8 @@ BATCH_BYTES = 512 * 1024
 IN_FLIGHT_MAX = 5  # Of one partition: brokers remember as many batches of a producer.
 TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000  # The longest that brokers allow by default.
 DELIVERY_TIMEOUT_MS = 120_000
+# The columns that ask the broker for something.
+DELIVER_AT, TTL_MS = "deliverAt", "ttlMs"
 
 
 class Guarantee(Enum):
@@ -58,9 +60,9 @@ _OPTIONS = (
 )
 # Spark hands these over with the user's own.
 _SPARKS_OWN = ("checkpointLocation", "queryName")
-_NOT_YET = {
-    "deliverAt": "delayed delivery is not served by the broker yet",
-    "ttlMs": "a time to live is not served by the broker yet",
+_NO_OPTIONS = {
+    DELIVER_AT: "each row has its own; use a column of this name",
+    TTL_MS: "each row has its own; use a column of this name",
     "path": "a topic is no path; use the option topic",
 }
 _NUMBERS = ("batch.size", "transaction.timeout.ms", "delivery.timeout.ms")
@@ -137,7 +139,7 @@ def _identity(options: Mapping[str, str]) -> str | None:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    refused = {name.lower(): (name, why) for name, why in _NOT_YET.items()}
+    refused = {name.lower(): (name, why) for name, why in _NO_OPTIONS.items()}
     known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN)}
     for name in options:
         if name in refused:

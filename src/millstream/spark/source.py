@@ -5,13 +5,17 @@ sources, so what readers need is imported when there is one.
 """
 
 import json
-from typing import TYPE_CHECKING
+from base64 import b64encode
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.options import includes_headers, source_options, value_schema
+from millstream.spark.options import SourceOptions, includes_headers, source_options, value_format
+from millstream.spark.value_options import ValueFormat, ValueOptions
 
 if TYPE_CHECKING:
     from millstream.spark.batch import BatchReader
@@ -40,9 +44,9 @@ class MillstreamSource(DataSource):
 
     def schema(self) -> str:
         columns = dict(COLUMNS)
-        fields = value_schema(self.options)
-        if fields is not None:
-            columns["value"] = _struct(fields)
+        values = value_format(self.options)
+        if values is not None:
+            columns["value"] = _struct(_loaded(values))
         if not includes_headers(self.options):
             del columns["headers"]
         return ", ".join(f"{name} {kind}" for name, kind in columns.items())
@@ -51,36 +55,36 @@ class MillstreamSource(DataSource):
         from millstream.spark.batch import BatchReader
 
         self._check(schema)
-        return BatchReader(source_options(self.options, is_streaming=False), schema)
+        return BatchReader(self._source_options(is_streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802  # Spark's name.
         from millstream.spark.stream import StreamReader
 
         self._check(schema)
-        return StreamReader(source_options(self.options, is_streaming=True), schema)
+        return StreamReader(self._source_options(is_streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        from millstream.spark.sink import BatchWriter, check_rows
+        from millstream.spark.sink import BatchWriter
         from millstream.spark.sink_options import sink_options
 
         if overwrite:
             raise InvalidOption("save mode overwrite is not allowed: a topic is appended to")
-        options = sink_options(self.options, is_streaming=False)
-        check_rows(schema, options)
-        return BatchWriter(options)
+        return BatchWriter(sink_options(self.options, is_streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
         """Of output mode complete, `overwrite`, every batch is appended, as Kafka's sink does."""
-        from millstream.spark.sink import StreamWriter, check_rows
+        from millstream.spark.sink import StreamWriter
         from millstream.spark.sink_options import sink_options
 
-        options = sink_options(self.options, is_streaming=True)
-        check_rows(schema, options)
-        return StreamWriter(options)
+        return StreamWriter(sink_options(self.options, is_streaming=True), schema)
+
+    def _source_options(self, *, is_streaming: bool) -> SourceOptions:
+        found = source_options(self.options, is_streaming=is_streaming)
+        return found if found.values is None else replace(found, values=_loaded(found.values))
 
     def _check(self, schema: StructType) -> None:
         """A schema that the user gave may leave columns out, and change nothing else."""
-        has_structs = value_schema(self.options) is not None
+        has_structs = value_format(self.options) is not None
         for field in schema:
             if field.name not in COLUMNS:
                 raise InvalidOption(
@@ -96,7 +100,37 @@ class MillstreamSource(DataSource):
                 )
 
 
-def _struct(fields: str) -> str:
+def _loaded(values: ValueOptions) -> ValueOptions:
+    """With a schema that lies in a file read from it: tasks may run where the file is not."""
+    if values.form is ValueFormat.JSON or values.schema.startswith(("{", "[", '"')):
+        return values
+    try:
+        found = Path(values.schema).read_bytes()
+    except (OSError, ValueError):
+        return values  # It is the schema itself, or nothing; the format says which.
+    is_binary = values.form is ValueFormat.PROTOBUF
+    return replace(values, schema=(b64encode(found) if is_binary else found).decode())
+
+
+def _struct(values: ValueOptions) -> str:
+    """The type of the column `value`."""
+    match values.form:
+        case ValueFormat.JSON:
+            return _json_struct(values.schema)
+        case ValueFormat.AVRO:
+            from millstream.spark.avro import avro_type
+
+            return avro_type(values.schema)
+        case ValueFormat.PROTOBUF:
+            from millstream.spark.protobuf import protobuf_type
+
+            assert values.message is not None
+            return protobuf_type(values.schema, values.message)
+        case other:
+            assert_never(other)
+
+
+def _json_struct(fields: str) -> str:
     """A type of the fields, given as DDL or as the JSON of a Spark schema."""
     if not fields.startswith("{"):
         return f"struct<{fields}>"

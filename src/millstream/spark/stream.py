@@ -41,6 +41,7 @@ from millstream.spark.offsets import (
 from millstream.spark.options import SourceOptions
 from millstream.spark.positions import Positions
 from millstream.spark.reading import report_loss
+from millstream.spark.views import make_views
 
 # Without waiting Spark would ask about a hundred times a second whether there is anything.
 IDLE_WAIT_SECONDS = 0.5
@@ -111,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """A function of its arguments and the options alone: a replay has the same tasks."""
         found = ranges(from_json(start), from_json(end))
+        make_views(self._positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:

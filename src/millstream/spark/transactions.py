@@ -77,7 +77,7 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Member:
     def ask() -> Member:
         connection = coordinator(cluster, transactional_id, TRANSACTION)
         response = connection.call(request, InitProducerIdResponse)
-        _check(response.error_code, transactional_id)
+        check_unfenced(response.error_code, transactional_id)
         return Member(transactional_id, Producer(response.producer_id, response.producer_epoch))
 
     return cluster.patiently(f"begin transaction {transactional_id}", ask)
@@ -104,7 +104,7 @@ def add_partitions(cluster: Cluster, member: Member, targets: Iterable[TopicPart
             for part in topic.results_by_partition:
                 if part.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                     where = TopicPartition(topic.name, part.partition_index)
-                    _check(part.partition_error_code, where)
+                    check_unfenced(part.partition_error_code, where)
 
     cluster.patiently(f"add partitions to {member.transactional_id}", ask)
 
@@ -125,7 +125,7 @@ def end_now(cluster: Cluster, member: Member, *, commits: bool) -> None:
         committed=commits,
     )
     connection = coordinator(cluster, member.transactional_id, TRANSACTION)
-    _check(connection.call(request, EndTxnResponse).error_code, member.transactional_id)
+    check_unfenced(connection.call(request, EndTxnResponse).error_code, member.transactional_id)
 
 
 # -- offsets that remember batches -----------------------------------------------------------------
@@ -149,7 +149,13 @@ def remembered(cluster: Cluster, group: str) -> int:
 
 
 def remember(
-    cluster: Cluster, member: Member, group: str, target: TopicPartition, number: int
+    cluster: Cluster,
+    member: Member,
+    group: str,
+    target: TopicPartition,
+    number: int,
+    *,
+    note: str = "",
 ) -> None:
     """Have the group commit `number` as an offset, in the transaction."""
     joins = AddOffsetsToTxnRequest(
@@ -160,7 +166,7 @@ def remember(
     )
     topic = TxnOffsetCommitRequest.Topic
     part = topic.Partition(
-        partition_index=target.partition, committed_offset=number, committed_metadata=""
+        partition_index=target.partition, committed_offset=number, committed_metadata=note
     )
     commits = TxnOffsetCommitRequest(
         transactional_id=member.transactional_id,
@@ -172,11 +178,11 @@ def remember(
 
     def ask() -> None:
         connection = coordinator(cluster, member.transactional_id, TRANSACTION)
-        _check(connection.call(joins, AddOffsetsToTxnResponse).error_code, group)
+        check_unfenced(connection.call(joins, AddOffsetsToTxnResponse).error_code, group)
         answer = coordinator(cluster, group, GROUP).call(commits, TxnOffsetCommitResponse)
         for found in answer.topics:
             for one in found.partitions:
-                _check(one.error_code, group)
+                check_unfenced(one.error_code, group)
 
     cluster.patiently(f"commit offsets of group {group}", ask)
 
@@ -237,7 +243,8 @@ def end_batch(
     cluster.patiently(f"end batch {batch_id} of {group}", ask)
 
 
-def _check(code: int, what: object) -> None:
+def check_unfenced(code: int, what: object) -> None:
+    """Raise `Fenced` if another has taken over, or whatever else the code says."""
     if code in _FENCED:
         raise Fenced(what)
     check(code, what)

@@ -7,6 +7,7 @@ leaves its transaction open, and only the driver knows which attempts of which t
 """
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from enum import Enum
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.errors import MillstreamError, ProtocolError
 from millstream.model import Producer, TopicPartition
@@ -22,10 +24,10 @@ from millstream.spark import transactions
 from millstream.spark.arrow import Array
 from millstream.spark.cluster import Again, Cluster, cluster_for
 from millstream.spark.encoding import as_binary, spell
-from millstream.spark.errors import BatchRefused, Fenced, InvalidOption
+from millstream.spark.errors import BatchRefused, Fenced, InvalidOption, UnwritableRow
 from millstream.spark.partitioner import Columns, Router
 from millstream.spark.producing import Pipeline
-from millstream.spark.sink_options import Guarantee, SinkOptions
+from millstream.spark.sink_options import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
 from millstream.spark.transactions import Member, Opened
 
 log = logging.getLogger(__name__)
@@ -83,9 +85,14 @@ class Written:
 # -- on the driver ---------------------------------------------------------------------------------
 
 
-def open_batch(options: SinkOptions) -> Plan:
-    """Decide how to write, and begin the batch where that is to be done."""
+def open_batch(options: SinkOptions, *, asked: Sequence[str] = ()) -> Plan:
+    """Decide how to write, and begin the batch where that is to be done.
+
+    `asked` are the columns that only Millstream heeds.
+    """
     cluster = cluster_for(options.client)
+    if asked and not transactions.has_batches(cluster):
+        raise InvalidOption(f"column {asked[0]} is only for Millstream, and this broker is another")
     if options.topic is not None:
         cluster.partition_count(options.topic)  # It is created once, and not by every task.
     identity = options.identity or uuid4().hex
@@ -341,10 +348,29 @@ def _columns(batches: list[Array], options: SinkOptions) -> Columns:
         return table[name].combine_chunks() if name in table.column_names else None
 
     keys, headers = column("key"), column("headers")
+    now_ms = time.time_ns() // 1_000_000
+    times_ms = _milliseconds(column("timestamp"))
     return Columns(
         values=as_binary(column("value")),
         keys=None if keys is None else as_binary(keys),
         headers=headers if options.writes_headers else None,
         topics=column("topic") if options.topic is None else None,
         partitions=column("partition"),
+        times_ms=None if times_ms is None else times_ms.fill_null(now_ms),
+        due_ms=_not_negative(DELIVER_AT, _milliseconds(column(DELIVER_AT))),
+        lives_ms=_not_negative(TTL_MS, column(TTL_MS)),
     )
+
+
+def _milliseconds(times: Array | None) -> Array | None:
+    """Spark's microseconds since 1970, rounded down."""
+    if times is None:
+        return None
+    return times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
+
+
+def _not_negative(name: str, numbers: Array | None) -> Array | None:
+    least = None if numbers is None else pc.min(numbers).as_py()
+    if least is not None and least < 0:
+        raise UnwritableRow(f"a row has {least} ms in column {name}, expected 0 or more")
+    return numbers

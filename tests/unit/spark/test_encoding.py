@@ -122,6 +122,44 @@ def test_the_header_says_who_wrote_when_and_in_which_order() -> None:
     assert (header.base_timestamp, header.max_timestamp, header.is_transactional) == (99, 99, True)
 
 
+times = st.one_of(st.integers(0, 2**42), st.integers(1_700_000_000_000, 1_700_000_000_050))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(times, st.none() | times, st.none() | st.integers(0, 2**40)), min_size=1),
+    st.sampled_from([60, 10_000]),
+    st.booleans(),
+)
+def test_times_and_what_the_broker_is_asked_for_are_read_back(
+    asked: list[tuple[int, int | None, int | None]], bytes_max: int, has_headers: bool
+) -> None:
+    when, due, lives = zip(*asked, strict=True)
+    own: list[tuple[str, bytes | None]] = [("h", b"x")]
+    rows = columns([(b"k", b"v", own)] * len(asked), has_headers=has_headers)._replace(
+        times_ms=pa.array(when, pa.int64()),
+        due_ms=pa.array(due, pa.int64()),
+        lives_ms=pa.array(lives, pa.int64()),
+    )
+
+    (made,) = sealed(rows, [len(asked)], bytes_max=bytes_max, codec=Codec.NONE)
+
+    assert [(record.timestamp, record.headers) for record in read(made)] == [
+        (
+            at,
+            (
+                *(own if has_headers else ()),
+                *([("ms-deliver-at", b"%d" % due_ms)] if due_ms is not None else ()),
+                *([("ms-ttl-ms", b"%d" % life)] if life is not None else ()),
+            ),
+        )
+        for at, due_ms, life in asked
+    ]
+    for data in made:
+        newest = admit(data, size_max=SIZE_MAX).max_timestamp
+        assert newest == max(record.timestamp for record in read([data]))
+
+
 def test_large_records_have_long_lengths() -> None:
     sizes = [63, 64, 8_191, 8_192, 2**20, 2**21 + 1]
     rows: list[Row] = [(b"k" * size, b"v" * size, None) for size in sizes]

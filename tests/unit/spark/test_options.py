@@ -10,7 +10,7 @@ from millstream.spark.options import (
     SourceOptions,
     includes_headers,
     source_options,
-    value_schema,
+    value_format,
 )
 from millstream.spark.places import (
     EARLIEST,
@@ -24,8 +24,11 @@ from millstream.spark.places import (
     Specific,
     Topics,
 )
+from millstream.spark.subjects import Subjects
+from millstream.spark.value_options import ValueFormat, ValueOptions
 
 NEEDED = {"kafka.bootstrap.servers": "a:9092", "subscribe": "orders"}
+JSON = {"valueFormat": "json", "valueSchema": "id int"}
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
@@ -69,7 +72,7 @@ def test_names_and_words_are_read_in_any_case() -> None:
     assert options.partitions_min == 7
 
 
-def test_topics_are_named_in_three_ways() -> None:
+def test_topics_are_named_in_four_ways() -> None:
     server = {"kafka.bootstrap.servers": "a:9092"}
 
     def subscription(**option: str) -> object:
@@ -78,8 +81,20 @@ def test_topics_are_named_in_three_ways() -> None:
     assert subscription(subscribe=" a, b,a ") == Topics(("a", "b"))
     assert subscription(subscribePattern="or.*") == Pattern("or.*")
     assert subscription(assign='{"orders": [1, 0]}') == Assigned((T0, T1))
+    assert subscription(subscribeSubjects="a.*, b.>") == Subjects(("a.*", "b.>"))
     assert Pattern("or.*").matches("orders")
     assert not Pattern("or").matches("orders")
+
+
+def test_subjects_are_a_filter_of_the_broker_besides_the_users_own() -> None:
+    server = {"kafka.bootstrap.servers": "a:9092", "subscribeSubjects": "a.b"}
+
+    plain = source_options(server, is_streaming=False)
+    both = source_options(server | {"brokerFilter": "key"}, is_streaming=False)
+
+    assert plain.broker_filter == "subject == 'a.b'"
+    assert both.broker_filter == "(subject == 'a.b') and (key)"
+    assert batch(brokerFilter="key").broker_filter == "key"
 
 
 def test_places_are_named_in_five_ways() -> None:
@@ -122,8 +137,10 @@ def test_durations_have_units() -> None:
 def test_what_is_known_before_the_kind_of_query_is() -> None:
     assert includes_headers({"INCLUDEHEADERS": "True"})
     assert not includes_headers({})
-    assert value_schema({"valueFormat": "json", "valueSchema": "id int"}) == "id int"
+    found = value_format({"valueFormat": "JSON", "valueSchema": "id int"})
+    assert found == ValueOptions(form=ValueFormat.JSON, schema="id int")
     assert batch(valueFormat="json", valueSchema="id int", onError="null").on_error is OnError.NULL
+    assert batch(**JSON, onError="dlq").on_error is OnError.DLQ
 
 
 @pytest.mark.parametrize(
@@ -147,13 +164,22 @@ def test_what_is_known_before_the_kind_of_query_is() -> None:
         ({"minPartitions": "0"}, "minPartitions is 0, it must be positive"),
         ({"maxRecordsPerPartition": "x"}, "expected a whole number"),
         ({"maxOffsetsPerTrigger": "5"}, "only for streaming queries"),
-        ({"brokerFilter": "x"}, "brokerFilter is not supported in the source: filters"),
-        ({"subscribeSubjects": "a.*"}, "subscribeSubjects is not supported"),
-        ({"schemaRegistryUrl": "x"}, "there is no schema registry yet"),
+        ({"brokerFilter": " "}, "brokerFilter is empty"),
+        ({"subscribeSubjects": "a.*"}, "only one may be used"),
         ({"path": "orders"}, "a topic is no path"),
         ({"group.id": "x"}, "use kafka.group.id or groupIdPrefix"),
-        ({"valueFormat": "avro", "valueSchema": "x", "onError": "null"}, "avro is not served yet"),
-        ({"onError": "dlq"}, "onError dlq is not served yet"),
+        ({"valueFormat": "xml"}, "valueFormat is 'xml', expected one of json, avro, protobuf"),
+        ({"valueFormat": "avro"}, "valueFormat avro needs valueSchema, for example the JSON"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "f"},
+            "valueFormat protobuf needs valueMessage",
+        ),
+        ({**JSON, "valueMessage": "m"}, "valueMessage means nothing with valueFormat json"),
+        ({"valueMessage": "m"}, "valueMessage means nothing without valueFormat"),
+        ({"onError": "dlq"}, "onError means nothing without valueFormat"),
+        ({**JSON, "onError": "drop"}, "onError is 'drop', expected one of fail, null, dlq"),
+        ({**JSON, "onError": "dlq", "minPartitions": "4"}, "dlq can't be used with minPartitions"),
+        ({"schemaRegistryUrl": "http://r"}, "there is no schema registry; give the schema itself"),
         ({"onError": "null"}, "onError means nothing without valueFormat"),
         ({"kafka.auto.offset.reset": "x"}, "is said by startingOffsets"),
         ({"kafka.enable.auto.commit": "true"}, "Spark decides when offsets are committed"),
@@ -252,3 +278,9 @@ def test_other_mechanisms_are_refused() -> None:
         with_kafka(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256")
     with pytest.raises(InvalidOption, match=r"needs kafka\.sasl\.username"):
         with_kafka(security_protocol="SASL_SSL", sasl_mechanism="PLAIN")
+
+
+def test_a_filter_for_the_broker_is_taken_as_it_stands() -> None:
+    assert batch().broker_filter is None
+    assert stream(brokerFilter="value ~ 'ERROR'").broker_filter == "value ~ 'ERROR'"
+    assert batch(brokerFilter="key").group != batch(brokerFilter="value").group

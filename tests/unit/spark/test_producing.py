@@ -14,7 +14,7 @@ from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
 from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.spark.cluster import Cluster
 from millstream.spark.encoding import spell
-from millstream.spark.errors import Refused, UnknownPartition, Unreachable
+from millstream.spark.errors import Fenced, Refused, UnknownPartition, Unreachable
 from millstream.spark.partitioner import Columns, Share
 from millstream.spark.producing import Pipeline
 from millstream.spark.sink_options import SinkOptions, sink_options
@@ -181,7 +181,8 @@ def test_no_more_requests_are_unanswered_than_allowed(broker: FakeBroker, log: L
     ("code", "sentence"),
     [
         (ErrorCode.MESSAGE_TOO_LARGE, "set kafka.batch.size to less"),
-        (ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"),
+        (ErrorCode.PRODUCER_FENCED, "taken over by another task"),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, "taken over by another task"),
         (ErrorCode.INVALID_TXN_STATE, "INVALID_TXN_STATE"),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "OUT_OF_ORDER_SEQUENCE_NUMBER"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
@@ -194,7 +195,7 @@ def test_what_asking_again_does_not_change_is_an_error(
     with pipeline(broker) as pipe:
         write(pipe, (ONE, values(0, 3)))
 
-        with pytest.raises(Refused, match=sentence):
+        with pytest.raises((Refused, Fenced), match=sentence):
             pipe.flush()
 
 

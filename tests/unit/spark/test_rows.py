@@ -1,5 +1,7 @@
 """Batches become Arrow with the same records in them that the codec reads one by one."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +18,7 @@ from millstream.spark.arrow import record_batch
 from millstream.spark.batches import open_batches, select
 from millstream.spark.rows import find_headers, find_rows
 from tests.properties.test_codec_batches import CAP, codecs, some_records
+from tests.support.source_tree import ROOT
 from tests.unit.spark.schemas import ROW
 
 ORDERS = TopicPartition("orders", 2)
@@ -184,3 +187,21 @@ def test_positions_are_wide_enough_for_a_large_piece() -> None:
     ((data, payloads),) = open_batches(raw, select(raw, start=0, end=FOREVER).batches)
 
     assert find_rows(data, payloads).values.sizes.dtype == np.int64
+
+
+def test_rows_are_made_without_pandas_where_it_is_installed() -> None:
+    """Arrow imports it for conveniences: half a second of every worker's first task."""
+    code = (
+        "import sys\n"
+        "from tests.unit.spark.test_rows import *\n"
+        "raw = build([Record(0, 5, None, b'v', (('h', b'x'),)), Record(1, 5, b'k', None)])\n"
+        "((data, payloads),) = open_batches(raw, select(raw, start=0, end=9).batches)\n"
+        "made = record_batch(ORDERS, find_rows(data, payloads), ROW)\n"
+        "print(made.num_rows, 'pandas' in sys.modules)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    assert result.stdout.split() == ["2", "False"]

@@ -80,8 +80,8 @@ def test_kafkas_producer_settings_are_taken() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("deliverAt", "now", "delayed delivery is not served"),
-        ("ttlMs", "5", "time to live is not served"),
+        ("deliverAt", "now", "use a column of this name"),
+        ("ttlMs", "5", "use a column of this name"),
         ("path", "x", "use the option topic"),
         ("topik", "x", "did you mean topic?"),
         ("subscribe", "x", "there is no option subscribe in the sink"),
@@ -140,8 +140,13 @@ def test_the_rows_of_kafkas_connector_can_be_written() -> None:
     check("key string, value string, headers array<struct<key:string,value:binary>>", topic="t")
 
 
+def test_rows_may_say_when_and_for_how_long() -> None:
+    check("value binary, timestamp timestamp, ttlMs bigint", topic="t")
+    check("value binary, deliverAt timestamp", topic="t", deliveryGuarantee="at_least_once")
+
+
 def test_further_columns_are_left_out_as_ever() -> None:
-    check("value binary, offset bigint, timestamp timestamp", topic="t")
+    check("value binary, offset bigint, timestampType int", topic="t")
 
 
 @pytest.mark.parametrize(
@@ -153,8 +158,11 @@ def test_further_columns_are_left_out_as_ever() -> None:
         ("value binary, partition bigint", "unsupported type for column partition"),
         ("value binary, headers array<string>", "unsupported type for column headers"),
         ("value binary, topic binary", "unsupported type for column topic"),
-        ("value binary, deliverAt timestamp", "delayed delivery is not served"),
-        ("value binary, ttlMs bigint", "time to live is not served"),
+        ("value binary, timestamp bigint", "unsupported type for column timestamp"),
+        ("value binary, deliverAt bigint", "unsupported type for column deliverAt"),
+        ("value binary, deliverAt timestamp", "set deliveryGuarantee to at_least_once"),
+        ("value binary, ttlMs string", "unsupported type for column ttlMs"),
+        ("value binary, ttlms bigint", "no column ttlms; did you mean ttlMs?"),
     ],
 )
 def test_rows_that_are_no_records_are_refused(ddl: str, sentence: str) -> None:

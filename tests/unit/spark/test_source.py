@@ -1,7 +1,9 @@
 """What Spark learns of the source before it reads anything."""
 
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
@@ -38,6 +40,19 @@ def test_values_with_a_schema_are_structs(schema: str) -> None:
             )
         )
     )
+
+
+def test_a_schema_may_lie_in_a_file_that_only_the_driver_has(tmp_path: Path) -> None:
+    file = tmp_path / "order.avsc"
+    field = '{"name": "id", "type": "long"}'
+    file.write_text(f'{{"type": "record", "name": "Order", "fields": [{field}]}}', "utf-8")
+    source = MillstreamSource(OPTIONS | {"valueFormat": "avro", "valueSchema": str(file)})
+
+    schema = source.schema()
+    reader = pickle.dumps(source.reader(StructType().add("offset", LongType())))
+
+    assert schema.startswith("key binary, value struct<`id`:bigint>, topic string")
+    assert b'"name": "Order"' in reader
 
 
 def test_a_schema_that_is_none_is_refused() -> None:

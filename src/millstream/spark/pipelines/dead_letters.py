@@ -20,6 +20,9 @@ UNKNOWN = "unknown"
 SHOWN_LENGTH_MAX = 200
 
 _ALL = r".*\.dlq"
+_SUBJECT, _DEAD = "ms-subject", "DLQ."
+# What asks the broker for something would ask for it again, and a dead letter does not expire.
+_ACTING = ("ms-delay-ms", "ms-deliver-at", "ms-message-id", "ms-ttl-ms")
 
 
 class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +37,33 @@ class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         records.name(topic=self.topic, where=self.where)
         records.interval("bucket", self.bucket)
         records.positive(samples=self.samples)
+
+
+def put_aside(headers: Column, topic: Column) -> Column:
+    """A record's headers as its dead letter has them, before it says why.
+
+    Who listens to the record's subject does not listen to its dead letter's.
+    """
+    subject = records.header(headers, _SUBJECT)
+    kept = F.filter(headers, lambda one: ~one["key"].isin(_SUBJECT, *_ACTING))
+    dead = F.concat(F.lit(_DEAD), F.coalesce(subject, topic))
+    found = records.with_headers(records.without_headers(kept, PREFIX), {_SUBJECT: dead})
+    had_one = records.with_headers(found, {f"{PREFIX}subject": subject})
+    return F.when(subject.isNotNull(), had_one).otherwise(found)
+
+
+def brought_back(headers: Column) -> Column:
+    """The headers that the record had."""
+    own = records.without_headers(records.without_headers(headers, PREFIX), REDRIVEN)
+
+    def is_kept(one: Column) -> Column:
+        is_dead = (one["key"] == _SUBJECT) & one["value"].cast("string").startswith(_DEAD)
+        return ~F.coalesce(is_dead, F.lit(False))
+
+    found = F.filter(own, is_kept)
+    subject = records.header(headers, f"{PREFIX}subject")
+    had_one = records.with_headers(found, {_SUBJECT: subject})
+    return F.when(subject.isNotNull(), had_one).otherwise(found)
 
 
 def letters(frame: DataFrame, where: str | None = None) -> DataFrame:

@@ -89,7 +89,7 @@ def with_settings(context: Context, settings: Mapping[str, str]) -> Context:
     return replace(context, spark=spark)
 
 
-def check_files(context: Context, query: str, path: str) -> None:
+def check_files(context: Context, query: str, path: str, *, named: str = "path") -> None:
     """Raise if files of a query that is not this one are there.
 
     Spark's file sink knows batches by number alone: to a query that starts anew, with the log of an
@@ -99,8 +99,9 @@ def check_files(context: Context, query: str, path: str) -> None:
         context, context.checkpoint(query)
     ):
         raise InvalidOption(
-            f"path is {path!r}, which holds files of another run, and {context.checkpoint(query)} "
-            "does not exist: name another directory, or bring that checkpoint back"
+            f"{named} is {path!r}, which holds files of another run, and "
+            f"{context.checkpoint(query)} does not exist: name another directory, or bring that "
+            "checkpoint back"
         )
 
 

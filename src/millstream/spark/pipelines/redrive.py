@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 
 from millstream.spark.pipelines import records
 from millstream.spark.pipelines.base import Context, ToTopic, read, run_stream, source
-from millstream.spark.pipelines.dead_letters import PREFIX, REDRIVEN, counts, letters
+from millstream.spark.pipelines.dead_letters import REDRIVEN, brought_back, counts, letters
 from millstream.spark.pipelines.records import PACE_BATCH_SECONDS, FromTopic
 from millstream.spark.pipelines.summaries import Summary
 
@@ -50,13 +50,12 @@ def transform(frames: Mapping[str, DataFrame], parameters: Parameters) -> DataFr
 def redriven(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows for the sink: the record as it was, and how often it was sent back."""
     found = chosen(frame, parameters)
-    own = records.without_headers(records.without_headers(F.col("headers"), PREFIX), REDRIVEN)
     again = {REDRIVEN: F.col("redriven") + 1}
     rows = found.select(
         (F.lit(parameters.to) if parameters.to else F.col("origin_topic")).alias("topic"),
         "key",
         "value",
-        records.with_headers(own, again).alias("headers"),
+        records.with_headers(brought_back(F.col("headers")), again).alias("headers"),
     )
     return records.paced(rows, parameters.rows_per_second)
 

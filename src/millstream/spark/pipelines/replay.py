@@ -2,7 +2,8 @@
 
 All of it becomes visible at once, or nothing. With a pace it is written at least once instead, as
 it comes: a transaction of hours would hold up every reader. The one thing to know: offsets are new,
-so the old ones travel as headers, and a replay that is run twice is there twice.
+so the old ones travel as headers, and a replay that is run twice is there twice. Times are the old
+ones, so a topic that keeps records for a week does not keep those of last month.
 """
 
 import time
@@ -33,6 +34,7 @@ class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     from_offset: int | None = None  # Included, in each partition.
     until_offset: int | None = None  # Excluded.
     keeps_partitions: bool = True  # False: partitions by key, for a topic with other ones.
+    keeps_times: bool = True  # False: records have the time of the replay, and a header has theirs.
     rows_per_second: float | None = None
     dry_run: bool = False
 
@@ -76,8 +78,9 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         f"{PREFIX}topic": F.col("topic"),
         f"{PREFIX}partition": F.col("partition"),
         f"{PREFIX}offset": F.col("offset"),
-        f"{PREFIX}timestamp": F.unix_millis("timestamp"),
     }
+    if not parameters.keeps_times:
+        was[f"{PREFIX}timestamp"] = F.unix_millis("timestamp")
     # What an earlier replay said is no longer true of these.
     own = records.without_headers(F.coalesce("headers", F.array().cast(records.HEADERS)), PREFIX)
     found = rows.select(
@@ -85,7 +88,7 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         "key",
         "value",
         records.with_headers(own, was).alias("headers"),
-        "timestamp",
+        *(["timestamp"] if parameters.keeps_times else []),
         *(["partition"] if parameters.keeps_partitions else []),
     )
     return records.paced(found, parameters.rows_per_second)

@@ -12,7 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines import records
-from millstream.spark.pipelines.base import Context, Query, ToFiles, ToTopic, source
+from millstream.spark.pipelines.base import (
+    Context,
+    Query,
+    ToBatches,
+    ToFiles,
+    ToTopic,
+    source,
+    write,
+)
 from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
 from millstream.spark.pipelines.spec import Flow, Sink, Source, texts
 from millstream.spark.sink import check_rows
@@ -34,12 +42,13 @@ def query(context: Context, flow: Flow, directory: str) -> Query:
     assert flow.sink is not None
     frame = source(context, flow.source.all_topics, **flow.source.own_options())
     found = written(rows(frame, flow), flow)
-    return Query(
-        name=QUERY,
-        frame=found,
-        sink=_sink(flow.sink, directory),
-        output_mode=flow.sink.output_mode,
-    )
+    sink = _sink(context, flow.sink, directory)
+    if isinstance(sink, ToFiles):
+        try:
+            records.check_files(context, QUERY, sink.path, named="table")
+        except InvalidOption as problem:
+            raise InvalidPipeline(f"flow {flow.name}, sink: {problem}") from None
+    return Query(name=QUERY, frame=found, sink=sink, output_mode=flow.sink.output_mode)
 
 
 def rows(frame: DataFrame, flow: Flow) -> DataFrame:
@@ -124,14 +133,18 @@ def _require(frame: DataFrame, columns: Sequence[str], place: str) -> None:
             )
 
 
-def _sink(sink: Sink, directory: str) -> ToTopic | ToFiles:
-    if sink.topic is not None:
-        return ToTopic(topic=sink.topic, options=texts(sink.options))
+def _sink(context: Context, sink: Sink, directory: str) -> ToTopic | ToFiles | ToBatches:
+    topic, options = sink.topic, texts(sink.options)
+    if topic is not None and sink.output_mode == "update":
+        # Spark lets no sink in Python take updates, so each batch is written as one of its own.
+        return ToBatches(lambda batch, _: write(context, batch, topic=topic, **options))
+    if topic is not None:
+        return ToTopic(topic=topic, options=options)
     assert sink.table is not None
     is_absolute = sink.table.startswith("/") or "://" in sink.table
     return ToFiles(
         path=sink.table if is_absolute else f"{directory}/{sink.table}",
         format=sink.format or "parquet",
         partition_by=sink.partition_by,
-        options=texts(sink.options),
+        options=options,
     )

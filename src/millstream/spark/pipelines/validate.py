@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines import records
 from millstream.spark.pipelines.base import Context, ToTopic, run_stream, source
+from millstream.spark.pipelines.dead_letters import put_aside
 from millstream.spark.pipelines.records import IS_MALFORMED, RECORD, WRITTEN, FromTopic
 from millstream.spark.pipelines.summaries import DLQ_SUFFIX, Summary
 
@@ -139,13 +140,14 @@ def routed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         f"{DLQ}reason": F.array_join(_FAILED, ", "),
         f"{DLQ}error": F.array_join(_BROKEN, "; "),
     }
+    aside = put_aside(headers, F.col(f"{RECORD}.topic"))
     own = F.concat(f"{RECORD}.topic", F.lit(DLQ_SUFFIX))
     dlq = own if parameters.dlq is None else F.lit(parameters.dlq)
     columns = {
         "topic": F.when(is_bad, dlq).otherwise(F.lit(parameters.target)),
         "key": F.col(f"{RECORD}.key"),
         "value": F.col(f"{RECORD}.value"),
-        "headers": F.when(is_bad, records.with_headers(headers, letter)).otherwise(headers),
+        "headers": F.when(is_bad, records.with_headers(aside, letter)).otherwise(headers),
     }
     return frame.select(*(columns[name].alias(name) for name in WRITTEN))
 

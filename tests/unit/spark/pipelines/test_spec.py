@@ -60,6 +60,11 @@ def test_options_may_be_numbers_and_truths(tmp_path: Path) -> None:
         ("name: orders", "title: orders", "there is no title here"),
         ("format: raw", "format: xml", "flows[0].sink.format"),
         ("format: raw", "table: t", "flows[0].sink: a sink has one of topic and table"),
+        (
+            "{topic: copies, format: raw}",
+            "{table: t, output_mode: update}",
+            "output_mode is update, a table is only appended to",
+        ),
         ("format: raw", "format: parquet", "format of a topic is parquet, expected one of json"),
         ("format: raw", "options: {acks: all}", "flows[0].sink: there is no option acks in the"),
         ("orders}", "orders, options: {startingOfsets: x}}", "did you mean startingOffsets?"),
