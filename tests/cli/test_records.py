@@ -238,4 +238,4 @@ def test_bad_flags_are_misuse_whether_a_broker_is_there_or_not(
     assert "--header takes KEY=VALUE" in cli.misuse("produce", "a", "b", "--header", "c")
     assert "Pass one of" in cli.misuse("produce", "a", "b", "--file", __file__)
     assert "does not exist" in cli.misuse("produce", "a", "--file", str(tmp_path / "gone"))
-    assert "No such option" in cli.misuse("subscribe", "a", "--filter", "x")
+    assert "No such option" in cli.misuse("subscribe", "a", "--colour", "x")
