@@ -61,6 +61,7 @@ from millstream.client.views import Views
 if TYPE_CHECKING:
     from millstream.client.aio import AsyncClient, AsyncConsumer, AsyncProducer, aconnect
     from millstream.client.reactive import observe
+    from millstream.client.registry import Registry
 
 __all__ = [
     "connect",
@@ -80,6 +81,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncConsumer",
     "Serde",
+    "Registry",
     "Pattern",
     "Message",
     "RecordMetadata",
@@ -125,11 +127,12 @@ _LATE = {
     "AsyncConsumer": "aio",
     "AsyncProducer": "aio",
     "observe": "reactive",
+    "Registry": "registry",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load asyncio for those who ask for it."""
+    """Load asyncio and the like for those who ask for it."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

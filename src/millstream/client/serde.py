@@ -133,8 +133,8 @@ class Serdes:
     def _by_name(self, name: str) -> Serde:
         if name in _WITH_A_REGISTRY:
             raise NotSupported(
-                f"the serde {name!r} needs a schema registry, which is not supported yet; "
-                "encode to bytes yourself, or use json with a model type."
+                f"the serde {name!r} needs a schema: use Registry(url).avro(schema, subject=...) "
+                "or .protobuf(message, subject=...) of millstream.client."
             )
         if name not in self._named:
             raise Refused(f"there is no serde {name!r}; there are {', '.join(sorted(self._named))}")

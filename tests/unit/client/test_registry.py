@@ -1,0 +1,137 @@
+"""Avro and Protobuf through a registry: the frame, the schemas, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from millstream.client import BadData, NotSupported, Refused, Registry, Unreachable
+from tests.support.registry import RegistryServer, running_registry
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "item", "type": "string"}, {"name": "kg", "type": "int", "default": 1}],
+}
+OLD = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}]}
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    with running_registry() as running:
+        yield running
+
+
+def _messages(*, dependency: str | None = None) -> list[Any]:
+    """What protoc would generate: two messages, and one within the second."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    first, second = file.message_type.add(name="Zeta"), file.message_type.add(name="Alpha")
+    for message in (first, second, second.nested_type.add(name="Inner")):
+        message.field.add(name="item", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    if dependency is not None:
+        pool.Add(descriptor_pb2.FileDescriptorProto(name=dependency))
+        file.dependency.append(dependency)
+    pool.Add(file)
+    names = ("shop.Zeta", "shop.Alpha", "shop.Alpha.Inner")
+    return [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
+
+
+def test_an_avro_value_stands_behind_the_number_of_its_schema(server: RegistryServer) -> None:
+    serde = Registry(server.url).avro(ORDER, subject="orders-value")
+
+    spelled = serde.encode({"item": "flour", "kg": 25})
+
+    assert spelled == b"\0" + (1).to_bytes(4) + b"\x0aflour\x32"
+    assert serde.decode(spelled) == {"item": "flour", "kg": 25}
+    assert json.loads(server.schemas[0]["schema"]) == ORDER
+
+
+def test_a_schema_is_asked_for_once(server: RegistryServer) -> None:
+    serde = Registry(server.url).avro(ORDER, subject="orders-value")
+    for kg in range(5):
+        assert serde.decode(serde.encode({"item": "rye", "kg": kg}))["kg"] == kg
+
+    assert server.asked == ["POST /subjects/orders-value/versions", "GET /schemas/ids/1"]
+
+
+def test_what_was_written_with_an_older_schema_is_read_as_the_new_one(
+    server: RegistryServer,
+) -> None:
+    registry = Registry(server.url)
+    old = registry.avro(json.dumps(OLD), subject="orders-value").encode({"item": "oats"})
+
+    read = registry.avro(ORDER, subject="orders-value").decode(old)
+
+    assert read == {"item": "oats", "kg": 1}
+
+
+@pytest.mark.parametrize(
+    ("index", "path"), [(0, b"\0"), (1, b"\x02\x02"), (2, b"\x04\x02\x00")], ids=str
+)
+def test_a_protobuf_value_says_which_message_of_its_file_it_is(
+    server: RegistryServer, index: int, path: bytes
+) -> None:
+    message = _messages()[index]
+    serde = Registry(server.url).protobuf(message, subject="orders-value")
+
+    spelled = serde.encode(message(item="flour"))
+
+    assert spelled == b"\0" + (1).to_bytes(4) + path + b"\x0a\x05flour"
+    assert serde.decode(spelled) == message(item="flour")
+
+
+def test_another_message_of_the_file_is_not_taken_for_it(server: RegistryServer) -> None:
+    registry = Registry(server.url)
+    first, second, _ = _messages()
+    one, two = (registry.protobuf(kind, subject="s") for kind in (first, second))
+
+    with pytest.raises(BadData, match="another message"):
+        one.decode(two.encode(second(item="a")))
+    with pytest.raises(TypeError, match="is not a Zeta"):
+        one.encode(second(item="a"))
+
+
+def test_a_file_that_needs_others_is_refused(server: RegistryServer) -> None:
+    with pytest.raises(NotSupported, match="must stand alone"):
+        Registry(server.url).protobuf(_messages(dependency="other.proto")[0], subject="s")
+    with pytest.raises(Refused, match="no class that protoc generated"):
+        Registry(server.url).protobuf(dict, subject="s")
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\0", b"\x01\0\0\0\x01abc", b'{"item": 1}'], ids=repr)
+def test_bytes_without_a_number_are_refused(server: RegistryServer, data: bytes) -> None:
+    with pytest.raises(BadData, match="number of a schema"):
+        Registry(server.url).avro(ORDER, subject="s").decode(data)
+
+
+def test_bytes_behind_a_value_are_refused(server: RegistryServer) -> None:
+    serde = Registry(server.url).avro(ORDER, subject="s")
+
+    with pytest.raises(BadData, match="2 bytes are left"):
+        serde.decode(serde.encode({"item": "a", "kg": 1}) + b"xx")
+
+
+def test_what_the_registry_refuses_is_said(server: RegistryServer) -> None:
+    registry = Registry(server.url)
+    with pytest.raises(Refused, match="it breaks its readers"):
+        registry.avro(ORDER, subject="forbidden").encode({"item": "a", "kg": 1})
+    with pytest.raises(Refused, match="Schema not found"):
+        registry.avro(ORDER, subject="s").decode(b"\0\0\0\0\x63a")
+    with pytest.raises(Refused, match="no Avro schema"):
+        registry.avro('{"type": "nonsense"}', subject="s")
+
+
+def test_an_address_without_a_registry_is_named() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        Registry("http://127.0.0.1:1").avro(ORDER, subject="s").encode({"item": "a", "kg": 1})
+    with pytest.raises(Refused, match="no address of a registry"):
+        Registry("localhost:8081")
+
+
+def test_a_login_goes_along(server: RegistryServer) -> None:
+    Registry(server.url, user="mill", password="stream").register("s", "{}", "AVRO")
+
+    assert server.logins == {"Basic bWlsbDpzdHJlYW0="}
