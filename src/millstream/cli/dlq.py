@@ -1,5 +1,6 @@
 """`millstream dlq`: records that were given up. List, count, send back one or many, purge."""
 
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.connection import connected
+from millstream.cli.interrupts import interruptible
 from millstream.cli.records import CODINGS, decode
 from millstream.cli.render import (
     Answer,
@@ -114,7 +116,7 @@ def redrive(
     if to is not None:
         _check_there(to, _names(client))
     sent = 0
-    with ExitStack() as shown:
+    with interruptible(signal.SIGINT) as is_enough, ExitStack() as shown:
         bar: list[Callable[[int], object]] = []
 
         def tell(sent_now: int, goal: int) -> None:
@@ -123,6 +125,8 @@ def redrive(
                 bar.append(shown.enter_context(progress(f"redrive {topic}", goal)))
             bar[0](sent_now - sent)
             sent = sent_now
+            if is_enough():
+                raise KeyboardInterrupt
 
         try:
             done = client.dead_letters.redrive(

@@ -20,6 +20,7 @@ from millstream.client.models import (
 from millstream.client.own import OwnRequests
 
 LIST, DESCRIBE, REPLAY, REDRIVE, PURGE = range(10_002, 10_007)
+TELL_S = 0.2  # How often, while nothing happens.
 STEP_RECORDS_MAX = 1_000  # What the broker sends back for one request.
 COUNT_MAX = 2**31 - 1
 
@@ -84,9 +85,9 @@ class DeadLetters:
     ) -> Redriven:
         """Send back all that wait at this moment, or those that a filter takes or a group gave up.
 
-        No more than `count`, and `rate` a second. `progress` is told before the first step and
-        after each how many were sent back, and of how many. What fails again waits for the next
-        redrive.
+        No more than `count`, and `rate` a second. `progress` is told how many were sent back, and
+        of how many, before the first step, after each, and while the rate makes it wait. What fails
+        again waits for the next redrive.
         """
         doing = f"send back the dead letters of {topic!r}"
         if rate is not None and rate <= 0:
@@ -109,8 +110,12 @@ class DeadLetters:
                 break  # Somebody else sent them back, or purged them.
             sent += done.sent
             tell(sent, goal.sent)
-            if rate is not None and sent < goal.sent:
-                sleep(max(0.0, started + done.sent / rate - monotonic()))
+            if rate is None or sent >= goal.sent:
+                continue
+            until = started + done.sent / rate
+            while (left_s := until - monotonic()) > 0:
+                sleep(min(left_s, TELL_S))
+                tell(sent, goal.sent)
         return Redriven(sent=sent, skipped=goal.skipped)
 
     def purge(self, topic: str) -> int:

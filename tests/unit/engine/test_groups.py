@@ -44,6 +44,8 @@ from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run
 
 SECOND = TopicPartition("orders", 1)
+# A new group waits for more members, long enough to look at those who wait.
+SLOW = Timing(group_initial_rebalance_delay_ms=3_000)
 SUBSCRIBED_TO_ORDERS = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -182,7 +184,7 @@ def test_a_member_that_goes_silent_is_removed_and_the_group_goes_on() -> None:
 
 def test_a_caller_that_gives_up_waiting_leaves_nothing_behind() -> None:
     async def story() -> None:
-        async with running_groups() as node:
+        async with running_groups(Config(timing=SLOW)) as node:
             member = Consumer(node.groups)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):
@@ -263,7 +265,7 @@ def test_groups_and_their_members_are_bounded() -> None:
 
 def test_parked_requests_are_bounded() -> None:
     async def story() -> None:
-        config = Config(limits=Limits(group_waiters_max=1))
+        config = Config(limits=Limits(group_waiters_max=1), timing=SLOW)
         async with running_groups(config) as node, asyncio.TaskGroup() as group:
             group.create_task(Consumer(node.groups, instance_id="i").join())
             await asyncio.sleep(1)
@@ -648,7 +650,7 @@ def test_groups_and_offsets_survive_a_restart_and_members_go_on_without_a_rebala
 def test_those_who_wait_when_the_node_stops_are_told_to_look_elsewhere() -> None:
     async def story() -> None:
         async with asyncio.TaskGroup() as tasks:
-            async with running_groups() as node:
+            async with running_groups(Config(timing=SLOW)) as node:
                 waiting = tasks.create_task(refused(Consumer(node.groups, instance_id="i")))
                 await asyncio.sleep(1)
             await waiting
