@@ -15,6 +15,7 @@ from tests.support.broker_process import BrokerProcess
 
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 DEADLINE_S = 60.0
+AGAIN_S = 5.0
 LOOK_S = 0.1
 HEAVY = ("textual", "millstream.cli.explorer")
 
@@ -79,10 +80,15 @@ class Terminal:
     def sees(self) -> str:
         return self.run("capture-pane", "-p")
 
-    def until_seen(self, text: str) -> None:
+    def until_seen(self, text: str, *, typing: str | None = None) -> None:
+        """Look until it is there. What is typed is typed again if it seems to have been lost."""
         deadline = monotonic() + DEADLINE_S
+        type_at = monotonic()
         while text not in (seen := self.sees):
             assert monotonic() < deadline, f"{text!r} is not in\n{seen}"
+            if typing is not None and monotonic() >= type_at:
+                self.type(typing)
+                type_at = monotonic() + AGAIN_S
             sleep(LOOK_S)
 
 
@@ -110,8 +116,7 @@ def test_in_a_terminal_records_are_seen_and_it_leaves_cleanly(
     terminal.type("-l", topic)
     terminal.type("Enter")
     terminal.until_seen(f"1 topic with '{topic}'")
-    terminal.type("Enter")
-    terminal.until_seen('"item": "flour"')
+    terminal.until_seen('"item": "flour"', typing="Enter")
     terminal.type("Up")
     terminal.until_seen(f"{topic}-0 @ 0")
     terminal.type("q")

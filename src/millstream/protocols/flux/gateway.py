@@ -99,6 +99,8 @@ class FluxGateway:
 
     def close(self) -> None:
         self._subscriptions.close()
+        # A subscription on its way may hold on to this for a while, but not to what was received.
+        del self._parser
 
     # -- order -------------------------------------------------------------------------------------
 
