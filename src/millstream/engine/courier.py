@@ -26,8 +26,8 @@ from millstream.codec.records import Record, build
 from millstream.control.catalog import Catalog
 from millstream.control.lanes import Lane, decode_key, decode_lane, encode_key, encode_lane
 from millstream.engine.admission import CODECS
+from millstream.engine.backoff import Backoff
 from millstream.engine.ledger import Entry, Ledger
-from millstream.engine.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.shards import BROKER
 from millstream.errors import (
@@ -150,7 +150,7 @@ class Courier:
         return lane
 
     async def _deliver(self, target: LogId, lane: Lane, records: Sequence[Record]) -> Offset:
-        retry_ms = RETRY_MS_MIN
+        backoff = Backoff()
         while True:
             try:
                 replica = self._replica(target)
@@ -170,8 +170,7 @@ class Courier:
                 raise
             except RequestError as problem:
                 log.info("not delivered yet target=%s problem=%s", target, problem)
-                await asyncio.sleep(retry_ms / 1000)
-                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+                await backoff.wait()
 
     def _replica(self, target: LogId) -> Replica:
         """The partition here; `UnknownTopic` only if its topic is deleted."""

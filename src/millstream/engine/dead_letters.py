@@ -37,7 +37,8 @@ from millstream.errors.deliveries import UnknownDeadLetter
 from millstream.model import LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock
 
-LISTED_MAX = 10_000  # Dead letters in one answer.
+LISTED_MAX = 10_000  # Dead letters in one answer,
+LISTED_BYTES_MAX = 16 * 2**20  # and what they hold, but two at least: one more says there is more.
 COUNTED_MAX = 100_000  # Dead letters that are looked at to count them.
 
 
@@ -45,6 +46,13 @@ class DeadLetter(NamedTuple):
     target: TopicPartition  # Of the dead-letter topic.
     record: Record  # Key and value as they were; its time is when it was given up.
     origin: Origin
+
+    @property
+    def size(self) -> int:
+        key, value, headers = self.record.key, self.record.value, self.record.headers
+        named = sum(len(name) + len(content or b"") for name, content in headers)
+        # What the headers say of the origin is told once more.
+        return len(key or b"") + len(value or b"") + 2 * named
 
 
 class DeadLetterStatistics(NamedTuple):
@@ -108,11 +116,16 @@ class DeadLetters:
         self._gate.admit(session, Operation.READ, topic_resource(name))
         found: list[DeadLetter] = []
         count_max = min(count_max, LISTED_MAX)
+        size = 0
         async for letter in self._waiting(session, name):
             if len(found) >= count_max:
                 break
-            if letter.record.offset > after:
-                found.append(letter)
+            if letter.record.offset <= after:
+                continue
+            found.append(letter)
+            size += letter.size
+            if size > LISTED_BYTES_MAX and len(found) > 1:
+                break
         return found
 
     async def statistics(self, session: Session, topic: str) -> DeadLetterStatistics:

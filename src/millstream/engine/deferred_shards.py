@@ -16,9 +16,9 @@ from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.deferred import decode_payload, decode_slip, encode_key
+from millstream.engine.backoff import Backoff
 from millstream.engine.courier import Road
 from millstream.engine.deferred_shard import BATCH_BYTES_SPARE, DeferredShard, Load
-from millstream.engine.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from millstream.engine.shards import ADOPT_INTERVAL_MS, Books, Shards
 from millstream.engine.topics import Topics
 from millstream.engine.waiting import Alarms
@@ -137,17 +137,16 @@ class DeferredShards:
     # -- delivering ------------------------------------------------------------------------------
 
     async def _carry_all(self, shard: DeferredShard, place: int) -> None:
-        retry_ms = RETRY_MS_MIN
+        backoff = Backoff()
         try:
             while not shard.is_gone:
                 load = shard.take_load(place, count_max=LOAD_RECORDS_MAX)
                 if load is None:
                     return
                 if await self._carry(shard, place, load):
-                    retry_ms = RETRY_MS_MIN
+                    backoff.reset()
                 else:
-                    await asyncio.sleep(retry_ms / 1000)
-                    retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+                    await backoff.wait()
         except StorageError as problem:
             shard.fail(problem)
         finally:

@@ -21,8 +21,6 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-RETRY_MS_MIN = 20
-RETRY_MS_MAX = 5_000
 MARKERS_AT_ONCE = 50  # Written in one step, so that the event loop is not held up.
 
 

@@ -24,7 +24,8 @@ from millstream.control.transaction_steps import (
     needs_producer_id,
 )
 from millstream.control.transactions import NO_ID, Participant, TransactionValue
-from millstream.engine.markers import RETRY_MS_MAX, RETRY_MS_MIN, Markers
+from millstream.engine.backoff import Backoff
+from millstream.engine.markers import Markers
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.shards import ADOPT_INTERVAL_MS, BROKER, Books, Shards
 from millstream.engine.topics import Topics
@@ -170,15 +171,14 @@ class TransactionCoordinators:
         value = shard.stored.find(transactional_id)
         assert value is not None
         left: list[Participant] | None = list(value.participants)
-        retry_ms = RETRY_MS_MIN
+        backoff = Backoff()
         try:
             while not shard.is_gone:
                 if left:
                     left = await self._markers.write(value, left, epoch=shard.epoch)
                 if not left and await self._complete(shard, transactional_id):
                     return
-                await asyncio.sleep(retry_ms / 1000)
-                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+                await backoff.wait()
         finally:
             self._ending.discard((shard, transactional_id))
             self._alarms.wake()

@@ -127,24 +127,23 @@ class Node:
         try:
             async with asyncio.TaskGroup() as group:
                 hub = group.create_task(self.hub.run())
-                settling = group.create_task(self._settle())
-                coordinating = group.create_task(self._coordinators.run())
-                transacting = group.create_task(self._transactions.run())
-                taking = group.create_task(self._intake.run())
-                delaying = group.create_task(self._delaying.run())
-                creating = group.create_task(self._missing_topics.run())
-                pumping = group.create_task(self._delivering.pump.run())
-                running = group.create_task(self._errands.run())
+                workers = [
+                    group.create_task(work)
+                    for work in (
+                        self._settle(),
+                        self._coordinators.run(),
+                        self._transactions.run(),
+                        self._intake.run(),
+                        self._delaying.run(),
+                        self._missing_topics.run(),
+                        self._delivering.pump.run(),
+                        self._errands.run(),
+                    )
+                ]
                 await self._stop_asked.wait()
                 self._move(Event.STOP_ASKED)
-                settling.cancel()
-                coordinating.cancel()
-                transacting.cancel()
-                taking.cancel()
-                delaying.cancel()
-                creating.cancel()
-                pumping.cancel()
-                running.cancel()
+                for worker in workers:
+                    worker.cancel()
                 self._delivering.pump.save(all_of_it=True)
                 await self._finish_writing()
                 hub.cancel()

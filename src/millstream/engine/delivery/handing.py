@@ -5,7 +5,6 @@ arrives once. The one thing to know: the id of a hand-over says all that must be
 same record again, so that a crash in the middle is finished before the shard opens.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -13,12 +12,12 @@ from millstream.codec.records import Record, records
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.deliveries import HandOver, decode_hand_over, encode_hand_over
+from millstream.engine.backoff import Backoff
 from millstream.engine.delivery.cursor import Pending
 from millstream.engine.delivery.letters import dead_letter, lost_letter, revived
 from millstream.engine.delivery.records import DECOMPRESSED_BYTES_MAX
 from millstream.engine.delivery.shard import DeliveryShard, find_open, mark
 from millstream.engine.delivery.subscription import Subscription
-from millstream.engine.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from millstream.engine.shards import BROKER, REPLICAS, Shards
 from millstream.engine.topics import Topics
 from millstream.errors import RequestError, StorageError, TopicExists, UnknownTopic
@@ -59,18 +58,17 @@ class HandOvers:
             template = subscription.spec.retry.dead_letter_topic
             assert template is not None
             topic = template.replace("{topic}", told[0].topic)
-            retry_ms = RETRY_MS_MIN
+            backoff = Backoff()
             while not await self._buried(subscription, topic, told, some):
                 if subscription.shard is not None and subscription.shard.is_gone:
                     return  # Whoever leads it next begins where the cursor was kept.
-                await asyncio.sleep(retry_ms / 1000)
-                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+                await backoff.wait()
             for pending in some:
                 subscription.buried(pending.target, pending.offset)
 
     async def finish(self, shard: DeliveryShard) -> None:
         """Carry to its end what a crash cut short, then open the shard."""
-        retry_ms = RETRY_MS_MIN
+        backoff = Backoff()
         while shard.courier.unfinished and not shard.is_gone:
             for target, ids in shard.courier.unfinished.items():
                 told = [decode_hand_over(one) for one in ids]
@@ -83,8 +81,7 @@ class HandOvers:
                     log.info("a hand-over ended with its topic target=%s", target)
                 except (RequestError, StorageError) as problem:
                     log.warning("could not finish a hand-over problem=%s", problem)
-                    await asyncio.sleep(retry_ms / 1000)
-                    retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+                    await backoff.wait()
         shard.is_open = not shard.is_gone
 
     async def carry(

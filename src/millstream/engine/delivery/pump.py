@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
+from millstream.engine.backoff import RETRY_MS_MIN
 from millstream.engine.delivery.cursor import Cursor, Pending
 from millstream.engine.delivery.feed import Feed
 from millstream.engine.delivery.handing import HandOvers
@@ -20,7 +21,6 @@ from millstream.engine.delivery.shard import DeliveryShard
 from millstream.engine.delivery.specs import topics_of
 from millstream.engine.delivery.subscription import Source, Subscription
 from millstream.engine.ledger import Entry
-from millstream.engine.markers import RETRY_MS_MIN
 from millstream.engine.partitions import Partitions
 from millstream.engine.shards import ADOPT_INTERVAL_MS, Shards
 from millstream.engine.waiting import Alarms, loop_ms

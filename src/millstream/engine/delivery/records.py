@@ -12,6 +12,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.excerpt import read_some
 from millstream.codec.reading import read_batch
 from millstream.codec.records import Record
+from millstream.engine.filters import Filter
 from millstream.engine.partitions import Partitions
 from millstream.engine.reading import Slice, Want
 from millstream.errors import CorruptBatch, InvalidBatch, StorageError, StorageUnavailable
@@ -40,10 +41,12 @@ async def read_records(
     count_max: int = CHUNK_RECORDS_MAX,
     bytes_max: int = CHUNK_BYTES_MAX,
     deadline: float | None = None,
+    filter: Filter | None = None,  # noqa: A002 It is what readers call it.
 ) -> Chunk:
     """Read some records from `offset` on, waiting for the first until `deadline` of the loop.
 
-    Raises what stands in the way: `Denied`, `UnknownTopic`, `OffsetOutOfRange`, ...
+    With a `filter` only what it takes, as far as one request looks. Raises what stands in the way:
+    `Denied`, `UnknownTopic`, `OffsetOutOfRange`, ...
     """
     (part,) = await partitions.read(
         session,
@@ -51,6 +54,7 @@ async def read_records(
         min_bytes=0 if deadline is None else 1,
         deadline=deadline,
         isolation=Isolation.READ_COMMITTED,
+        filter=filter,
     )
     if part.error is not None:
         raise part.error

@@ -12,12 +12,7 @@ from typing import NamedTuple
 
 from millstream.codec.records import Record
 from millstream.codec.spelling import Message
-from millstream.engine.delivery.records import (
-    CHUNK_BYTES_MAX,
-    CHUNK_RECORDS_MAX,
-    Chunk,
-    read_records,
-)
+from millstream.engine.delivery.records import CHUNK_BYTES_MAX, Chunk, read_records
 from millstream.engine.filters import Filter, flymq_filter
 from millstream.engine.queue_headers import DELAY_MS, TTL_MS
 from millstream.engine.reading import Latest
@@ -36,7 +31,6 @@ REPLY_BYTES_MAX = 16 * 2**20  # A record more may still fit into a frame.
 # What is read for a few records; larger ones take another read.
 READ_BYTES_MIN = 16 * 2**10
 READ_BYTES_PER_RECORD = 2**10
-TURN_RECORDS = 256  # So many are compared with a filter before others have a turn.
 SEARCH_S_MAX = 2.0  # Clients give up on a reply after ten seconds.
 OFFSET_MAX = 2**63 - 1  # Larger ones have a place on the wire, but not in a log.
 
@@ -175,23 +169,13 @@ async def _collect(
     """Read until there is enough, or no more, or no more time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEARCH_S_MAX
-    if wanted is None:
-        # What comes next is wanted, so no more is read than that.
-        read_count, bytes_max = count_max, READ_BYTES_MIN + READ_BYTES_PER_RECORD * count_max
-    else:
-        read_count, bytes_max = CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX
+    # About what is wanted; with a filter, the engine looks on until as much has passed.
+    bytes_max = min(READ_BYTES_MIN + READ_BYTES_PER_RECORD * count_max, CHUNK_BYTES_MAX)
     found: list[Record] = []
     size = 0
     while True:
-        chunk = await _read(
-            context, target, offset, count_max=read_count, bytes_max=min(bytes_max, CHUNK_BYTES_MAX)
-        )
-        for at, record in enumerate(chunk.records):
-            if wanted is not None:
-                if at % TURN_RECORDS == 0:
-                    await asyncio.sleep(0)
-                if not wanted.matches(record, target.topic):
-                    continue
+        chunk = await _read(context, target, offset, count_max, bytes_max, wanted)
+        for record in chunk.records:
             size += _record_bytes(record)
             if found and size > REPLY_BYTES_MAX:
                 return Found(found, record.offset)
@@ -218,7 +202,12 @@ async def _has_more(context: Context, target: TopicPartition, offset: Offset) ->
 
 
 async def _read(
-    context: Context, target: TopicPartition, offset: Offset, *, count_max: int, bytes_max: int
+    context: Context,
+    target: TopicPartition,
+    offset: Offset,
+    count_max: int,
+    bytes_max: int,
+    wanted: Filter | None,
 ) -> Chunk:
     """Read some. Before the start of the log is its start, and behind its end is nothing: a client
     that begins at 0 does not know what retention has taken.
@@ -230,6 +219,7 @@ async def _read(
         target,
         count_max=count_max,
         bytes_max=bytes_max,
+        filter=wanted,
     )
     try:
         return await read(offset)

@@ -1,15 +1,17 @@
 """Handlers of dead letters, for clients that know Millstream: list, count, send back, purge.
 
 Owns the translation between the requests and the engine's dead letters, and how much one of them
-may ask for. The one thing to know: what is being sent back when its client hangs up is sent to the
-end all the same, because half a hand-over would be in the way of the next one.
+may ask for.
 """
 
-import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
-from millstream.engine.dead_letters import DeadLetter, RedrivePlan, dead_topic_of
+from millstream.engine.dead_letters import (
+    LISTED_BYTES_MAX,
+    DeadLetter,
+    RedrivePlan,
+    dead_topic_of,
+)
 from millstream.errors import InvalidRequest, RequestError
 from millstream.model import TopicPartition
 from millstream.protocols.kafka.apis.millstream import (
@@ -28,14 +30,11 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import code_for
 from millstream.protocols.kafka.gateway import Handler
 
-LISTED_MAX = 1_000  # In one answer,
-LISTED_BYTES_MAX = 16 * 2**20  # but no more than these, unless the first alone is larger.
+LISTED_MAX = 1_000  # In one answer.
 STEP_RECORDS_MAX = 1_000  # Sent back by one request.
-FAREWELL_S = 10.0  # How long a hand-over may go on behind a client that left.
 
 _Letter = ListDeadLettersResponse.Letter
 _Count = DescribeDeadLettersResponse.Count
-_T = TypeVar("_T")
 
 
 async def list_letters(
@@ -54,7 +53,7 @@ async def list_letters(
         return ListDeadLettersResponse(error_code=code_for(problem), error_message=str(problem))
     size = 0
     for letter in found[:count_max]:
-        size += _size(letter)
+        size += letter.size
         if letters and size > LISTED_BYTES_MAX:
             break
         letters.append(_told(letter))
@@ -86,10 +85,8 @@ async def replay_letter(
 ) -> ReplayDeadLetterResponse:
     place = TopicPartition(request.topic, request.partition)
     try:
-        goal, offset = await _to_its_end(
-            context.broker.dead_letters.replay(
-                context.session, place, request.offset, to=request.to
-            )
+        goal, offset = await context.broker.dead_letters.replay(
+            context.session, place, request.offset, to=request.to
         )
     except RequestError as problem:
         return ReplayDeadLetterResponse(error_code=code_for(problem), error_message=str(problem))
@@ -111,9 +108,7 @@ async def redrive_letters(
             count_max=min(request.count_max, bound),
             is_dry_run=request.is_dry_run,
         )
-        done = await _to_its_end(
-            context.broker.dead_letters.redrive(context.session, request.topic, plan)
-        )
+        done = await context.broker.dead_letters.redrive(context.session, request.topic, plan)
     except RequestError as problem:
         return RedriveDeadLettersResponse(error_code=code_for(problem), error_message=str(problem))
     return RedriveDeadLettersResponse(sent=done.sent, skipped=done.skipped)
@@ -127,21 +122,6 @@ async def purge_letters(
     except RequestError as problem:
         return PurgeDeadLettersResponse(error_code=code_for(problem), error_message=str(problem))
     return PurgeDeadLettersResponse(count=count)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, _T]) -> _T:  # What it yields is the loop's.
-    """Await what must not be cut short; whoever is cancelled here still waits for it, in bounds."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        try:
-            await asyncio.wait([task], timeout=FAREWELL_S)
-        finally:
-            task.cancel()
-            # Nobody is left to hear what went wrong.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        raise
 
 
 def _told(letter: DeadLetter) -> _Letter:
@@ -166,13 +146,6 @@ def _told(letter: DeadLetter) -> _Letter:
 def _fitting(number: int, bits: int) -> int:
     """A number out of a header, which anybody may have written, as one that can be told."""
     return number if 0 <= number < 2**bits else -1
-
-
-def _size(letter: DeadLetter) -> int:
-    record = letter.record
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    # What the headers say of the origin is told once more.
-    return len(record.key or b"") + len(record.value or b"") + 2 * headers
 
 
 def _counts(counts: Mapping[str, int]) -> list[_Count]:

@@ -252,14 +252,14 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_half_done() -> None:
         async with running_node() as node:
             await give_up(node, *[b"%d" % at for at in range(5)])
 
-            for _ in range(3):
+            for moments in range(3):
                 step = asyncio.ensure_future(redrive(node, count_max=1))
-                await asyncio.sleep(0)
+                await asyncio.sleep(moments * 0.0005)
                 step.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await step
+                await asyncio.gather(step, return_exceptions=True)
 
-            assert await redrive(node) == (5 - 3, 0)
+            await redrive(node)
+            # What was begun is done, what was not is done now, and nothing twice.
             assert await values_in(node, "orders") == 2 * [b"%d" % at for at in range(5)]
 
     run(story())

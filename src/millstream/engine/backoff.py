@@ -1,0 +1,21 @@
+"""How long the broker waits before it tries again what must be done in the end."""
+
+import asyncio
+
+RETRY_MS_MIN = 20
+RETRY_MS_MAX = 5_000
+
+
+class Backoff:
+    """Each wait is twice as long as the one before, up to a bound."""
+
+    def __init__(self) -> None:
+        self._next_ms = RETRY_MS_MIN
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self._next_ms / 1000)
+        self._next_ms = min(2 * self._next_ms, RETRY_MS_MAX)
+
+    def reset(self) -> None:
+        """It worked: the next trouble is another one."""
+        self._next_ms = RETRY_MS_MIN
