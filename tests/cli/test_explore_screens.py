@@ -373,6 +373,7 @@ def test_a_group_shows_its_lag_and_leads_to_its_records(
         await user.press("down", "enter")
         await user.until_on(TopicScreen)
         assert user.browser.partition == 1
+        await user.until_read()  # Until then Escape stops the reading, and the screen stays.
         await user.press("escape")
         await user.until_on(GroupScreen)
 

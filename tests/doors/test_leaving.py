@@ -19,7 +19,7 @@ HALF = bytes(500_000)
 BEGUN = {
     "kafka": struct.pack(">i", 2 * len(HALF)) + HALF,
     "flymq": b"\xaf\x01\x01\x01" + struct.pack(">I", 2 * len(HALF)) + HALF,
-    "flux": b"PUB a.b 1\r\nx\r\nPUB a.b 1000000\r\n" + HALF,
+    "flux": b"SUB a.> s\r\nPUB a.b 1\r\nx\r\nPUB a.b 1000000\r\n" + HALF,
     "classic": struct.pack(">IIQQII", 32 + 2 * len(HALF), 9, 1, 0, 0, 2 * len(HALF)) + HALF,
 }
 

@@ -315,6 +315,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._is_ending = True
+        self._task = None  # It keeps what cancelled it, and that keeps our frames: a cycle.
         for pending, _ in self._pending:
             if pending is not None and not isinstance(pending, list):
                 pending.close()

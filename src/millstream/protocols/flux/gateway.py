@@ -99,8 +99,6 @@ class FluxGateway:
 
     def close(self) -> None:
         self._subscriptions.close()
-        # A subscription on its way may hold on to this for a while, but not to what was received.
-        del self._parser
 
     # -- order -------------------------------------------------------------------------------------
 
@@ -199,10 +197,9 @@ class _Alone:
 
     # What an awaitable yields to its loop is between the two of them.
     def __await__(self) -> Generator[Any, Any, Reply | None]:
-        try:
-            return (yield from self._work.__await__())
-        finally:
-            self._release()
+        reply = yield from self._work.__await__()
+        self._release()  # Not if it was cut short: the client is gone, and nothing more begins.
+        return reply
 
     def close(self) -> None:
         self._work.close()
