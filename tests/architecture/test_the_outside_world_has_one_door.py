@@ -7,7 +7,7 @@ import pytest
 from tests.support.source_tree import dotted, modules
 
 # The modules that make real ports, and those that stand outside of the node.
-DOORS = {"storage/disk.py", "server/outside.py", "server/descriptors.py", "config.py"}
+DOORS = {"storage/disk.py", "server/outside.py", "server/descriptors.py", "config_sources.py"}
 OUTSIDE = (
     "benchmark.py",
     "classic.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.reference import DOCUMENTS, rewritten
-from millstream.config import load
+from millstream.config_sources import load
 from tests.support.broker_process import BrokerProcess
 from tests.support.documents import blocks, carried_out, pages, steps
 from tests.support.source_tree import ROOT

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from millstream.config import Config, load
+from millstream.config import Config
+from millstream.config_sources import load
 from millstream.testing.broker import DEFAULTS, RunningBroker, run_broker
 
 SECONDS_MAX = 20

@@ -5,7 +5,7 @@ Owns only the spelling: settings as an operator's environment has them, and wher
 
 from pathlib import Path
 
-from millstream.config import ENVIRONMENT_PREFIX, load
+from millstream.config_sources import ENVIRONMENT_PREFIX, load
 from millstream.testing.process import Subprocess
 
 # Any free port for each door.

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.config import Config, load
+from millstream.config import Config
+from millstream.config_sources import load
 from millstream.errors import StartupError
 from millstream.settings import CleanupPolicy
 

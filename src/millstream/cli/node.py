@@ -77,7 +77,7 @@ def show(keys: tuple[str, ...], path: str | None, is_changed: bool, **flags: obj
 
     With KEYs, only those settings or tables of settings, such as port or limits.
     """
-    from millstream.config import load_with_origins
+    from millstream.config_sources import load_with_origins
 
     found, origins = load_with_origins(path=path, flags=flags)
     shown = [

@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 
 from millstream import __version__
 from millstream.cli.connection import Target, open_client
-from millstream.config import Config, load
+from millstream.config import Config
+from millstream.config_sources import load
 from millstream.errors import StartupError
 
 CONNECT_SECONDS_MAX = 3.0

@@ -16,7 +16,8 @@ import click
 
 from millstream.cli.main import ALIASES, commands
 from millstream.cli.node import flatten
-from millstream.config import Config, describe_type, keys, variable
+from millstream.config import Config
+from millstream.config_sources import describe_type, keys, variable
 from millstream.settings import BOUNDS
 
 BEGIN = "<!-- generated: python -m millstream.cli.reference docs -->"

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 
 from millstream.cli.logs import set_up_logging
-from millstream.config import Config, load
+from millstream.config import Config
+from millstream.config_sources import load
 from millstream.errors import StartupError, StorageError
 from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of

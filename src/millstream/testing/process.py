@@ -14,7 +14,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 
-from millstream.config import ENVIRONMENT_PREFIX, Config
+from millstream.config import Config
+from millstream.config_sources import ENVIRONMENT_PREFIX
 from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, settled
 from millstream.testing.lost_acks import LostAcks, What
 
