@@ -28,7 +28,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.errors.views import HasViews, ReadOnlyView
-from millstream.model import INTERNAL_TOPICS, LogId, topic_name
+from millstream.model import INTERNAL_TOPICS, LogId, TopicPartition, topic_name
 from millstream.settings import UNLIMITED, TopicSettings, with_overrides
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
@@ -49,7 +49,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     def log(self, partition: int) -> LogId:
         if not 0 <= partition < len(self.placement):
-            raise UnknownTopic(f"{self.name}-{partition}")
+            raise UnknownTopic(TopicPartition(self.name, partition))
         return LogId(self.base_id or self.topic_id, partition)
 
     def settings(self, defaults: TopicSettings) -> TopicSettings:

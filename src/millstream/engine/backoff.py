@@ -9,13 +9,14 @@ RETRY_MS_MAX = 5_000
 class Backoff:
     """Each wait is twice as long as the one before, up to a bound."""
 
-    def __init__(self) -> None:
-        self._next_ms = RETRY_MS_MIN
+    def __init__(self, first_ms: int = RETRY_MS_MIN, longest_ms: int = RETRY_MS_MAX) -> None:
+        self._first_ms = self._next_ms = first_ms
+        self._longest_ms = longest_ms
 
     async def wait(self) -> None:
         await asyncio.sleep(self._next_ms / 1000)
-        self._next_ms = min(2 * self._next_ms, RETRY_MS_MAX)
+        self._next_ms = min(2 * self._next_ms, self._longest_ms)
 
     def reset(self) -> None:
         """It worked: the next trouble is another one."""
-        self._next_ms = RETRY_MS_MIN
+        self._next_ms = self._first_ms

@@ -55,6 +55,7 @@ class UnknownTopic(RequestError):
 
     def __init__(self, what: object) -> None:
         super().__init__(f"there is no topic or partition {what}")
+        self.what = what
 
 
 class TopicExists(RequestError):

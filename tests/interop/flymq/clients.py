@@ -2,7 +2,7 @@
 
 Neither is in a package registry, so these stand for them: written from their wire behaviour, with
 nothing of our own codec, and as unforgiving as they are. What each is known to do is said where it
-does it; FINDINGS.md says where that knowledge is from.
+does it; FINDINGS.md says where that knowledge is from, and what was run of the libraries.
 """
 
 import gzip
@@ -27,7 +27,11 @@ KNOWN_TO_PYTHON = {
 
 
 class ServerError(Exception):
-    """What both raise, whatever went wrong."""
+    """What both raise, whatever the broker refused."""
+
+
+class ConnectionLost(Exception):
+    """The broker went away. The next call finds it again, if it is back."""
 
 
 class Reader:
@@ -74,8 +78,13 @@ def data(value: bytes) -> bytes:
 
 class _Client:
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.address = host, port
+        self.socket = self._connect()
+
+    def _connect(self) -> socket.socket:
+        connected = socket.create_connection(self.address, timeout=SECONDS_MAX)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     def __enter__(self) -> Any:
         return self
@@ -132,6 +141,10 @@ class _Client:
         payload = text(topic) + text(group) + struct.pack(">iQ", partition, offset)
         return bool(self.ask(0x06, payload).number("B") == 1)
 
+    def get_offset(self, topic: str, group: str, partition: int) -> int:
+        payload = text(topic) + text(group) + struct.pack(">i", partition)
+        return int(self.ask(0x60, payload).number("Q"))
+
     def get_lag(self, topic: str, group: str, partition: int) -> tuple[int, ...]:
         reply = self.ask(0x64, text(topic) + text(group) + struct.pack(">i", partition))
         return struct.unpack(">QQQQ", reply.data[:32])
@@ -185,16 +198,32 @@ class PythonClient(_Client):
     """pyflymq."""
 
     def ask(self, opcode: int, payload: bytes = b"", *, flags: int = 1) -> Reader:
+        if self.socket.fileno() < 0:
+            self.socket = self._connect()
+        try:
+            answered, body = self._exchange(opcode, payload, flags)
+        except OSError as problem:
+            self.socket.close()
+            raise ConnectionLost from problem
+        if answered == ERROR:
+            # It believes in the code and the length.
+            raise ServerError(body[6 : 6 + struct.unpack_from(">H", body, 4)[0]].decode())
+        return Reader(body)
+
+    def _exchange(self, opcode: int, payload: bytes, flags: int) -> tuple[int, bytes]:
         self.send(opcode, payload, flags)
         # A buffered file for every request, thrown away after it: what it read ahead is lost.
         with self.socket.makefile("rb") as file:
-            magic, version, answered, _, size = HEAD.unpack(file.read(HEAD.size))
+            head = file.read(HEAD.size)
+            if len(head) < HEAD.size:
+                raise ConnectionResetError
+            magic, version, answered, _, size = HEAD.unpack(head)
             assert (magic, version) == (0xAF, 1)
             assert answered in KNOWN_TO_PYTHON
-            body = file.read(size)
-        if answered == ERROR:
-            raise ServerError(body[6:].decode())  # It believes in the code and the length.
-        return Reader(body)
+            return answered, file.read(size)
+
+    def delete_group(self, topic: str, group: str) -> None:
+        self.ask(0x65, text(topic) + text(group))
 
     def who_am_i(self) -> tuple[bool, str, list[str], list[str]]:
         reply = self.ask(WHOAMI)
@@ -210,6 +239,25 @@ class PythonClient(_Client):
     def replay(self, topic: str, offset: int) -> tuple[bool, str]:
         reply = self.ask(0x21, text(topic) + struct.pack(">Q", offset))
         return reply.number("B") == 1, reply.text("I")
+
+
+class PythonConsumer:
+    """pyflymq's `Consumer`: it never asks where its group was, and moves on only with records."""
+
+    def __init__(
+        self, client: PythonClient, topic: str, group: str, reset: str, *, where: str = ""
+    ) -> None:
+        self.client, self.topic, self.group, self.where = client, topic, group, where
+        self.offset = client.subscribe(topic, group, 0, reset)
+
+    def poll(self, count: int) -> list[bytes]:
+        rows, next_offset = self.client.fetch(self.topic, 0, self.offset, count, self.where)
+        if rows:
+            self.offset = next_offset
+        return [value for _, _, value in rows]
+
+    def commit(self) -> None:
+        self.client.commit(self.topic, self.group, 0, self.offset)
 
 
 class GoClient(_Client):
@@ -228,6 +276,11 @@ class GoClient(_Client):
         expected = {AUTH: AUTH_RESPONSE, WHOAMI: WHOAMI}.get(opcode, answered)
         assert answered == expected
         return Reader(body)
+
+    def send(self, opcode: int, payload: bytes, flags: int) -> None:
+        """The head leaves by itself, before its payload."""
+        self.socket.sendall(HEAD.pack(0xAF, 1, opcode, flags, len(payload)))
+        self.socket.sendall(payload)
 
     def who_am_i(self) -> tuple[bool, str, list[str], str]:
         return self._login(self.ask(WHOAMI))

@@ -4,7 +4,7 @@ Owns the bundle and the little that the door remembers: who attends which group,
 connections, and how far a connection's filtered reads have come.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -45,30 +45,35 @@ class TopicGroup(NamedTuple):
 
 
 class Attendance:
-    """How many connections have subscribed in each group, and are still there."""
+    """Which connections have subscribed in each group, and are still there."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, Counter[str]] = {}  # Of topics, by group.
+        self._present: dict[str, dict[str, set[object]]] = {}  # By group and topic.
 
     def count(self, group: TopicGroup) -> int:
-        return self._counts[group.group][group.topic] if group.group in self._counts else 0
+        return len(self._present.get(group.group, {}).get(group.topic, ()))
 
     def groups(self) -> set[str]:
-        return set(self._counts)
+        return set(self._present)
 
     def topics_of(self, group: str) -> set[str]:
-        return set(self._counts.get(group, ()))
+        return set(self._present.get(group, ()))
 
-    def enter(self, group: TopicGroup) -> None:
-        self._counts.setdefault(group.group, Counter())[group.topic] += 1
+    def enter(self, group: TopicGroup, who: object) -> None:
+        self._present.setdefault(group.group, {}).setdefault(group.topic, set()).add(who)
 
-    def leave(self, group: TopicGroup) -> None:
-        topics = self._counts[group.group]
-        topics[group.topic] -= 1
-        if not topics[group.topic]:
-            del topics[group.topic]
+    def leave(self, group: TopicGroup, who: object) -> None:
+        others = self._present.get(group.group, {}).get(group.topic, set())
+        others.discard(who)
+        if not others:
+            self.forget(group)
+
+    def forget(self, group: TopicGroup) -> None:
+        """The group is deleted. Who attended it and subscribes again attends a new one."""
+        topics = self._present.get(group.group, {})
+        topics.pop(group.topic, None)
         if not topics:
-            del self._counts[group.group]
+            self._present.pop(group.group, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +113,9 @@ class Conversation:
         self._reached: OrderedDict[Scan, Offset] = OrderedDict()
 
     def attend(self, group: TopicGroup) -> None:
-        if group not in self._attended and len(self._attended) < GROUPS_ATTENDED_MAX:
+        if group in self._attended or len(self._attended) < GROUPS_ATTENDED_MAX:
             self._attended.add(group)
-            self._attendance.enter(group)
+            self._attendance.enter(group, self)
 
     def reached(self, scan: Scan) -> Offset:
         """Where to go on: a client that found nothing asks again from where it asked before."""
@@ -127,7 +132,7 @@ class Conversation:
 
     def close(self) -> None:
         for group in self._attended:
-            self._attendance.leave(group)
+            self._attendance.leave(group, self)
         self._attended.clear()
 
 

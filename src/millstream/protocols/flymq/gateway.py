@@ -17,9 +17,18 @@ from millstream.codec.compression import Codec, decompress
 from millstream.codec.frames import Cutter
 from millstream.config import Limits
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
-from millstream.errors import InvalidRequest, NotLeader, ProtocolError, RequestError
-from millstream.model import Buffer, Session
+from millstream.engine.backoff import Backoff
+from millstream.errors import (
+    CoordinatorLoading,
+    InvalidRequest,
+    NotLeader,
+    ProtocolError,
+    RequestError,
+    UnknownTopic,
+)
+from millstream.model import Buffer, Session, TopicPartition
 from millstream.protocols.conversation import Pace
+from millstream.protocols.flymq.bodies import Fetched
 from millstream.protocols.flymq.context import (
     Context,
     Conversation,
@@ -48,6 +57,9 @@ Handler = Callable[[Context, Any], Body | Awaitable[Body]]
 Reply = list[Buffer]
 
 THROTTLE_MS_MAX = 5_000  # Clients give up on a reply after ten seconds; what is due stays due.
+LOADING_S_MAX = 5.0
+EMPTY_FETCHES_MAX = 100  # In a row, until a client is slowed down.
+EMPTY_FETCH_PAUSE_S = 0.01
 
 _WRITES = {
     Opcode.PRODUCE,
@@ -94,6 +106,7 @@ class FlymqGateway:
             acks_for(services.config),
         )
         self._turns = 0  # Requests that have not acted yet.
+        self._empty_fetches = 0  # In a row.
 
     def receive(self, data: bytes) -> Iterator[memoryview]:
         self.unfinished_bytes += len(data)
@@ -123,25 +136,48 @@ class FlymqGateway:
 
     async def _answer(self, opcode: Opcode, frame: bytes) -> Reply:
         try:
-            payload = await self._unpack(frame)
-            outcome = self._handlers[opcode](self._context, _decode(opcode, payload))
-            reply = outcome if isinstance(outcome, tuple) else await outcome
+            request = _decode(opcode, await self._unpack(frame))
+            reply = await self._act(self._handlers[opcode], request)
             encoded = encode_reply(opcode, reply)
             if self._usage.limited and opcode in _READS:
                 self._charge(CONSUMER_BYTE_RATE, len(encoded))
+            if isinstance(reply, Fetched):
+                self._calm(reply.record_count)
             return [encoded]
         except RequestError as problem:
             return _refusal(problem)
         finally:
             self._turns -= 1
 
+    async def _act(self, handler: Handler, request: Body) -> Body:
+        """Handle a request once the broker knows what it must: no client would ask again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOADING_S_MAX
+        backoff = Backoff()
+        while True:
+            try:
+                outcome = handler(self._context, request)
+                return outcome if isinstance(outcome, tuple) else await outcome
+            except CoordinatorLoading:
+                if loop.time() > deadline:
+                    raise
+            await backoff.wait()
+
     def _charge(self, rate: str, size: int) -> None:
-        """This request is served; the next one is not read before its time has come."""
         throttle_ms = self._usage.charge(self._context.session, rate, size)
         if throttle_ms:
-            wait_s = min(throttle_ms, THROTTLE_MS_MAX) / 1000
-            resume_at = asyncio.get_running_loop().time() + wait_s
-            self._pace.resume_at = max(self._pace.resume_at, resume_at)
+            self._rest(min(throttle_ms, THROTTLE_MS_MAX) / 1000)
+
+    def _calm(self, record_count: int) -> None:
+        """Slow down a client that finds nothing and asks again without a pause of its own."""
+        self._empty_fetches = 0 if record_count else self._empty_fetches + 1
+        if self._empty_fetches > EMPTY_FETCHES_MAX:
+            self._rest(EMPTY_FETCH_PAUSE_S)
+
+    def _rest(self, seconds: float) -> None:
+        """This request is served; the next one is not read before its time has come."""
+        resume_at = asyncio.get_running_loop().time() + seconds
+        self._pace.resume_at = max(self._pace.resume_at, resume_at)
 
     async def _unpack(self, frame: bytes) -> Buffer:
         payload = memoryview(frame)[HEAD.size :]
@@ -188,8 +224,18 @@ def _decode(opcode: Opcode, payload: Buffer) -> Body:
 
 
 def _refusal(problem: RequestError) -> Reply:
-    if isinstance(problem, NotLeader):
-        # The words that both client libraries look for; they then try another node.
-        leader = "" if problem.leader is None else f" leader_id={problem.leader}"
-        return [encode_error(f"not leader:{leader} ({problem})")]
-    return [encode_error(str(problem))]
+    return [encode_error(_words_for(problem))]
+
+
+def _words_for(problem: RequestError) -> str:
+    """What is wrong, in FlyMQ's own words where its libraries or its tool look for them."""
+    match problem:
+        case NotLeader(leader=leader):  # They then try another node.
+            named = "" if leader is None else f" leader_id={leader}"
+            return f"not leader:{named} ({problem})"
+        case UnknownTopic(what=TopicPartition(topic, partition)):
+            return f"partition {partition} not found in topic {topic}"
+        case UnknownTopic(what=what):
+            return f"topic not found: {what}"
+        case _:
+            return str(problem)

@@ -109,15 +109,20 @@ async def describe_group(context: Context, request: bodies.GroupOfTopic) -> bodi
 
 async def delete_group(context: Context, request: bodies.GroupOfTopic) -> bodies.Done:
     groups, session = context.services.groups, context.session
-    if not request.topic:
-        await groups.delete(session, request.group)
-        return bodies.Done(True)
-    offsets = await _offsets(context, TopicGroup(request.topic, request.group))
-    if offsets:
-        targets = [TopicPartition(request.topic, partition) for partition in offsets]
+    by_topic = await _by_topic(context, request.group)
+    if request.topic:
+        by_topic = {topic: by_topic[topic] for topic in by_topic if topic == request.topic}
+    if not by_topic:
+        raise _unknown(TopicGroup(request.topic, request.group))
+    targets = [TopicPartition(topic, at) for topic, offsets in by_topic.items() for at in offsets]
+    if targets and request.topic:
         outcomes = await groups.delete_offsets(session, request.group, targets)
         for problem in filter(None, outcomes.values()):
             raise problem
+    elif targets:
+        await groups.delete(session, request.group)
+    for topic in by_topic:
+        context.services.attendance.forget(TopicGroup(topic, request.group))
     return bodies.Done(True)
 
 
@@ -186,9 +191,9 @@ async def _by_topic(context: Context, group: str) -> dict[str, _Offsets]:
     return by_topic
 
 
-def _unknown(group: TopicGroup) -> GroupNotFound:
+def _unknown(group: TopicGroup) -> InvalidRequest:
     name = f"{group.topic}:{group.group}" if group.topic else group.group
-    return GroupNotFound(name, "consumer group")
+    return InvalidRequest(f"consumer group not found: {name}")
 
 
 HANDLERS: dict[Opcode, Handler] = {

@@ -17,6 +17,7 @@ from millstream.codec.records import Record, build
 from millstream.config import Config
 from millstream.control.catalog import Topic
 from millstream.control.transactions import TransactionState
+from millstream.engine.backoff import Backoff
 from millstream.engine.partitioning import Partitioner
 from millstream.engine.partitions import Partitions
 from millstream.engine.receipts import Receipt
@@ -38,6 +39,9 @@ TIMEOUT_MS = 60_000  # From its first record to its end; FlyMQ's own, which no c
 OPEN_MAX = 1_000
 # Ids whose last transaction is still being ended, besides those that are lent.
 IDS_MAX = 4 * OPEN_MAX
+SEEN_S_MAX = 5.0  # Clients give up on a reply after ten seconds.
+SEEN_PAUSE_MS_MIN = 1
+SEEN_PAUSE_MS_MAX = 50
 
 _SETTLED = {
     TransactionState.EMPTY,
@@ -144,6 +148,7 @@ class OpenTransactions:
                     commits=commits and one.problem is None,
                     bumps=True,
                 )
+                await self._until_seen(session, one.loan)
             else:
                 one.loan.producer = one.producer
         except RequestError as problem:
@@ -155,6 +160,21 @@ class OpenTransactions:
                 self._idle.append(one.loan)
         if commits and one.problem is not None:
             raise InvalidTransactionState(f"aborted, because a record was lost: {one.problem}")
+
+    async def _until_seen(self, session: Session, loan: _Loan) -> None:
+        """Wait for the markers: clients read what they have committed right after it.
+
+        What takes too long is decided all the same, and seen later.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SEEN_S_MAX
+        backoff = Backoff(SEEN_PAUSE_MS_MIN, SEEN_PAUSE_MS_MAX)
+        with suppress(RequestError):
+            while loop.time() < deadline:
+                view = await self._transactions.describe(session, loan.transactional_id)
+                if view.state in _SETTLED:
+                    return
+                await backoff.wait()
 
     # -- lending ids -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from millstream.codec.records import Record
 from millstream.codec.spelling import Message
 from millstream.engine.delivery.records import CHUNK_BYTES_MAX, Chunk, read_records
 from millstream.engine.filters import Filter, flymq_filter
-from millstream.engine.queue_headers import DELAY_MS, TTL_MS
+from millstream.engine.queue_headers import DELAY_MS, NUMBER_DIGITS_MAX, TTL_MS
 from millstream.engine.reading import Latest
 from millstream.engine.receipts import Receipt
 from millstream.errors import InvalidRequest, OffsetOutOfRange
@@ -33,6 +33,7 @@ READ_BYTES_MIN = 16 * 2**10
 READ_BYTES_PER_RECORD = 2**10
 SEARCH_S_MAX = 2.0  # Clients give up on a reply after ten seconds.
 OFFSET_MAX = 2**63 - 1  # Larger ones have a place on the wire, but not in a log.
+TTL_MS_MAX = 10**NUMBER_DIGITS_MAX - 1  # Beyond that it has no spelling as a header.
 
 _RECORD_BYTES_OVERHEAD = 16
 _NO_KEY_BYTES = -1
@@ -51,6 +52,8 @@ def produce(
 def produce_with_ttl(
     context: Context, request: bodies.ProduceWithTtl
 ) -> bodies.RecordMetadata | Awaitable[bodies.RecordMetadata]:
+    if request.ttl_ms > TTL_MS_MAX:
+        raise InvalidRequest(f"a time to live of {request.ttl_ms} ms, at most {TTL_MS_MAX}")
     headers = ((TTL_MS, b"%d" % request.ttl_ms),) if request.ttl_ms else ()
     return _publish(context, request.topic, (None, request.value, headers))
 
@@ -58,6 +61,11 @@ def produce_with_ttl(
 async def produce_delayed(
     context: Context, request: bodies.ProduceDelayed
 ) -> bodies.DelayedMetadata:
+    delay_ms_max = context.services.config.limits.deferred_ms_max
+    if request.delay_ms > delay_ms_max:
+        raise InvalidRequest(
+            f"delay {request.delay_ms} ms exceeds maximum allowed delay {delay_ms_max} ms"
+        )
     headers = ((DELAY_MS, b"%d" % request.delay_ms),) if request.delay_ms else ()
     message = (None, request.value, headers)
     publisher = context.services.publisher

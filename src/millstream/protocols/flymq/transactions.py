@@ -2,6 +2,10 @@
 error, so whatever did not happen is an error.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millstream.errors import InvalidRequest, TransactionNotFound
 from millstream.protocols.flymq import bodies
 from millstream.protocols.flymq.context import Context
 from millstream.protocols.flymq.gateway import Handler
@@ -15,9 +19,10 @@ async def begin(context: Context, request: bodies.Nothing) -> bodies.Transaction
 
 
 async def produce(context: Context, request: bodies.ProduceInTransaction) -> bodies.RecordMetadata:
-    receipt = await context.services.transactions.produce(
-        context.session, request.transaction, request.topic, request.value
-    )
+    with _found(request.transaction):
+        receipt = await context.services.transactions.produce(
+            context.session, request.transaction, request.topic, request.value
+        )
     return metadata_of(receipt, (None, request.value, ()))
 
 
@@ -30,8 +35,18 @@ async def abort(context: Context, request: bodies.TransactionId) -> bodies.Trans
 
 
 async def _end(context: Context, name: str, *, commits: bool) -> bodies.TransactionOutcome:
-    await context.services.transactions.end(context.session, name, commits=commits)
+    with _found(name):
+        await context.services.transactions.end(context.session, name, commits=commits)
     return bodies.TransactionOutcome(name, True)
+
+
+@contextmanager
+def _found(name: str) -> Iterator[None]:
+    """The ids under which transactions are written are the door's; clients know their names."""
+    try:
+        yield
+    except TransactionNotFound:
+        raise InvalidRequest(f"transaction not found: {name}") from None
 
 
 HANDLERS: dict[Opcode, Handler] = {

@@ -1,8 +1,10 @@
 """The FlyMQ door of a node on virtual time: connections without sockets, frames both ways."""
 
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 from millstream.config import Config
 from millstream.protocols.flymq import bodies
@@ -14,6 +16,7 @@ from millstream.server.node import Node
 from millstream.server.outbox import Outbox
 from tests.support.flymq import asking, reply_in
 from tests.support.nodes import running_node
+from tests.support.virtual_loop import run
 
 B = TypeVar("B", bound=Body)
 
@@ -78,3 +81,25 @@ class Door:
 async def open_door(config: Config | None = None) -> AsyncIterator[Door]:
     async with running_node(config) as node:
         yield Door(node)
+
+
+def at_the_door(
+    config: Config | None = None,
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Run a test on virtual time: with a door of its own, and whatever else it asks pytest for."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @wraps(test)
+        def given(**others: Any) -> None:
+            async def main() -> None:
+                async with open_door(config) as door:
+                    await test(door, **others)
+
+            run(main())
+
+        signature = inspect.signature(test)
+        asked = [one for name, one in signature.parameters.items() if name != "door"]
+        given.__signature__ = signature.replace(parameters=asked)  # type: ignore[attr-defined]
+        return given
+
+    return decorate

@@ -10,10 +10,18 @@ from typing import Any
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.errors import NotLeader, ProtocolError, UnknownTopic
+from millstream.errors import (
+    CoordinatorLoading,
+    InvalidRequest,
+    NotLeader,
+    ProtocolError,
+    RequestError,
+    UnknownTopic,
+)
+from millstream.model import TopicPartition
 from millstream.protocols.flymq import bodies
 from millstream.protocols.flymq.context import Attendance, Context, Endpoint, TopicGroup
-from millstream.protocols.flymq.gateway import FlymqGateway
+from millstream.protocols.flymq.gateway import LOADING_S_MAX, FlymqGateway
 from millstream.protocols.flymq.shapes import fields_of, read_body
 from millstream.protocols.flymq.wire import HEAD, Opcode, encode_request
 from millstream.server.connection import Pace
@@ -30,6 +38,7 @@ class Handlers:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.problem: Exception = UnknownTopic("orders")
+        self.loaded_at = 0.0
 
     def prompt(self, context: Context, request: bodies.TopicOnly) -> Awaitable[bodies.Done]:
         """Acts at once and answers later, as PRODUCE does."""
@@ -37,6 +46,8 @@ class Handlers:
         return self._later()
 
     async def patient(self, context: Context, request: bodies.CreateTopic) -> bodies.Done:
+        if asyncio.get_running_loop().time() < self.loaded_at:
+            raise CoordinatorLoading("g")
         context.conversation.attend(TopicGroup(request.topic, "g"))
         self.done.append(request.topic)
         return await self._later()
@@ -206,13 +217,41 @@ def test_what_cannot_be_read_is_refused_and_the_next_request_served() -> None:
     run(main())
 
 
-def test_a_refusal_is_told_in_its_words() -> None:
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (UnknownTopic("orders"), "topic not found: orders"),
+        (UnknownTopic(TopicPartition("orders", 3)), "partition 3 not found in topic orders"),
+        (InvalidRequest("no such thing"), "no such thing"),
+    ],
+)
+def test_a_refusal_is_told_in_words_that_the_tool_looks_for_or_its_own(
+    problem: RequestError, words: str
+) -> None:
     async def main() -> None:
-        raw = asking(FAILING, bodies.TopicOnly("orders"))
+        handlers = Handlers()
+        handlers.problem = problem
 
-        (reply,) = await replies(begin(Handlers().gateway(), raw))
+        (reply,) = await replies(
+            begin(handlers.gateway(), asking(FAILING, bodies.TopicOnly("orders")))
+        )
 
-        assert text_of(reply) == "there is no topic or partition orders"
+        assert text_of(reply) == words
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("loading_s", "answered"), [(0.5 * LOADING_S_MAX, PATIENT), (2 * LOADING_S_MAX, Opcode.ERROR)]
+)
+def test_what_is_still_loading_is_waited_for_a_while(loading_s: float, answered: Opcode) -> None:
+    async def main() -> None:
+        handlers = Handlers()
+        handlers.loaded_at = asyncio.get_running_loop().time() + loading_s
+
+        ((opcode, _),) = await replies(begin(handlers.gateway(), patient("a")))
+
+        assert opcode == answered
 
     run(main())
 

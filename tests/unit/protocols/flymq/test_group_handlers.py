@@ -89,7 +89,7 @@ def test_a_partition_that_does_not_exist_is_an_error_by_which_clients_count() ->
 
             for mode in ("earliest", "latest", "commit"):
                 await subscribe(client, mode, partition=1)
-                with pytest.raises(Refused, match="there is no topic or partition orders-2"):
+                with pytest.raises(Refused, match="partition 2 not found in topic orders"):
                     await subscribe(client, mode, partition=2)
 
     run(main())
@@ -120,7 +120,7 @@ def test_a_commit_may_go_back_but_not_to_where_no_topic_is() -> None:
             await commit(client, 1)
 
             assert await get_offset(client) == 1
-            with pytest.raises(Refused, match="there is no topic or partition nothing"):
+            with pytest.raises(Refused, match="topic not found: nothing"):
                 await commit(client, 1, topic="nothing")
             with pytest.raises(Refused, match="at most"):
                 await commit(client, 2**63)
@@ -172,7 +172,7 @@ def test_an_unknown_group_is_named_with_its_topic() -> None:
         async with open_door() as door:
             client = await filled(door)
 
-            with pytest.raises(Refused, match="there is no consumer group 'orders:g'"):
+            with pytest.raises(Refused, match="consumer group not found: orders:g"):
                 await get_offset(client)
             await subscribe(client, "latest")
             assert await get_offset(client) == 0
@@ -194,7 +194,7 @@ def test_a_group_is_listed_once_for_each_of_its_topics() -> None:
             )
             assert await describe(client, "payments") == ("payments", "g", 0, ((0, 0),))
             assert await describe(client, "") == ("orders", "g", 0, ((0, 3),))
-            with pytest.raises(Refused, match="there is no consumer group"):
+            with pytest.raises(Refused, match="consumer group not found: nothing:g"):
                 await describe(client, "nothing")
 
     run(main())
@@ -262,12 +262,34 @@ def test_a_group_is_deleted_in_a_topic_or_as_a_whole() -> None:
 
             await delete("orders")
             assert await groups(client) == (("payments", "g", 0, ((0, 1),)),)
-            with pytest.raises(Refused, match="there is no consumer group 'orders:g'"):
+            with pytest.raises(Refused, match="consumer group not found: orders:g"):
                 await delete("orders")
             await delete("")
             assert await groups(client) == ()
-            with pytest.raises(Refused, match="there is no group 'g'"):
+            with pytest.raises(Refused, match="consumer group not found: g"):
                 await delete("")
+
+    run(main())
+
+
+@pytest.mark.parametrize("topic", ["orders", ""])
+def test_a_deleted_group_is_gone_also_if_somebody_attends_it(topic: str) -> None:
+    async def main() -> None:
+        async with open_door() as door:
+            client, other = await filled(door), door.connect()
+            for one in (client, other):
+                await subscribe(one, "latest")
+            await commit(client, 3)
+
+            await client.ask(Opcode.DELETE_GROUP, bodies.GroupOfTopic(topic, "g"), bodies.Done)
+
+            assert await groups(client) == ()
+            await subscribe(client, "latest")
+            assert await groups(client) == (("orders", "g", 1, ()),)
+            other.close()
+            assert await groups(client) == (("orders", "g", 1, ()),)
+            client.close()
+            assert await groups(door.connect()) == ()
 
     run(main())
 

@@ -1,9 +1,9 @@
-"""Quotas at the FlyMQ door: what was asked for is answered, and the next request waits."""
+"""Who is slowed down at the FlyMQ door: it is answered, and its next request waits."""
 
 import asyncio
 
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Entity
-from millstream.protocols.flymq.gateway import THROTTLE_MS_MAX
+from millstream.protocols.flymq.gateway import EMPTY_FETCHES_MAX, THROTTLE_MS_MAX
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
 from tests.unit.protocols.flymq.asking import Connection, Door, open_door
@@ -44,6 +44,27 @@ def test_who_reads_more_than_its_quota_waits_but_not_for_ever() -> None:
 
             assert (await client.fetch("orders")).record_count == 2
             assert 0 < muted_s(client) <= THROTTLE_MS_MAX / 1000
+
+    run(main())
+
+
+def test_who_finds_nothing_again_and_again_waits_a_little_until_it_finds_something() -> None:
+    async def main() -> None:
+        async with open_door() as door:
+            client = door.connect()
+            await client.create("orders")
+            for _ in range(EMPTY_FETCHES_MAX):
+                await client.fetch("orders")
+            assert muted_s(client) == 0
+
+            await client.fetch("orders")
+            assert 0 < muted_s(client) < 0.1
+
+            await client.produce("orders", b"x")
+            await client.fetch("orders")
+            await asyncio.sleep(0.1)
+            await client.fetch("orders", 1)
+            assert muted_s(client) == 0
 
     run(main())
 
