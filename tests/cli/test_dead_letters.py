@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millstream.cli import dlq
+from millstream.cli.render import brief
 from millstream.client import DeadLetters, Message, Reject, connect
 from tests.cli.conftest import Cli
 from tests.support.broker_process import BrokerProcess
@@ -104,6 +104,13 @@ def test_some_are_sent_back(cli: Cli, names: Callable[[], str], topic: str) -> N
     assert cli.text("dlq", "redrive", topic, "--count", "1") == "1 sent back\n"
 
 
+def test_of_what_nobody_has_looked_at_it_is_not_said_how_many_are_left(
+    cli: Cli, topic: str
+) -> None:
+    later = ("--filter", "value contains 'bad 2' or value contains 'bad 3'", "--count", "1")
+    assert cli.text("dlq", "redrive", topic, *later) == "1 sent back\n"
+
+
 def test_a_redrive_that_is_interrupted_goes_on(
     cli: Cli, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,4 +174,4 @@ def test_what_makes_no_sense_is_refused(cli: Cli, names: Callable[[], str], topi
 
 
 def test_long_values_are_cut_in_tables_only() -> None:
-    assert dlq._short("a\nb " + "x" * 100) == "a b " + "x" * 53 + "..."
+    assert brief("a\nb " + "x" * 100) == "a b " + "x" * 53 + "..."

@@ -1,31 +1,25 @@
 """kill -9 again and again, with a backlog of delayed records: nothing lost, early or twice.
 
 An idempotent client of Kafka sends records that are due at any time during these deaths, or after
-them. A few deaths always, many in `make soak`.
+them.
 """
 
-import os
 import random
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.copying_job import QUIET
-from tests.support.broker_process import BrokerProcess
+from tests.support.deaths import LIFE_SECONDS, few_or_many_deaths, mortal_broker
 
 PARTITIONS = 3
-DEATHS = 4
-LIFE_SECONDS = (0.3, 1.5)
 DELAY_MS_MAX = 8_000
 BACKLOG = 300  # Sent before the first death, all due at the end.
 CATCH_UP_SECONDS_MAX = 120
-SOAK_SEEDS = int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "0"))
-SOAK_DEATHS_MAX = 100
 
 
 class Delayer(threading.Thread):
@@ -111,22 +105,11 @@ class Watcher(threading.Thread):
         self.join()
 
 
-@pytest.mark.timeout(300)
-def test_delayed_records_do_not_notice_that_the_broker_dies(tmp_path: Path) -> None:
-    _die_often(tmp_path, deaths=DEATHS, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_delayed_records_do_not_notice_that_the_broker_dies_many_times(tmp_path: Path) -> None:
-    _die_often(tmp_path, deaths=min(SOAK_SEEDS, SOAK_DEATHS_MAX), seed=2)
-
-
-def _die_often(directory: Path, *, deaths: int, seed: int) -> None:
-    lives = random.Random(seed)
-    broker = BrokerProcess(directory)
-    broker.start()
-    try:
+@few_or_many_deaths
+def test_delayed_records_do_not_notice_that_the_broker_dies(
+    tmp_path: Path, deaths: int, seed: int
+) -> None:
+    with mortal_broker(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})
         admin.create_topics([NewTopic("orders", PARTITIONS)])["orders"].result(30)
         delayer, watcher = Delayer(broker.address, seed), Watcher(broker.address)
@@ -136,17 +119,12 @@ def _die_often(directory: Path, *, deaths: int, seed: int) -> None:
         delayer.start()
         watcher.start()
         try:
-            for _ in range(deaths):
-                time.sleep(lives.uniform(*LIFE_SECONDS))  # Under load, at no chosen moment.
-                broker.kill()
-                broker.start()
+            broker.die_often(deaths, seed=seed)
         finally:
             delayer.stop()
         _wait_for(watcher, delayer)
         time.sleep(1)  # Whatever came twice would come about now.
         watcher.stop()
-    finally:
-        broker.kill()
     assert delayer.problems == []
     assert len(delayer.acknowledged) > BACKLOG
     assert watcher.early == []

@@ -2,58 +2,36 @@
 on, and what nobody can work on is a dead letter exactly once.
 """
 
-import os
-import random
 import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer
 
 from tests.crash.copying_job import QUIET
 from tests.crash.flux_work import FAILS_AT_EVERY, Publisher, Worker
-from tests.support.broker_process import BrokerProcess
+from tests.support.deaths import few_or_many_deaths, mortal_broker
 
-DEATHS = 4
-LIFE_SECONDS = (0.3, 1.2)
 SECONDS_MAX = 90
-SOAK_SEEDS = int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "0"))
-SOAK_DEATHS_MAX = 100
 
 
-@pytest.mark.timeout(300)
-def test_every_message_is_worked_on_or_a_dead_letter_once(tmp_path: Path) -> None:
-    _die_often(tmp_path, deaths=DEATHS, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7_000)
-def test_every_message_is_worked_on_or_a_dead_letter_once_over_many_deaths(tmp_path: Path) -> None:
-    _die_often(tmp_path, deaths=min(SOAK_SEEDS, SOAK_DEATHS_MAX), seed=2)
-
-
-def _die_often(directory: Path, *, deaths: int, seed: int) -> None:
-    lives = random.Random(seed)
-    # Retries enough that a death, which costs one, gives nothing up that could be worked on.
-    broker = BrokerProcess(directory, FLUX__ACK_TIMEOUT_MS=300, FLUX__MAX_RETRIES=max(6, deaths))
-    broker.start()
-    try:
+@few_or_many_deaths
+def test_every_message_is_worked_on_or_a_dead_letter_once(
+    tmp_path: Path, deaths: int, seed: int
+) -> None:
+    # Fewer retries than deaths: a death is no failure of what was being worked on.
+    settings = {"FLUX__ACK_TIMEOUT_MS": 500, "FLUX__MAX_RETRIES": 4}
+    with mortal_broker(tmp_path, **settings) as broker:
         worker = Worker(broker.config.flux_port)
         publisher = Publisher(broker.config.flux_port)
         worker.start()
         assert worker.is_subscribed.wait(SECONDS_MAX)
         publisher.start()
-        for _ in range(deaths):
-            time.sleep(lives.uniform(*LIFE_SECONDS))  # Under load, at no chosen moment.
-            broker.kill()
-            broker.start()
+        broker.die_often(deaths, seed=seed)
         publisher.stop()
         expected = range(0, publisher.acknowledged, FAILS_AT_EVERY)
         letters = _dead_letters(broker.address, len(expected))
         worker.stop()
-    finally:
-        broker.kill()
     assert publisher.problems == worker.problems == []
     assert publisher.acknowledged > 50
     assert set(worker.seen) == set(range(publisher.acknowledged))

@@ -1,8 +1,9 @@
 """The decisions of delivery, whatever happens in whatever order, with restarts in between.
 
 The model is a list of records and what became of each. No record is lost, none is settled twice,
-records are first sent in their order, and at the end each was acknowledged or became a dead letter,
-once.
+records are first sent in their order and those that failed before the others, and at the end each
+was acknowledged, dropped, expired, or became a dead letter, once. A restart finds the cursors as
+they were kept last, which may be a while ago, and the marks of all dead letters.
 """
 
 from random import Random
@@ -11,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
-from millstream.control.deliveries import AckMode, FlowPolicy, RetryPolicy
+from millstream.control.deliveries import AckMode, CursorValue, FlowPolicy, Overflow, RetryPolicy
 from millstream.engine.delivery.cursor import Cursor, Pending, Phase
 from millstream.engine.delivery.desk import Bounds, Desk
 from millstream.engine.delivery.flow import Seat
@@ -28,27 +30,32 @@ class Delivery(RuleBasedStateMachine):
         delay_ms=st.sampled_from([0, 50]),
         every=st.integers(1, 3),
         window=st.integers(1, 5),
+        overflow=st.sampled_from([Overflow.BLOCK, *Overflow]),
     )
-    def begin(self, max_retries: int, delay_ms: int, every: int, window: int) -> None:
+    def begin(
+        self, max_retries: int, delay_ms: int, every: int, window: int, overflow: Overflow
+    ) -> None:
         self.retry = RetryPolicy(
             max_retries=max_retries, ack_timeout_ms=100, retry_delay_ms=delay_ms
         )
-        self.flow = FlowPolicy(window=window, buffer=5)
+        self.flow = FlowPolicy(window=window, buffer=5, overflow=overflow)
         self.every = every  # Only so many offsets are for this subscription.
         self.now_ms = 0
         self.log_end = 0
-        self.read_to = 0
+        self.ends: dict[int, int] = {}  # When records expire, of those that do.
         self.seats: list[Seat] = []
         self.made = 0
         self.held: dict[int, list[int]] = {}  # By seat: what it has and has not answered.
+        self.late: list[tuple[Seat, int]] = []  # What members may still answer, out of time.
         self.settled: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
-        self.first_sent: list[int] = []
-        self.restarted_at = 0
-        self.marked: frozenset[int] = frozenset()
+        self.sent: list[int] = []  # For the first time since the restart.
+        self.kept = CursorValue(next_offset=0)
+        self.kept_settled: dict[int, str] = {}
+        self.marks: set[int] = set()
         self.desk = self.fresh(Cursor(TARGET, 0))
         self.somebody_joins()
-        self.records_come(10)
+        self.records_come(10, None)
 
     def fresh(self, cursor: Cursor) -> Desk:
         desk = Desk(AckMode.EXPLICIT, self.retry, BOUNDS, Random(1).random)
@@ -60,9 +67,12 @@ class Delivery(RuleBasedStateMachine):
 
     # -- what happens ----------------------------------------------------------------------------
 
-    @rule(count=st.integers(1, 10))
-    def records_come(self, count: int) -> None:
-        self.log_end += count
+    @rule(count=st.integers(1, 10), ttl_ms=st.none() | st.integers(1, 300))
+    def records_come(self, count: int, ttl_ms: int | None) -> None:
+        for _ in range(count):
+            if ttl_ms is not None:
+                self.ends[self.log_end] = self.now_ms + ttl_ms
+            self.log_end += 1
         self.the_log_is_read()
 
     @rule()
@@ -70,9 +80,12 @@ class Delivery(RuleBasedStateMachine):
         cursor = self.desk.cursors[TARGET]
         while cursor.next_offset < self.log_end and self.desk.has_room:
             offset = cursor.next_offset
-            if self.is_ours(offset):
-                self.desk.offer(TARGET, Record(offset, 0, None, b"v"), "orders")
+            ends_ms = self.ends.get(offset, NEVER_MS)
+            if self.is_ours(offset) and ends_ms > self.now_ms:
+                record = Record(offset, 0, None, b"v")
+                self.desk.offer(TARGET, record, "orders", ends_ms=ends_ms)
             cursor.move_on(offset + 1)
+        self.note_ended()
 
     @precondition(lambda self: len(self.seats) < 4)
     @rule()
@@ -89,12 +102,14 @@ class Delivery(RuleBasedStateMachine):
             seat.is_open = True
         sent: list[Pending] = []
         for seat, share in self.desk.assign(self.now_ms):
+            assert [one.offset for one in share] == sorted(one.offset for one in share)
             if is_refused:
                 self.desk.refuse(seat, share)
                 continue
             self.desk.sent(seat, share)
             assert len(self.held[seat.number]) + len(share) <= self.flow.window
             sent += share
+        self.note_ended()
         for pending in sorted(sent, key=lambda one: one.offset):  # They were sent together.
             self.note_sent(pending)
             self.held[pending.holder].append(pending.offset)
@@ -103,12 +118,14 @@ class Delivery(RuleBasedStateMachine):
         offset = pending.offset
         assert self.is_ours(offset)
         assert offset not in self.settled, "a settled record came again"
+        assert self.ends.get(offset, NEVER_MS) > self.now_ms, "an expired record was sent"
         assert not any(offset in held for held in self.held.values()), "two members have it"
-        if pending.attempts == 1 and offset >= self.restarted_at:
-            assert not self.first_sent or offset > self.first_sent[-1], "out of order"
-            self.first_sent.append(offset)
+        if offset not in self.sent:
+            assert not self.sent or offset > self.sent[-1], "out of order"
+            self.sent.append(offset)
         assert pending.attempts == self.attempts.get(offset, 0) + 1, "attempts are miscounted"
         self.attempts[offset] = pending.attempts
+        self.late = [(seat, one) for seat, one in self.late if one != offset]
 
     def some_held(self, data: st.DataObject) -> tuple[Seat, int] | None:
         choices = [(seat, offset) for seat in self.seats for offset in self.held[seat.number]]
@@ -117,9 +134,16 @@ class Delivery(RuleBasedStateMachine):
     @rule(data=st.data())
     def one_is_acknowledged(self, data: st.DataObject) -> None:
         chosen = self.some_held(data)
-        if chosen is None:
-            return
-        seat, offset = chosen
+        if chosen is not None:
+            self.acknowledge(*chosen)
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def one_is_acknowledged_out_of_time(self, data: st.DataObject) -> None:
+        seat, offset = data.draw(st.sampled_from(self.late))
+        self.acknowledge(seat, offset)
+
+    def acknowledge(self, seat: Seat, offset: int) -> None:
         assert self.desk.ack(seat, TARGET, offset)
         self.settle(offset, "acked")
         assert not self.desk.ack(seat, TARGET, offset), "acknowledged twice"
@@ -146,12 +170,12 @@ class Delivery(RuleBasedStateMachine):
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
         self.desk.tick(self.now_ms)
+        pending = self.desk.cursors[TARGET].pending
         for seat in self.seats:
-            cursor = self.desk.cursors[TARGET]
-            self.held[seat.number] = [
-                offset
-                for offset in self.held[seat.number]
-                if offset in cursor.pending and cursor.pending[offset].phase is Phase.SENT
+            mine = self.held[seat.number]
+            self.held[seat.number] = [at for at in mine if pending[at].phase is Phase.SENT]
+            self.late += [
+                (seat, at) for at in mine if pending[at].phase in (Phase.READY, Phase.WAITING)
             ]
         self.check_burials()
 
@@ -161,29 +185,42 @@ class Delivery(RuleBasedStateMachine):
         seat = data.draw(st.sampled_from(self.seats))
         self.seats.remove(seat)
         self.desk.leave(seat, self.now_ms)
-        del self.held[seat.number]
+        for offset in self.held.pop(seat.number)[1:]:  # The first may have been the reason.
+            self.attempts[offset] -= 1
+        self.late = [(other, at) for other, at in self.late if other is not seat]
         self.check_burials()
         if not self.seats and data.draw(st.booleans()):
-            self.restarted_at = self.log_end  # What was not sent is read again.
             self.desk.park()
+            self.sent = []  # What was not sent is read again.
 
     @rule()
     def dead_letters_are_written(self) -> None:
-        for target, offset in list(self.desk.burials):
-            self.desk.buried(target, offset)
-            self.settle(offset, "buried")
+        for pending in list(self.desk.burials.values()):
+            self.marks.add(pending.offset)
+            assert self.desk.buried(pending)
+            assert not self.desk.buried(pending)
+            self.settle(pending.offset, "buried")
 
-    @rule(data=st.data())
-    def the_broker_restarts(self, data: st.DataObject) -> None:
-        """What was kept is what was written last; here that is all of it."""
-        value = self.desk.cursors[TARGET].value()
-        unsettled = {one.offset for one in value.unsettled}
-        for offset in self.settled:
-            assert offset < value.next_offset
+    @rule()
+    def the_cursor_is_kept(self) -> None:
+        self.kept = self.desk.cursors[TARGET].value()
+        self.kept_settled = dict(self.settled)
+        unsettled = {one.offset for one in self.kept.unsettled}
+        for offset in self.for_good():
+            assert offset < self.kept.next_offset
             assert offset not in unsettled
-        self.desk = self.fresh(Cursor.restore(TARGET, value))
-        self.restarted_at = self.log_end
-        self.seats, self.held = [], {}
+        self.marks.clear()
+
+    @rule(is_clean=st.booleans())
+    def the_broker_restarts(self, is_clean: bool) -> None:
+        """What was kept is what was written last."""
+        if is_clean:
+            self.the_cursor_is_kept()
+        buried = dict.fromkeys(self.marks, "buried")
+        self.settled = {**self.kept_settled, **buried}
+        self.desk = self.fresh(Cursor.restore(TARGET, self.kept, frozenset(self.marks)))
+        self.attempts = {one.offset: one.attempts for one in self.kept.unsettled}
+        self.seats, self.held, self.late, self.sent = [], {}, [], []
 
     # -- what must hold --------------------------------------------------------------------------
 
@@ -193,10 +230,25 @@ class Delivery(RuleBasedStateMachine):
         for held in self.held.values():
             if offset in held:
                 held.remove(offset)
+        self.late = [(seat, at) for seat, at in self.late if at != offset]
+
+    def note_ended(self) -> None:
+        """What is settled without anybody having said so has expired, or was dropped."""
+        cursor = self.desk.cursors[TARGET]
+        for offset in range(cursor.next_offset):
+            if offset in self.settled or not self.is_ours(offset) or not cursor.is_settled(offset):
+                continue
+            is_expired = self.ends.get(offset, NEVER_MS) <= self.now_ms
+            assert is_expired or self.flow.overflow is not Overflow.BLOCK, "a record was lost"
+            self.settle(offset, "expired" if is_expired else "dropped")
+
+    def for_good(self) -> list[int]:
+        """What is settled whoever reads the log: of what has expired no reader hears."""
+        return [offset for offset, how in self.settled.items() if how != "expired"]
 
     def check_burials(self) -> None:
-        for offset, pending in self.desk.cursors[TARGET].pending.items():
-            if pending.phase in (Phase.READY, Phase.WAITING) and offset >= self.restarted_at:
+        for pending in self.desk.cursors[TARGET].pending.values():
+            if pending.phase in (Phase.READY, Phase.WAITING):
                 assert pending.attempts <= self.retry.max_retries, "it should be given up"
         for (_, offset), pending in self.desk.burials.items():
             assert pending.attempts > self.retry.max_retries or pending.reason == "bad"
@@ -209,7 +261,7 @@ class Delivery(RuleBasedStateMachine):
         cursor = self.desk.cursors[TARGET]
         for offset in range(cursor.floor):
             assert not self.is_ours(offset) or offset in self.settled
-        for offset in self.settled:
+        for offset in self.for_good():
             assert cursor.is_settled(offset)
 
     @invariant()
@@ -241,6 +293,7 @@ class Delivery(RuleBasedStateMachine):
                 for pending in share:
                     assert self.desk.ack(seat, TARGET, pending.offset)
                     self.settle(pending.offset, "acked")
+            self.note_ended()
             self.now_ms += 101
             self.desk.tick(self.now_ms)
         self.dead_letters_are_written()

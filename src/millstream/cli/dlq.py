@@ -4,7 +4,6 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -16,8 +15,10 @@ from millstream.cli.render import (
     Answer,
     Refused,
     answered,
+    brief,
     card,
     confirm,
+    instant,
     progress,
     table,
     yes_option,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.client import Client, DeadLetter, DeadLetterStatistics
-
-SHOWN_LENGTH_MAX = 60  # Of a value or an error in a table; JSON has all of it.
 
 
 @click.group()
@@ -144,7 +143,9 @@ def redrive(
                 f"interrupted when {sent} were sent back; the same command goes on"
             ) from None
     words = "would be sent back" if is_dry else "sent back"
-    text = f"{done.sent} {words}" + (f", {done.skipped} left" if done.skipped else "")
+    # Behind what --count allows nobody has looked.
+    is_all = count is None or done.sent < count
+    text = f"{done.sent} {words}" + (f", {done.skipped} left" if done.skipped and is_all else "")
     return Answer({**asdict(done), "dry_run": is_dry}, text)
 
 
@@ -191,13 +192,13 @@ def _row(one: "DeadLetter", decoder: str) -> dict[str, object]:
     return {
         "partition": one.partition,
         "offset": one.offset,
-        "time": _time(one.timestamp),
+        "time": instant(one.timestamp),
         "from": f"{one.origin_topic}/{one.origin_partition}@{one.origin_offset}",
         "group": one.group,
         "attempts": one.attempts,
         "reason": one.reason,
-        "error": _short(one.error),
-        "value": _short(str(decode(one.value, decoder)) if one.value is not None else "null"),
+        "error": brief(one.error),
+        "value": brief(str(decode(one.value, decoder)) if one.value is not None else "null"),
     }
 
 
@@ -210,7 +211,7 @@ def _statistics(found: "DeadLetterStatistics") -> str:
     }
     for name, time_ms in (("oldest", found.oldest_ms), ("newest", found.newest_ms)):
         if time_ms is not None:
-            head[name] = _time(moment(time_ms))
+            head[name] = instant(moment(time_ms))
     counts = (("reason", found.by_reason), ("group", found.by_group))
     parts = [table(_counts(name, each)) for name, each in counts if each]
     return "\n\n".join([card(head), *parts])
@@ -218,12 +219,3 @@ def _statistics(found: "DeadLetterStatistics") -> str:
 
 def _counts(name: str, counts: "Mapping[str, int]") -> list[dict[str, object]]:
     return [{name: one, "count": count} for one, count in counts.items()]
-
-
-def _time(when: datetime) -> str:
-    return when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_LENGTH_MAX else line[: SHOWN_LENGTH_MAX - 3] + "..."

@@ -30,6 +30,10 @@ SUBJECT, DEAD_SUBJECT = "ms-subject", b"DLQ."
 # Why a record was given up, in the words of the broker's own subscriptions and of Spark's reader.
 REJECTED, RETRIES_EXHAUSTED, UNREADABLE = "rejected", "max_retries_exceeded", "schema"
 ERROR_LENGTH_MAX = 1_000
+MAX_MESSAGE_BYTES = "max.message.bytes"
+LETTER_BYTES_MAX = 2**16  # What a dead letter may have more than its record.
+# For a producer of dead letters: how large a record may be is the broker's to say.
+LETTER_SETTINGS = {"message.max.bytes": 1_000_000_000, "linger.ms": 0}
 MESSAGE_ID_BYTES_MAX = 256
 WAIT_STEP_S = 0.2
 MULTIPLIER_MAX = 100
@@ -204,7 +208,7 @@ class Graveyard:
         """The topic itself, or the one that a view shows: there records can be sent back to."""
         if topic not in self._origins:
             origin = self._setting(topic, VIEW_OF) or topic
-            self._partition_counts[origin] = self._prepare(origin + SUFFIX)
+            self._partition_counts[origin] = self._prepare(origin)
             self._origins[topic] = origin
         return self._origins[topic]
 
@@ -219,13 +223,17 @@ class Graveyard:
             return self._admin.has_queues()
         return False
 
-    def _prepare(self, name: str) -> int:
+    def _prepare(self, origin: str) -> int:
         """Have a topic for dead letters; return how many partitions it has."""
+        name = origin + SUFFIX
         try:
             return len(self._admin.offsets(name, "latest"))
         except NotFound:
+            size = self._setting(origin, MAX_MESSAGE_BYTES)
+            # Whatever the topic takes must fit as a dead letter too.
+            settings = {MAX_MESSAGE_BYTES: int(size) + LETTER_BYTES_MAX} if size else None
             with suppress(AlreadyExists):
-                self._admin.create_topic(name, partitions=1)
+                self._admin.create_topic(name, partitions=1, settings=settings)
             return len(self._admin.offsets(name, "latest"))
 
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog, Topic
-from millstream.control.deliveries import CursorValue, HandOver
+from millstream.control.deliveries import HandOver
 from millstream.engine.delivery.handing import HAND_OVER_RECORDS_MAX, HandOvers
 from millstream.engine.delivery.letters import Origin, origin_of, revived
 from millstream.engine.delivery.records import read_records
-from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, find_open, unmark
+from millstream.engine.delivery.sent_back import SentBack
+from millstream.engine.delivery.shard import DeliveryShard, find_open
 from millstream.engine.errands import Errands
 from millstream.engine.filters import Filter, parse
 from millstream.engine.gate import Gate, Operation, topic_resource
@@ -34,7 +35,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.errors.deliveries import UnknownDeadLetter
-from millstream.model import LogId, Offset, Session, TopicPartition
+from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock
 
 LISTED_MAX = 10_000  # Dead letters in one answer,
@@ -159,11 +160,11 @@ class DeadLetters:
         async with self._turn(name):
             topic = self._find(name, target)
             books = await self._books(topic)
-            if books.is_settled(topic.log(target.partition), offset):
+            if books.settled(topic.log(target.partition)).has(offset):
                 raise UnknownDeadLetter(f"{target}@{offset}")
             letter = await self._read(session, target, offset)
             goal = self._goal(session, letter.origin, to)
-            return goal, await self._step(books, topic, goal, [letter])
+            return goal, await self._step(books, topic, goal, [letter], least=0)
 
     async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
         """Send back all that the plan wants, of those that wait at this moment.
@@ -179,7 +180,9 @@ class DeadLetters:
             sent = skipped = 0
             run: Sequence[DeadLetter] = ()
             goal: TopicPartition | None = None
+            firsts: dict[TopicPartition, Offset] = {}  # Nothing waits before them.
             async for letter in self._waiting(session, name):
+                firsts.setdefault(letter.target, letter.record.offset)
                 if plan.count_max is not None and sent + len(run) >= plan.count_max:
                     break
                 if not _is_wanted(letter, wanted, plan):
@@ -190,12 +193,12 @@ class DeadLetters:
                 except UnknownTopic:
                     skipped += 1  # Its topic is gone: only with another one it can be sent back.
                     continue
-                is_full = len(run) >= _run_max(plan.rate)
-                if run and (its_goal != goal or is_full or run[0].target != letter.target):
-                    sent += await self._send_run(run, goal, plan)
+                is_other = its_goal != goal or (bool(run) and run[0].target != letter.target)
+                if is_other or self._is_full((*run, letter), its_goal, plan.rate):
+                    sent += await self._send_run(run, goal, plan, firsts)
                     run = ()
                 run, goal = (*run, letter), its_goal
-            sent += await self._send_run(run, goal, plan)
+            sent += await self._send_run(run, goal, plan, firsts)
             return Redriven(sent, skipped)
 
     async def purge(self, session: Session, topic: str) -> int:
@@ -210,6 +213,10 @@ class DeadLetters:
             assert end is not None
             start = self._partitions.delete_records(session, target, end.offset)
             count += start - before.offset
+            found = self._catalog.find(name)
+            books, log_id = await self._books(found), found.log(target.partition)
+            if books.settled(log_id).marks:
+                await books.tidy(log_id, start)
         return count
 
     @asynccontextmanager
@@ -252,12 +259,17 @@ class DeadLetters:
             end = await self._partitions.find(session, target, Latest())
             assert start is not None
             assert end is not None
-            offset = max(start.offset, books.floor(log_id))
+            offset = max(start.offset, books.settled(log_id).floor)
             while offset < end.offset:
-                chunk = await read_records(self._partitions, session, target, offset)
+                try:
+                    chunk = await read_records(self._partitions, session, target, offset)
+                except OffsetOutOfRange as problem:
+                    offset = max(offset + 1, problem.start_offset)  # Purged in the meantime.
+                    continue
+                settled = books.settled(log_id)
                 for record in chunk.records:
                     origin = origin_of(record)
-                    if origin is not None and not books.is_settled(log_id, record.offset):
+                    if origin is not None and not settled.has(record.offset):
                         yield DeadLetter(target, record, origin)
                 if chunk.next_offset <= offset:
                     return
@@ -272,9 +284,9 @@ class DeadLetters:
                     return DeadLetter(target, record, origin)
         raise UnknownDeadLetter(f"{target}@{offset}")
 
-    async def _books(self, topic: Topic) -> "_Books":
+    async def _books(self, topic: Topic) -> SentBack:
         name = f"__redrive/{topic.topic_id.hex}"
-        return _Books(name, await find_open(self._shards, name))
+        return SentBack(name, await find_open(self._shards, name))
 
     # -- sending back ----------------------------------------------------------------------------
 
@@ -285,27 +297,50 @@ class DeadLetters:
         topic.check_writable()
         return TopicPartition(name, origin.target.partition % topic.partition_count)
 
+    def _is_full(self, run: Sequence[DeadLetter], goal: TopicPartition, rate: float | None) -> bool:
+        """Whether that is too much for a batch, which holds what the rate allows in a second."""
+        count_max = HAND_OVER_RECORDS_MAX if rate is None else min(HAND_OVER_RECORDS_MAX, int(rate))
+        size = sum(one.size for one in run)
+        return len(run) > max(1, count_max) or size > self._hand_overs.bytes_max(goal.topic)
+
     async def _send_run(
-        self, run: Sequence[DeadLetter], goal: TopicPartition | None, plan: RedrivePlan
+        self,
+        run: Sequence[DeadLetter],
+        goal: TopicPartition | None,
+        plan: RedrivePlan,
+        firsts: Mapping[TopicPartition, Offset],
     ) -> int:
         if not run or goal is None or plan.is_dry_run:
             return len(run)
-        topic = self._catalog.find(run[0].target.topic)
-        await self._step(await self._books(topic), topic, goal, run)
+        target = run[0].target
+        topic = self._catalog.find(target.topic)
+        await self._step(await self._books(topic), topic, goal, run, least=firsts[target])
         if plan.rate is not None:
             await asyncio.sleep(len(run) / plan.rate)
         return len(run)
 
     async def _step(
-        self, books: "_Books", topic: Topic, goal: TopicPartition, letters: Sequence[DeadLetter]
+        self,
+        books: SentBack,
+        topic: Topic,
+        goal: TopicPartition,
+        letters: Sequence[DeadLetter],
+        *,
+        least: Offset,
     ) -> Offset:
-        """Send some back; that goes on to its end even if nobody waits for it any more."""
-        done = self._errands.begin(self._send_back(books, topic, goal, letters))
+        """Send some back; that goes on to its end even if nobody waits for it any more. No other
+        one waits in the partition before `least`."""
+        done = self._errands.begin(self._send_back(books, topic, goal, letters, least))
         self._begun[topic.name] = done
         return await asyncio.shield(done)
 
     async def _send_back(
-        self, books: "_Books", topic: Topic, goal: TopicPartition, letters: Sequence[DeadLetter]
+        self,
+        books: SentBack,
+        topic: Topic,
+        goal: TopicPartition,
+        letters: Sequence[DeadLetter],
+        least: Offset,
     ) -> Offset:
         """Append records to where they belong, and write down that it was done."""
         log_id = topic.log(letters[0].target.partition)
@@ -323,41 +358,11 @@ class DeadLetters:
         now_ms = self._clock.now_ms()
         records = [revived(letter.record, now_ms) for letter in letters]
         target = self._catalog.find(goal.topic).log(goal.partition)
+        self._hand_overs.check_size(target, records)
         offset = await self._hand_overs.carry(books.shard, target, told, records)
         await books.shard.settle(books.name)
-        await books.tidy(log_id)
+        await books.tidy(log_id, least)
         return offset
-
-
-class _Books:
-    """Which dead letters of a topic were sent back."""
-
-    def __init__(self, name: str, shard: DeliveryShard) -> None:
-        self.name = name
-        self.shard = shard
-
-    def floor(self, log_id: LogId) -> Offset:
-        """All before it were sent back."""
-        value = self.shard.stored.cursors(self.name).get(log_id)
-        return 0 if value is None else value.next_offset
-
-    def is_settled(self, log_id: LogId, offset: Offset) -> bool:
-        marks = self.shard.stored.settled(self.name).get(log_id, frozenset())
-        return offset < self.floor(log_id) or offset in marks
-
-    async def tidy(self, log_id: LogId) -> None:
-        """Where marks are without a gap from the floor on, the floor says the same."""
-        marks = self.shard.stored.settled(self.name).get(log_id, frozenset())
-        floor = self.floor(log_id)
-        while floor in marks:
-            floor += 1
-        if floor == self.floor(log_id):
-            return
-        gone = [offset for offset in marks if offset < floor]
-        entries = [cursor_entry(self.name, log_id, CursorValue(next_offset=floor))]
-        entries += [unmark(self.name, log_id, offset) for offset in sorted(gone)]
-        self.shard.write(entries)
-        await self.shard.settle(self.name)
 
 
 def dead_topic_of(topic: str) -> str:
@@ -369,8 +374,3 @@ def _is_wanted(letter: DeadLetter, wanted: Filter | None, plan: RedrivePlan) -> 
     if plan.group is not None and letter.origin.group != plan.group:
         return False
     return wanted is None or wanted.matches(letter.record, topic=letter.origin.target.topic)
-
-
-def _run_max(rate: float | None) -> int:
-    """Records in one batch: at most what the rate allows in a second."""
-    return HAND_OVER_RECORDS_MAX if rate is None else max(1, min(HAND_OVER_RECORDS_MAX, int(rate)))

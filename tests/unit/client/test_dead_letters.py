@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.client import (
-    BrokerNode,
     Busy,
     ClientError,
     DeadLetters,
@@ -21,51 +20,19 @@ from millstream.client import (
 )
 from millstream.client import dead_letters as module
 from millstream.client.dead_letters import DESCRIBE, LIST, PURGE, REDRIVE, REPLAY
-from millstream.client.link import Link
-from millstream.client.own import OwnRequests
-
-NODE = BrokerNode(node_id=1, host="localhost", port=9092)
-API_VERSIONS = 18
-FINE = b"\0" + b"\0\0" + b"\0"  # No tags in the header, no error, no message.
-
-
-def api_versions(*keys: int) -> bytes:
-    rows = b"".join(struct.pack(">hhh", key, 0, 0) + b"\0" for key in keys)
-    return b"\0\0" + bytes([len(keys) + 1]) + rows + b"\0\0\0\0\0"
-
-
-OURS = api_versions(0, 1, 18, *range(10_000, 10_007))
-
-
-class FakeConnection:
-    """Answers by api key, from a list where one is given, and keeps what was asked."""
-
-    def __init__(self, answers: dict[int, bytes | list[bytes]]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[int, bytes]] = []
-
-    def __call__(self, *_: object, **__: object) -> "FakeConnection":
-        return self
-
-    def __enter__(self) -> "FakeConnection":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def ask(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
-        assert is_flexible
-        self.asked.append((api_key, body))
-        answer = self.answers[api_key]
-        return answer.pop(0) if isinstance(answer, list) else answer
+from tests.unit.client.fake_connection import (
+    API_VERSIONS,
+    FINE,
+    FakeConnection,
+    api_versions,
+    asked_of,
+)
 
 
 def letters_of(
     monkeypatch: pytest.MonkeyPatch, answers: dict[int, bytes | list[bytes]]
 ) -> tuple[DeadLetters, FakeConnection]:
-    connection = FakeConnection({API_VERSIONS: OURS, **answers})
-    monkeypatch.setattr(own, "Connection", connection)
-    requests = OwnRequests(Link("localhost:9092", {}), lambda: NODE)
+    requests, connection = asked_of(monkeypatch, answers)
     return DeadLetters(requests), connection
 
 

@@ -358,3 +358,66 @@ def test_a_list_is_paged_by_offset() -> None:
             assert [one.record.offset for one in first + second] == list(range(10))
 
     run(story())
+
+
+def marks(node: Node) -> int:
+    """How many dead letters are remembered one by one to have been sent back."""
+    shards = node._delivering.shards.all_here()
+    names = {name for shard in shards for name in shard.stored._settled if name != "billing"}
+    found = [shard.stored.settled(name) for shard in shards for name in names]
+    return sum(len(offsets) for each in found for offsets in each.values())
+
+
+def test_what_was_sent_back_is_remembered_in_a_few_words() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await bury(node, *[b"%d" % at for at in range(5)])
+            await publish(node, b"no dead letter", topic="orders.dlq")
+            await bury(node, *[b"%d" % at for at in range(5, 10)])
+            even = RedrivePlan(filter="value ~ '[02468]'")
+            assert (await node.dead_letters.redrive(SESSION, "orders", even)).sent == 5
+            assert marks(node) == 4, "the first needs none"
+
+            assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 5
+            assert await node.dead_letters.list(SESSION, "orders") == []
+            await bury(node, b"new")  # With those that were sent back.
+            assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 11
+
+            assert marks(node) == 0
+
+    run(story())
+
+
+def test_of_what_was_purged_nothing_is_remembered() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await bury(node, b"0", b"1", b"2", b"3")
+            for offset in (1, 3):
+                await node.dead_letters.replay(SESSION, DEAD, offset)
+            assert marks(node) == 2
+
+            assert await node.dead_letters.purge(SESSION, "orders") == 4
+
+            assert marks(node) == 0
+            await bury(node, b"new")  # With those that were sent back.
+            letters = await node.dead_letters.list(SESSION, "orders")
+            assert [letter.record.value for letter in letters] == [b"1", b"3", b"new"]
+
+    run(story())
+
+
+def test_who_looks_while_others_purge_sees_what_is_left() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            for at in range(4):
+                await bury(node, b"%d" % at * 200_000)
+            letters = node.dead_letters._waiting(SESSION, "orders.dlq")
+            first = await anext(letters)
+            assert first.record.offset == 0
+
+            await node.dead_letters.purge(SESSION, "orders")
+            left = [letter.record.offset async for letter in letters]
+
+            assert len(left) < 3
+
+    run(story())

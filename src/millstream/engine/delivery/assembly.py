@@ -53,7 +53,7 @@ def open_deliveries(
     books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
     shards = Shards(books, catalog, hub, topics, begin, config=config)
     hand_overs = HandOvers(catalog, hub, topics, shards, config=config, clock=clock)
-    pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config)
+    pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config, clock=clock)
     deliveries = Deliveries(
         gate,
         catalog,

@@ -8,11 +8,15 @@ this subscription costs nothing.
 
 from enum import IntEnum
 
+from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
 from millstream.control.deliveries import CursorValue, Unsettled
 from millstream.model import Offset, TopicPartition
 
-PENDING_BYTES = 200  # What a record takes besides key and value, about.
+PENDING_BYTES = 200  # What a record takes besides what is in it, about.
+HEADER_BYTES = 150  # The same for each of its headers.
+SENT_HELD_MAX = 4  # Records held, of those that were sent together, for each that is still out.
+ERRORS_KEPT_MAX = 2**18  # Characters of a cursor's errors that are kept; the rest is left out.
 
 
 # Numbers, because the table is asked twice for every record, and they are found much faster.
@@ -35,12 +39,14 @@ class Event(IntEnum):
     DUE = 7
     BURIED = 8
     DROP = 9
+    EXPIRE = 10
 
 
 # None: settled.
 TRANSITIONS: dict[tuple[Phase, Event], Phase | None] = {
     (Phase.READY, Event.SEND): Phase.SENT,
     (Phase.READY, Event.DROP): None,
+    (Phase.READY, Event.EXPIRE): None,
     (Phase.READY, Event.ACK): None,  # By the member that had it before, late.
     (Phase.READY, Event.GIVE_UP): Phase.BURYING,  # The same member rejects it, late.
     (Phase.SENT, Event.REFUSE): Phase.READY,
@@ -61,6 +67,7 @@ class Pending:
     __slots__ = (
         "attempts",
         "cursor",
+        "ends_ms",
         "error",
         "holder",
         "phase",
@@ -71,11 +78,14 @@ class Pending:
         "subject",
     )
 
-    def __init__(self, cursor: "Cursor", record: Record, subject: str) -> None:
+    def __init__(
+        self, cursor: "Cursor", record: Record, subject: str, size: int, ends_ms: int
+    ) -> None:
         self.cursor = cursor
         self.record = record
-        self.size = len(record.value or b"") + len(record.key or b"") + PENDING_BYTES
+        self.size = size
         self.subject = subject
+        self.ends_ms = ends_ms  # Nobody is sent it from then on.
         self.phase: Phase | None = Phase.READY
         self.attempts = 0
         self.holder = 0  # The member that has it or had it last; 0: none.
@@ -92,6 +102,18 @@ class Pending:
         return self.record.offset
 
 
+def size_of(record: Record) -> int:
+    """What a record takes while it is not settled, in bytes."""
+    size = PENDING_BYTES
+    if record.value is not None:
+        size += len(record.value)
+    if record.key is not None:
+        size += len(record.key)
+    for name, content in record.headers:
+        size += len(name) + len(content or b"") + HEADER_BYTES
+    return size
+
+
 class Sending:
     """Records that were sent to a member at the same time, and share a deadline."""
 
@@ -102,10 +124,12 @@ class Sending:
         self.items = items
         self.left = len(items)  # Still out.
 
-    def drop_one(self) -> None:
+    def drop(self, pending: Pending) -> None:
+        """It is out no more. Payloads are not kept until the deadline, but for a few."""
+        pending.sending = None
         self.left -= 1
-        if self.left == 0:
-            self.items = []  # Payloads are not kept until the deadline.
+        if SENT_HELD_MAX * self.left <= len(self.items):
+            self.items = [one for one in self.items if one.sending is self] if self.left else []
 
 
 class Cursor:
@@ -139,6 +163,11 @@ class Cursor:
         return min(next(iter(self.pending), self.next_offset), self.next_offset)
 
     @property
+    def known_end_offset(self) -> Offset:
+        """Where the log went at least, as far as this cursor knows."""
+        return max(self.next_offset, self._restored_end, self._settled_end)
+
+    @property
     def unsettled_count(self) -> int:
         return len(self.pending) + len(self._restored)
 
@@ -149,14 +178,16 @@ class Cursor:
             return True
         return offset < max(self.next_offset, self._restored_end)
 
-    def take(self, record: Record, subject: str) -> Pending | None:
+    def take(
+        self, record: Record, subject: str, size: int = PENDING_BYTES, ends_ms: int = NEVER_MS
+    ) -> Pending | None:
         """Take the next record that is for this subscription; None if it is settled already."""
         assert record.offset >= self.next_offset, "records come in order"
         self.next_offset = record.offset + 1
         known = self._restored.pop(record.offset, None)
         if known is None and (record.offset < self._restored_end or record.offset in self.marked):
             return None
-        pending = Pending(self, record, subject)
+        pending = Pending(self, record, subject, size, ends_ms)
         if known is not None:
             pending.attempts = known.attempts
             if known.reason:
@@ -180,11 +211,25 @@ class Cursor:
             # Their records are gone from the log, by retention or compaction.
             self._restored = {at: one for at, one in self._restored.items() if at >= next_offset}
 
+    def cut(self, end_offset: Offset) -> None:
+        """The log ends there, before what is known of it: what comes next is new."""
+        self.next_offset = min(self.next_offset, end_offset)
+        self._restored_end = min(self._restored_end, end_offset)
+        self._settled_end = min(self._settled_end, end_offset)
+        self._restored = {at: one for at, one in self._restored.items() if at < end_offset}
+        self.marked = frozenset(at for at in self.marked if at < end_offset)
+        self.is_changed = True
+
     def value(self) -> CursorValue:
-        """What must be kept: a tail of records that nobody was sent yet is simply read again."""
-        unsettled = [
-            Unsettled(at, one.attempts, one.reason, one.error) for at, one in self.pending.items()
-        ]
+        """What must be kept: a tail of records that never failed is simply read again."""
+        unsettled = []
+        room = ERRORS_KEPT_MAX
+        for at, one in self.pending.items():
+            room -= len(one.error)
+            error = one.error if room >= 0 else ""
+            # An attempt that a restart cuts short has not failed.
+            attempts = one.attempts - (one.phase is Phase.SENT)
+            unsettled.append(Unsettled(at, attempts, one.reason, error))
         next_offset = max(self.next_offset, self._restored_end)
         if self._restored:
             unsettled += self._restored.values()

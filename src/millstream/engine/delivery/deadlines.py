@@ -12,7 +12,7 @@ from millstream.control.deliveries import RetryPolicy
 from millstream.engine.delivery.cursor import Pending, Phase, Sending
 
 BACKOFF_EXPONENT_MAX = 64  # Beyond it every delay is the longest anyway.
-SENDINGS_SPARE = 64  # Finished ones that may be remembered beyond what is in flight.
+SPARE = 64  # Finished ones that may be remembered beyond what is unsettled.
 
 
 class Deadlines:
@@ -24,12 +24,23 @@ class Deadlines:
     def watch(self, sending: Sending, *, unsettled: int) -> None:
         """Remember when an answer is due. `unsettled` is how many records there can be at all."""
         self._sendings.append(sending)
-        if len(self._sendings) > 2 * unsettled + SENDINGS_SPARE:
+        if len(self._sendings) > 2 * unsettled + SPARE:
             self._sendings = deque(one for one in self._sendings if one.left)
 
-    def wait(self, until_ms: int, pending: Pending) -> None:
+    def wait(self, until_ms: int, pending: Pending, *, unsettled: int) -> None:
         self._numbers += 1
         heappush(self._waiting, (until_ms, self._numbers, pending))
+        if len(self._waiting) > 2 * unsettled + SPARE:
+            # Sorted is a heap too. What was acknowledged while it waited is kept no longer.
+            self._waiting = sorted(one for one in self._waiting if one[2].phase is Phase.WAITING)
+
+    def first_of(self, holder: int) -> Pending | None:
+        """What a member has had for longer than anything else that it still has."""
+        for sending in self._sendings:
+            for pending in sending.items:
+                if pending.sending is sending and pending.holder == holder:
+                    return pending
+        return None
 
     def late(self, now_ms: int) -> list[Pending]:
         """Take out what was sent and not answered in time."""

@@ -7,12 +7,14 @@ which it leaves when its dead letter is written.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
+from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
 from millstream.control.deliveries import AckMode, FlowPolicy, Overflow, RetryPolicy
 from millstream.engine.delivery.cursor import (
+    PENDING_BYTES,
     TRANSITIONS,
     Cursor,
     Event,
@@ -22,12 +24,14 @@ from millstream.engine.delivery.cursor import (
 )
 from millstream.engine.delivery.deadlines import Deadlines, delay_ms
 from millstream.engine.delivery.flow import Seat
+from millstream.engine.delivery.ready import ReadyRecords
 from millstream.engine.subjects import is_dead_topic
 from millstream.model import Offset, TopicPartition
 
 RETRIES_EXHAUSTED = "max_retries_exceeded"
 REJECTED = "rejected"
-ERROR_LENGTH_MAX = 1_000  # Of what a member says about a record that it rejects.
+REASON_LENGTH_MAX = 100  # Of what a member says about a record that it rejects,
+ERROR_LENGTH_MAX = 1_000  # in a word and in many.
 
 
 class Bounds(NamedTuple):
@@ -47,6 +51,7 @@ class Desk:
         self.is_changed = False  # Some cursor is not as it was kept.
         self.ready_count = 0
         self.dropped = 0
+        self.expired = 0
         self.buffer = 0  # How many records may wait to be sent.
         self.overflow = Overflow.BLOCK
         self._acks = acks
@@ -54,8 +59,7 @@ class Desk:
         self._bounds = bounds
         self._chance = chance
         self._seats: deque[Seat] = deque()  # The first is next.
-        self._ready: deque[Pending] = deque()  # Also some that are ready no more.
-        self._refused: list[Pending] = []  # Ready too: all of a round go back in one order.
+        self._ready = ReadyRecords()
         self._deadlines = Deadlines()
         self._unsettled = 0
         self._bytes = 0
@@ -81,15 +85,19 @@ class Desk:
         self.overflow = policies.pop() if len(policies) == 1 else Overflow.BLOCK
 
     def leave(self, seat: Seat, now_ms: int) -> None:
-        """Others get what it has, at once. It counts as an attempt: a record that kills whoever
-        gets it must come to an end."""
+        """Others get what it has, at once. Of the first it counts as an attempt: a record that
+        kills whoever gets it must come to an end, and those behind it had no part in that."""
         self._seats.remove(seat)
         self.count_seats()
-        held = [one for one in self._held() if one.holder == seat.number]
+        first = self._deadlines.first_of(seat.number)
+        held = [one for cursor in self.cursors.values() for one in cursor.pending.values()]
         for pending in held:
+            if pending.holder != seat.number or pending.phase is not Phase.SENT:
+                continue
+            if pending is not first:
+                pending.attempts -= 1
             self._fail(pending, now_ms, wait_ms=0, error="the subscriber left")
             pending.holder = 0
-        self._put_first(pending for pending in held if pending.phase is Phase.READY)
 
     def park(self) -> None:
         """Nobody is here: keep of each cursor what would be kept on disk, and no payloads.
@@ -101,28 +109,26 @@ class Desk:
             if not any(place[0] == target for place in self.burials):
                 self.cursors[target] = Cursor.restore(target, cursor.value(), cursor.marked)
         self._ready.clear()
-        self._refused.clear()
         self._deadlines.clear()
         self.ready_count = 0
         left = [one for cursor in self.cursors.values() for one in cursor.pending.values()]
         for pending in left:
             if pending.phase is not Phase.BURYING:
-                self._make_ready(pending)
+                self._ready.append(pending)
+                pending.phase, pending.holder = Phase.READY, 0
+                self.ready_count += 1
         self._unsettled = len(left)
         self._bytes = sum(pending.size for pending in left)
 
     def forget(self, target: TopicPartition) -> None:
         """The partition is gone, with all its records."""
-        for pending in list(self.cursors[target].pending.values()):
-            seat = next((one for one in self._seats if one.number == pending.holder), None)
-            if seat is not None:
-                self._give_back(seat, pending)
-            self.burials.pop((target, pending.offset), None)
-            self._unsettled -= 1
-            self._bytes -= pending.size
-            self.ready_count -= pending.phase is Phase.READY
-            pending.phase = None
-        del self.cursors[target]
+        self._lose(self.cursors.pop(target).pending, 0)
+
+    def cut(self, target: TopicPartition, end_offset: Offset) -> None:
+        """The log ends there, before what was read of it: those records are gone."""
+        self._lose(self.cursors[target].pending, end_offset)
+        self.cursors[target].cut(end_offset)
+        self.is_changed = True
 
     def change_all(self) -> None:
         """Have every cursor kept anew."""
@@ -142,9 +148,16 @@ class Desk:
             return False
         return self.ready_count < self.buffer or self.overflow is not Overflow.BLOCK
 
-    def offer(self, target: TopicPartition, record: Record, subject: str) -> None:
-        """Take the next record of a partition."""
-        pending = self.cursors[target].take(record, subject)
+    def offer(
+        self,
+        target: TopicPartition,
+        record: Record,
+        subject: str,
+        size: int = PENDING_BYTES,
+        ends_ms: int = NEVER_MS,
+    ) -> None:
+        """Take the next record of a partition; nobody is sent it from `ends_ms` on."""
+        pending = self.cursors[target].take(record, subject, size, ends_ms)
         if pending is None:
             return
         self._unsettled += 1
@@ -152,21 +165,16 @@ class Desk:
         if pending.phase is Phase.BURYING:
             self.burials[target, record.offset] = pending
             return
-        self._ready.append(pending)
         self.ready_count += 1
-        if self.ready_count > self.buffer and self._seats:
-            self._overflow(pending)
-
-    def _overflow(self, newest: Pending) -> None:
-        match self.overflow:
-            case Overflow.BLOCK:
-                return
-            case Overflow.DROP:
-                self._drop(newest)
-            case Overflow.SHED:
-                while self._ready[0].phase is not Phase.READY:
-                    self._ready.popleft()
-                self._drop(self._ready[0])
+        is_too_many = self.ready_count > self.buffer and bool(self._seats)
+        if is_too_many and self.overflow is Overflow.DROP:
+            self._drop(pending)
+            return
+        self._ready.append(pending)
+        if is_too_many and self.overflow is Overflow.SHED:
+            oldest = self._ready.pop()
+            assert oldest is not None
+            self._drop(oldest)
 
     def _drop(self, pending: Pending) -> None:
         self._move(pending, Event.DROP)
@@ -179,13 +187,14 @@ class Desk:
         from here on, unless `refuse` takes it back."""
         if not self.ready_count:
             return []
-        if self._refused:
-            self._put_first(self._refused)
-            self._refused = []
         rooms = {seat.number: seat.room(now_ms) for seat in self._seats}
         shares: dict[int, tuple[Seat, list[Pending]]] = {}
         left = sum(rooms.values())
-        while left and (pending := self._next_ready()) is not None:
+        while left and (pending := self._ready.pop()) is not None:
+            if pending.ends_ms <= now_ms:
+                self._move(pending, Event.EXPIRE)
+                self.expired += 1
+                continue
             while rooms[self._seats[0].number] == 0:
                 self._seats.rotate(-1)
             seat = self._seats[0]
@@ -205,7 +214,7 @@ class Desk:
             pending.attempts -= 1
             self._leave_sending(pending)
             self._move(pending, Event.REFUSE)
-        self._refused += share
+        self._ready.put_back(share)
 
     def sent(self, seat: Seat, share: list[Pending]) -> None:
         """The connection has taken it."""
@@ -218,13 +227,6 @@ class Desk:
                 self._move(pending, Event.ACK)
             seat.in_flight -= len(share)
             seat.acknowledged += len(share)
-
-    def _next_ready(self) -> Pending | None:
-        while self._ready:
-            pending = self._ready.popleft()
-            if pending.phase is Phase.READY:
-                return pending
-        return None
 
     def _send(self, seat: Seat, share: list[Pending], now_ms: int) -> None:
         number, after = seat.number, TRANSITIONS[Phase.READY, Event.SEND]
@@ -250,7 +252,8 @@ class Desk:
         if pending is None:
             return False
         if pending.sending is not None:
-            self._give_back(seat, pending)
+            seat.in_flight -= 1
+            pending.sending.drop(pending)
         self._move(pending, Event.ACK)
         seat.acknowledged += 1
         return True
@@ -269,8 +272,7 @@ class Desk:
         if pending is None or pending.phase is not Phase.SENT:
             return False
         self._give_back(seat, pending)
-        if self._fail(pending, now_ms, wait_ms=wait_ms, error="negatively acknowledged"):
-            self._put_first([pending])
+        self._fail(pending, now_ms, wait_ms=wait_ms, error="negatively acknowledged")
         return True
 
     def reject(
@@ -284,11 +286,14 @@ class Desk:
         self._give_up(pending, reason or REJECTED, error)
         return True
 
-    def buried(self, target: TopicPartition, offset: Offset) -> None:
-        """Its dead letter is written."""
-        pending = self.burials.pop((target, offset), None)
-        if pending is not None:  # Else its partition went meanwhile.
-            self._move(pending, Event.BURIED)
+    def buried(self, pending: Pending) -> bool:
+        """Its dead letter is written. False if its partition went meanwhile, and with it this."""
+        place = pending.target, pending.offset
+        if self.burials.get(place) is not pending:
+            return False
+        del self.burials[place]
+        self._move(pending, Event.BURIED)
+        return True
 
     def _find(self, seat: Seat, target: TopicPartition, offset: Offset) -> Pending | None:
         cursor = self.cursors.get(target)
@@ -301,15 +306,15 @@ class Desk:
 
     def tick(self, now_ms: int) -> None:
         """Let time pass: whoever did not answer has failed, whatever has waited is ready."""
-        seats = {seat.number: seat for seat in self._seats}
-        again = self._deadlines.late(now_ms)
-        for pending in again:
+        late = self._deadlines.late(now_ms)
+        seats = {seat.number: seat for seat in self._seats} if late else {}
+        for pending in late:
             self._give_back(seats[pending.holder], pending)
             self._fail(pending, now_ms, error="no acknowledgement in time")
         due = self._deadlines.due(now_ms)
         for pending in due:
             self._move(pending, Event.DUE)
-        self._put_first(one for one in again + due if one.phase is Phase.READY)
+        self._ready.put_back(due)
 
     def due_ms(self, now_ms: int) -> int | None:
         """When time alone will change something; None if it will not."""
@@ -326,25 +331,25 @@ class Desk:
 
     def _fail(
         self, pending: Pending, now_ms: int, *, wait_ms: int | None = None, error: str = ""
-    ) -> bool:
-        """An attempt has failed; say whether the next one may follow at once."""
+    ) -> None:
+        """An attempt has failed: there is another one, at once or later, or that was the last."""
         self._leave_sending(pending)
         retries = self._retry.max_retries
         if pending.attempts > retries >= 0:
             self._give_up(pending, RETRIES_EXHAUSTED, error)
-            return False
+            return
         if wait_ms is None:
             wait_ms = delay_ms(self._retry, pending.attempts, self._chance)
         if wait_ms <= 0:
             self._move(pending, Event.RETRY_NOW)
-            return True
-        self._move(pending, Event.RETRY_LATER)
-        self._deadlines.wait(now_ms + wait_ms, pending)
-        return False
+            self._ready.put_back([pending])
+        else:
+            self._move(pending, Event.RETRY_LATER)
+            self._deadlines.wait(now_ms + wait_ms, pending, unsettled=self._unsettled)
 
     def _give_up(self, pending: Pending, reason: str, error: str) -> None:
         self._leave_sending(pending)
-        pending.reason, pending.error = reason, error[:ERROR_LENGTH_MAX]
+        pending.reason, pending.error = reason[:REASON_LENGTH_MAX], error[:ERROR_LENGTH_MAX]
         for seat in self._seats:
             seat.dead_lettered += seat.number == pending.holder
         self._move(pending, Event.GIVE_UP)
@@ -352,7 +357,7 @@ class Desk:
         topic = pending.target.topic
         if self._retry.dead_letter_topic is None or is_dead_topic(topic):
             # A dead letter that fails again stays where it is: it is in no other log's way.
-            self.buried(pending.target, pending.offset)
+            self.buried(pending)
 
     def _give_back(self, seat: Seat, pending: Pending) -> None:
         if pending.phase is Phase.SENT:
@@ -361,25 +366,20 @@ class Desk:
 
     def _leave_sending(self, pending: Pending) -> None:
         if pending.sending is not None:
-            pending.sending.drop_one()
-            pending.sending = None
+            pending.sending.drop(pending)
 
-    def _put_first(self, again: "Iterator[Pending] | list[Pending]") -> None:
-        """What was sent before goes before what was not, in the order of the log."""
-        self._ready.extendleft(sorted(again, key=lambda one: one.record.offset, reverse=True))
-
-    def _make_ready(self, pending: Pending) -> None:
-        self._ready.append(pending)
-        pending.phase = Phase.READY
-        pending.sending = None
-        pending.holder = 0
-        self.ready_count += 1
-
-    def _held(self) -> Iterator[Pending]:
-        for cursor in self.cursors.values():
-            for pending in list(cursor.pending.values()):
-                if pending.phase is Phase.SENT:
-                    yield pending
+    def _lose(self, held: dict[Offset, Pending], offset: Offset) -> None:
+        """What is held from `offset` on is in the log no more."""
+        seats = {seat.number: seat for seat in self._seats}
+        for at in [one for one in held if one >= offset]:
+            pending = held.pop(at)
+            if pending.holder in seats:
+                self._give_back(seats[pending.holder], pending)
+            self.burials.pop((pending.target, at), None)
+            self._unsettled -= 1
+            self._bytes -= pending.size
+            self.ready_count -= pending.phase is Phase.READY
+            pending.phase = None
 
     def _move(self, pending: Pending, event: Event) -> None:
         assert pending.phase is not None

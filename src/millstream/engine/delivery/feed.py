@@ -9,12 +9,17 @@ slow subscription holds up nobody and misses nothing.
 import logging
 from collections.abc import Awaitable, Callable
 
-from millstream.engine.delivery.cursor import Cursor
+from millstream.codec.lifetime import NEVER_MS, Lifetime, lifetime_of
+from millstream.codec.records import Record
+from millstream.engine.delivery.cursor import size_of
 from millstream.engine.delivery.records import Chunk
 from millstream.engine.delivery.subscription import Source, Subscription
 from millstream.engine.subjects import SubjectTrie, subject_of
+from millstream.engine.waiting import loop_ms
 from millstream.errors import Denied, OffsetOutOfRange
-from millstream.model import LogId, Offset, Session, TopicPartition
+from millstream.model import Offset, Session, TopicPartition
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +27,16 @@ Read = Callable[[Session, TopicPartition, Offset], Awaitable[Chunk]]
 
 
 class Feed:
-    def __init__(self, target: TopicPartition, log_id: LogId) -> None:
+    def __init__(self, target: TopicPartition, replica: Replica, clock: Clock) -> None:
         self.target = target
-        self.log_id = log_id
+        self.replica = replica
         self.position: Offset = 0  # Where all live sources are; of no account without any.
         self._live: dict[Source, None] = {}
         self._listeners: SubjectTrie[Source] = SubjectTrie()
         self._behind: dict[Source, None] = {}
+        self._clock = clock
+        self._lifetime: Lifetime | None = None  # Of the records, as of this step;
+        self._loop_behind_ms = 0  # and what the loop's clock says less than that of records.
 
     def __bool__(self) -> bool:
         """Whether anybody listens."""
@@ -48,6 +56,8 @@ class Feed:
         Whoever got records is `touched`. Raises what stands in the way of reading.
         """
         has_more = False
+        self._lifetime = lifetime_of(self.replica.log.records.settings)
+        self._loop_behind_ms = self._clock.now_ms() - loop_ms()
         for source in list(self._behind):
             if source.subscription.desk.has_room and source in self._behind:
                 has_more |= await self._catch_up(source, read, touched)
@@ -55,15 +65,25 @@ class Feed:
             has_more |= await self._go_on(read, touched)
         return has_more
 
+    def _ends_ms(self, record: Record) -> int:
+        """From when on nobody is shown a record that is read in this step, by the loop's clock."""
+        lifetime = self._lifetime
+        return NEVER_MS if lifetime is None else lifetime.ends_ms(record) - self._loop_behind_ms
+
     # -- at the end of the log -------------------------------------------------------------------
 
     async def _go_on(self, read: Read, touched: dict[Subscription, None]) -> bool:
         first = next(iter(self._live))
+        # Read on behalf of each in turn: whose rights were taken away is found out.
+        self._live[first] = self._live.pop(first)
         try:
             chunk = await read(first.subscription.session, self.target, self.position)
         except OffsetOutOfRange as problem:
-            # Retention was faster; or the log is shorter than it was, and what comes is new.
-            self.position = max(problem.start_offset, min(self.position, problem.end_offset))
+            if self.position < problem.start_offset:  # Retention was faster.
+                self.position = problem.start_offset
+                return True
+            for source in list(self._live):
+                self._fall_behind(source, self.position)
             return True
         except Denied as refusal:
             self._refuse(first, refusal)
@@ -72,9 +92,13 @@ class Feed:
             if record.offset < self.position:
                 continue  # Read by another turn meanwhile.
             subject = subject_of(self.target.topic, record.headers)
-            for source in self._listeners.match(subject):
+            listeners = self._listeners.match(subject)
+            if not listeners:
+                continue
+            size, ends_ms = size_of(record), self._ends_ms(record)
+            for source in listeners:
                 if source.subscription.desk.has_room:
-                    source.offer(record, subject)
+                    source.offer(record, subject, size, ends_ms)
                     touched[source.subscription] = None
                 else:
                     self._fall_behind(source, record.offset)
@@ -100,16 +124,16 @@ class Feed:
         self, source: Source, read: Read, touched: dict[Subscription, None]
     ) -> bool:
         cursor, subscription = source.cursor, source.subscription
-        if self._live and cursor.next_offset >= self.position:
-            if cursor.next_offset == self.position:
-                self._go_live(source)
-            return False  # Else the others are on their way to where it is.
         try:
+            # Also where others have read on behalf of themselves: it may not be allowed to.
             chunk = source.ahead or await read(
                 subscription.session, self.target, cursor.next_offset
             )
         except OffsetOutOfRange as problem:
-            _move_into(cursor, problem)
+            if cursor.next_offset < problem.start_offset:
+                cursor.move_on(problem.start_offset)
+            elif source in self._behind:
+                self._cut(source, problem.end_offset)
             return True
         except Denied as refusal:
             self._refuse(source, refusal)
@@ -117,37 +141,44 @@ class Feed:
         if source not in self._behind:
             return False  # It went while the log was read.
         touched[subscription] = None
+        end_offset = self.replica.log.records.end_offset
+        if cursor.known_end_offset > end_offset:
+            self._cut(source, end_offset)
         return self._take(source, chunk)
 
     def _take(self, source: Source, chunk: Chunk) -> bool:
         """Take what there is room for; say whether there is more to read."""
         cursor, subscription = source.cursor, source.subscription
         source.ahead = None
+        wanted: dict[str, bool] = {}  # By subject: the same ones come again and again.
         for at, record in enumerate(chunk.records):
             if not subscription.desk.has_room:
                 cursor.move_on(record.offset)
                 source.ahead = chunk._replace(records=chunk.records[at:])
                 return False
             subject = subject_of(self.target.topic, record.headers)
-            if subscription.pattern.matches(subject):
-                source.offer(record, subject)
+            if subject not in wanted:
+                wanted[subject] = subscription.pattern.matches(subject)
+            if wanted[subject]:
+                source.offer(record, subject, size_of(record), self._ends_ms(record))
         cursor.move_on(chunk.next_offset)
         if cursor.next_offset < chunk.end_offset:
             return True
         if not self._live:
             self.position = cursor.next_offset
-        if cursor.next_offset == self.position:
-            self._go_live(source)
+        if cursor.next_offset != self.position:
+            return True  # Those at the end were elsewhere, and will be here after this step.
+        self._go_live(source)
         return False
+
+    def _cut(self, source: Source, end_offset: Offset) -> None:
+        """The log is shorter than it was: the disk has lost what it was not made to keep."""
+        name = source.subscription.name
+        log.warning("a log was cut target=%s end=%d subscription=%s", self.target, end_offset, name)
+        source.ahead = None
+        source.subscription.desk.cut(self.target, end_offset)
 
     def _refuse(self, source: Source, refusal: Denied) -> None:
         """Its rights were taken away: it reads here no more, until it subscribes again."""
         log.info("stopped delivering subscription=%s %s", source.subscription.name, refusal)
         self.remove(source)
-
-
-def _move_into(cursor: Cursor, problem: OffsetOutOfRange) -> None:
-    if cursor.next_offset < problem.start_offset:
-        cursor.move_on(problem.start_offset)
-    else:
-        cursor.next_offset = problem.end_offset

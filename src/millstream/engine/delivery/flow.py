@@ -49,6 +49,7 @@ class Seat:
         "flow",
         "in_flight",
         "is_open",
+        "left",
         "number",
         "redelivered",
         "wanted",
@@ -59,6 +60,7 @@ class Seat:
         self.is_open = True  # Its connection takes records.
         self.in_flight = 0
         self.wanted = 0  # What it asked for and has not got, in pull mode.
+        self.left: int | None = None  # What it may be sent yet, where that is limited.
         self.delivered = 0
         self.redelivered = 0
         self.acknowledged = 0
@@ -77,6 +79,8 @@ class Seat:
         room = self.flow.window - self.in_flight
         if self.flow.is_pull:
             room = min(room, self.wanted)
+        if self.left is not None:
+            room = min(room, self.left)
         if self.bucket is not None:
             room = min(room, int(self.bucket.tokens(now_ms)))
         return max(0, room)
@@ -86,11 +90,13 @@ class Seat:
         self.in_flight += count
         if self.flow.is_pull:
             self.wanted -= count
+        if self.left is not None:
+            self.left -= count
         if self.bucket is not None:
             self.bucket.take(count)
 
     def is_held_up_by_rate(self) -> bool:
         """Whether time alone will make room."""
-        is_wanting = not self.flow.is_pull or self.wanted > 0
+        is_wanting = self.left != 0 and (not self.flow.is_pull or self.wanted > 0)
         has_window = self.flow.window > self.in_flight
         return self.bucket is not None and self.is_open and is_wanting and has_window

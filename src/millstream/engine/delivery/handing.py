@@ -2,32 +2,51 @@
 
 Owns which log a record goes to and what is tried again; the `Courier` of a shard owns that it
 arrives once. The one thing to know: the id of a hand-over says all that must be known to build the
-same record again, so that a crash in the middle is finished before the shard opens.
+same record again, so that a crash in the middle is finished before anybody is sent the record.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-from millstream.codec.records import Record, records
+from millstream.codec.records import Record, build, records
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.deliveries import HandOver, decode_hand_over, encode_hand_over
 from millstream.engine.backoff import Backoff
+from millstream.engine.delivery.bundles import bundles
 from millstream.engine.delivery.cursor import Pending
 from millstream.engine.delivery.letters import dead_letter, lost_letter, revived
 from millstream.engine.delivery.records import DECOMPRESSED_BYTES_MAX
-from millstream.engine.delivery.shard import DeliveryShard, find_open, mark
+from millstream.engine.delivery.shard import DeliveryShard, find_open, mark, unmark
 from millstream.engine.delivery.subscription import Subscription
 from millstream.engine.shards import BROKER, REPLICAS, Shards
 from millstream.engine.topics import Topics
-from millstream.errors import RequestError, StorageError, TopicExists, UnknownTopic
+from millstream.errors import (
+    BatchTooLarge,
+    RequestError,
+    StorageError,
+    TopicExists,
+    UnknownTopic,
+)
 from millstream.model import LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 
 log = logging.getLogger(__name__)
 
-HAND_OVER_RECORDS_MAX = 100  # In one batch.
+HAND_OVER_RECORDS_MAX = 100  # In one batch,
+HAND_OVER_BYTES_MAX = 2**20  # and what they hold, but one at least.
+LETTER_BYTES = 1_000  # What a dead letter holds besides its record and the error, about.
+
+
+class Burial(NamedTuple):
+    """A record on its way to the dead letters."""
+
+    pending: Pending
+    told: HandOver
 
 
 class HandOvers:
@@ -49,40 +68,51 @@ class HandOvers:
         self._config = config
         self._clock = clock
 
-    async def bury(self, subscription: Subscription, failed: Sequence[Pending]) -> None:
+    def prepare(self, subscription: Subscription, failed: Sequence[Pending]) -> list[list[Burial]]:
+        """What is to be told of records of one partition, in batches. Their topic may be gone by
+        the time that it is their turn."""
+        burials = [Burial(pending, self._told(subscription, pending)) for pending in failed]
+        topic = _dead_topic(subscription, burials[0].told)
+        return list(
+            bundles(
+                burials,
+                lambda one: one.pending.size + LETTER_BYTES + 4 * len(one.told.error),
+                count_max=HAND_OVER_RECORDS_MAX,
+                bytes_max=self.bytes_max(topic),
+            )
+        )
+
+    async def bury(self, subscription: Subscription, batches: Sequence[Sequence[Burial]]) -> None:
         """Write dead letters of one partition, trying until it is done: until then the records are
         not settled."""
-        for at in range(0, len(failed), HAND_OVER_RECORDS_MAX):
-            some = failed[at : at + HAND_OVER_RECORDS_MAX]
-            told = [self._told(subscription, pending) for pending in some]
-            template = subscription.spec.retry.dead_letter_topic
-            assert template is not None
-            topic = template.replace("{topic}", told[0].topic)
+        for burials in batches:
+            topic = _dead_topic(subscription, burials[0].told)
             backoff = Backoff()
-            while not await self._buried(subscription, topic, told, some):
+            while not await self._buried(subscription, topic, burials):
                 if subscription.shard is not None and subscription.shard.is_gone:
                     return  # Whoever leads it next begins where the cursor was kept.
                 await backoff.wait()
-            for pending in some:
-                subscription.buried(pending.target, pending.offset)
+            useless = [told for pending, told in burials if not subscription.buried(pending)]
+            if useless and subscription.shard is not None:
+                self._unmark(subscription.shard, useless)
 
     async def finish(self, shard: DeliveryShard) -> None:
-        """Carry to its end what a crash cut short, then open the shard."""
-        backoff = Backoff()
-        while shard.courier.unfinished and not shard.is_gone:
-            for target, ids in shard.courier.unfinished.items():
-                told = [decode_hand_over(one) for one in ids]
-                try:
-                    letters = [
-                        self._letter(one, self._read_back(one.log, one.offset)) for one in told
-                    ]
-                    await self.carry(shard, target, told, letters)
-                except UnknownTopic:
-                    log.info("a hand-over ended with its topic target=%s", target)
-                except (RequestError, StorageError) as problem:
-                    log.warning("could not finish a hand-over problem=%s", problem)
-                    await backoff.wait()
-        shard.is_open = not shard.is_gone
+        """Carry to its end what a crash cut short, and let go of the names that it held."""
+        left = {
+            target: [decode_hand_over(one) for one in ids]
+            for target, ids in shard.courier.unfinished.items()
+        }
+
+        async def finish_one(target: LogId, told: Sequence[HandOver]) -> None:
+            backoff = Backoff()
+            while not (shard.is_gone or await self._is_finished(shard, target, told)):
+                await backoff.wait()
+            del left[target]
+            shard.held = frozenset(one.name for each in left.values() for one in each)
+
+        async with asyncio.TaskGroup() as group:
+            for target, told in list(left.items()):
+                group.create_task(finish_one(target, told))
 
     async def carry(
         self,
@@ -96,21 +126,49 @@ class HandOvers:
         done = [mark(one.settled) for one in told if one.name]
         return await shard.courier.carry(target, ids, letters, done=done)
 
+    def bytes_max(self, topic: str) -> int:
+        """What a batch may hold that goes to a topic, which need not be there yet."""
+        settings = self._config.topic_defaults
+        with suppress(UnknownTopic):
+            settings = self._catalog.find(topic).settings(settings)
+        return min(HAND_OVER_BYTES_MAX, settings.segment_bytes)
+
+    def check_size(self, target: LogId, letters: Sequence[Record]) -> None:
+        """Raise `BatchTooLarge` for what the log would never take, before anything is intended:
+        all that goes there would have to wait for it."""
+        replica = self._hub.replicas.get(target)
+        if replica is None:
+            return
+        numbered = [letter._replace(offset=at) for at, letter in enumerate(letters)]
+        size, size_max = len(build(numbered)), replica.log.records.settings.segment_bytes
+        if size > size_max:
+            raise BatchTooLarge(size, size_max)
+
     # -- parts -----------------------------------------------------------------------------------
 
+    async def _is_finished(
+        self, shard: DeliveryShard, target: LogId, told: Sequence[HandOver]
+    ) -> bool:
+        try:
+            letters = [self._letter(one, self._read_back(one.log, one.offset)) for one in told]
+            with suppress(UnknownTopic):  # It ended with its topic.
+                await self.carry(shard, target, told, letters)
+            # What was settled just now must be seen by whoever asks.
+            await shard.settle("*")
+        except (RequestError, StorageError) as problem:
+            log.warning("could not finish a hand-over target=%s problem=%s", target, problem)
+            return False
+        return True
+
     async def _buried(
-        self,
-        subscription: Subscription,
-        topic: str,
-        told: Sequence[HandOver],
-        failed: Sequence[Pending],
+        self, subscription: Subscription, topic: str, burials: Sequence[Burial]
     ) -> bool:
         now_ms = self._clock.now_ms()
-        letters = [
-            dead_letter(one.record, id_, now_ms) for one, id_ in zip(failed, told, strict=True)
-        ]
+        told = [one.told for one in burials]
+        letters = [dead_letter(one.pending.record, one.told, now_ms) for one in burials]
         try:
             target = await self._dead_log(topic, told[0].partition)
+            self.check_size(target, letters)
             shard = subscription.shard or await find_open(self._shards, topic)
             await self.carry(shard, target, told, letters)
         except RequestError as problem:
@@ -133,7 +191,15 @@ class HandOvers:
                 topic = await self._topics.create(BROKER, name, replicas=replicas)
             except TopicExists:
                 topic = self._catalog.find(name)
+        topic.check_writable()
         return topic.log(partition % topic.partition_count)
+
+    def _unmark(self, shard: DeliveryShard, told: Sequence[HandOver]) -> None:
+        """Their partition is gone: nobody needs to be told that they are settled there."""
+        try:
+            shard.write([unmark(one.name, one.log, one.offset) for one in told])
+        except RequestError as problem:
+            log.warning("could not forget marks count=%d problem=%s", len(told), problem)
 
     def _letter(self, told: HandOver, record: Record | None) -> Record:
         now_ms = self._clock.now_ms()
@@ -180,3 +246,9 @@ class HandOvers:
             prefix=subscription.spec.retry.dead_subject_prefix,
             group=subscription.name,
         )
+
+
+def _dead_topic(subscription: Subscription, told: HandOver) -> str:
+    template = subscription.spec.retry.dead_letter_topic
+    assert template is not None
+    return template.replace("{topic}", told.topic)

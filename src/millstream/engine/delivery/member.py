@@ -41,6 +41,7 @@ class Member:
         another one since."""
         if self.is_closed or not self._subscription.desk.ack(self.seat, target, offset):
             return False
+        self._subscription.acknowledged += 1
         self._subscription.touch()
         return True
 
@@ -63,6 +64,16 @@ class Member:
         """In pull mode: send that many more records, when there are any."""
         self.seat.wanted += max(0, count)
         self._subscription.touch()
+
+    def limit(self, count: int) -> None:
+        """Send that many in all, with those that were sent before, and then no more."""
+        self.seat.left = max(0, count - self.seat.delivered)
+        self._subscription.touch()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its limit is reached and nothing of it is to be acknowledged."""
+        return self.seat.left == 0 and self.seat.in_flight == 0
 
     def resume(self) -> None:
         """There is room again, after `send` had said that there was none."""

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.backoff import RETRY_MS_MIN
+from millstream.engine.delivery.bundles import bundles
 from millstream.engine.delivery.cursor import Cursor, Pending
 from millstream.engine.delivery.feed import Feed
-from millstream.engine.delivery.handing import HandOvers
+from millstream.engine.delivery.handing import Burial, HandOvers
 from millstream.engine.delivery.records import Chunk, read_records
 from millstream.engine.delivery.shard import DeliveryShard
 from millstream.engine.delivery.specs import topics_of
@@ -26,13 +27,14 @@ from millstream.engine.shards import ADOPT_INTERVAL_MS, Shards
 from millstream.engine.waiting import Alarms, loop_ms
 from millstream.errors import RequestError
 from millstream.model import CONTROL_LOG, LogId, Offset, Session, TopicPartition
+from millstream.ports import Clock
 from millstream.replication.hub import Hub
-from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
 BURIERS_MAX = 100  # Partitions whose dead letters are being written at the same time.
-SAVED_AT_ONCE = 500  # Entries of one write.
+SAVED_AT_ONCE = 500  # Entries of one write,
+SAVED_BYTES_MAX = 2**20  # and what they hold, but one at least.
 # What is read and decoded in one step, unless one batch is larger: a few milliseconds.
 TURN_BYTES_MAX = 64 * 2**10
 FOLLOWED_AT_ONCE = 100  # Subscriptions that look for topics in one step.
@@ -43,7 +45,6 @@ _Place = tuple[TopicPartition, LogId]
 
 class _Watched(NamedTuple):
     feed: Feed
-    replica: Replica
     watcher: Callable[[], None]
 
 
@@ -57,6 +58,7 @@ class Pump:
         hand_overs: HandOvers,
         *,
         config: Config,
+        clock: Clock,
     ) -> None:
         self.live: dict[Subscription, None] = {}
         self.durable: dict[tuple[DeliveryShard, str], Subscription] = {}
@@ -65,6 +67,7 @@ class Pump:
         self._partitions = partitions
         self._shards = shards
         self._hand_overs = hand_overs
+        self._clock = clock
         self._save_interval_ms = config.timing.delivery_save_ms
         self._alarms: Alarms[Subscription | Feed] = Alarms()
         self._feeds: dict[_Place, _Watched] = {}
@@ -130,8 +133,10 @@ class Pump:
                 by_shard.setdefault(subscription.shard, []).extend(entries)
         for shard, entries in by_shard.items():
             try:
-                for at in range(0, len(entries), SAVED_AT_ONCE):
-                    shard.write(entries[at : at + SAVED_AT_ONCE])
+                for some in bundles(
+                    entries, _size_of, count_max=SAVED_AT_ONCE, bytes_max=SAVED_BYTES_MAX
+                ):
+                    shard.write(some)
             except RequestError as problem:
                 log.warning("could not keep cursors count=%d problem=%s", len(entries), problem)
                 for subscription in unsaved:
@@ -213,17 +218,18 @@ class Pump:
             by_target.setdefault(pending.target, []).append(pending)
         for failed in by_target.values():
             self._buriers += 1
-            group.create_task(self._bury(subscription, failed))
+            batches = self._hand_overs.prepare(subscription, failed)
+            group.create_task(self._bury(subscription, batches))
 
-    async def _bury(self, subscription: Subscription, failed: list[Pending]) -> None:
+    async def _bury(self, subscription: Subscription, batches: list[list[Burial]]) -> None:
         try:
-            await self._hand_overs.bury(subscription, failed)
+            await self._hand_overs.bury(subscription, batches)
         finally:
             self._buriers -= 1
 
     def _finish_some(self, group: asyncio.TaskGroup) -> None:
         for shard in self._shards:
-            if shard.is_loaded and not shard.is_open and shard not in self._finishing:
+            if shard.held and shard not in self._finishing:
                 self._finishing.add(shard)
                 group.create_task(self._finish(shard))
 
@@ -280,14 +286,14 @@ class Pump:
             replica = self._hub.replicas.get(log_id)
             if replica is None:
                 return False
-            feed = Feed(target, log_id)
+            feed = Feed(target, replica, self._clock)
 
             def moved() -> None:
                 if not self._touched and not self._moved:
                     self._alarms.wake()
                 self._moved[feed] = None
 
-            watched = self._feeds[target, log_id] = _Watched(feed, replica, moved)
+            watched = self._feeds[target, log_id] = _Watched(feed, moved)
             replica.watch(moved)
         if target not in subscription.logs:
             subscription.add_cursor(Cursor(target, 0), log_id)
@@ -327,6 +333,10 @@ class Pump:
         watched = self._feeds[target, source.log_id]
         watched.feed.remove(source)
         if not watched.feed:
-            watched.replica.unwatch(watched.watcher)
+            watched.feed.replica.unwatch(watched.watcher)
             del self._feeds[target, source.log_id]
             self._moved.pop(watched.feed, None)
+
+
+def _size_of(entry: Entry) -> int:
+    return len(entry.key or b"") + len(entry.value or b"")

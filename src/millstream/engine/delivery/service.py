@@ -6,7 +6,9 @@ falls to, and lives here as long as this node leads that shard.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from uuid import UUID
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
@@ -68,7 +70,7 @@ class Deliveries:
         self._limits = config.limits
         self._clock = clock
         self._shared: dict[str, Subscription] = {}  # Named and not durable.
-        self._defining: dict[str, asyncio.Event] = {}  # Names that are being made durable.
+        self._changing: dict[str, asyncio.Event] = {}  # Durable ones that come or go right now.
         bounds = Bounds(
             config.limits.delivery_unsettled_max, config.limits.delivery_buffered_bytes_max
         )
@@ -83,8 +85,7 @@ class Deliveries:
         self._admit(session, spec)
         check_spec(spec)
         if spec.name is not None and spec.is_durable:
-            shard = await find_open(self._shards, spec.name)
-            if shard.stored.find(spec.name) is None:
+            while (shard := await self._find(spec.name)).stored.find(spec.name) is None:
                 await self._define(session, spec, spec.name, shard)
             return self._join_durable(session, spec.name, send, spec.flow)
         subscription = self._shared.get(spec.name or "")
@@ -99,7 +100,7 @@ class Deliveries:
         self._gate.admit(session, Operation.JOIN, group_resource(name))
         if flow is not None:
             check_flow(flow)
-        shard = await find_open(self._shards, name)
+        shard = await self._find(name)
         value = shard.stored.find(name)
         if value is None:
             raise UnknownSubscription(name)
@@ -112,7 +113,7 @@ class Deliveries:
         check_spec(spec)
         if spec.name is None or not spec.is_durable:
             raise InvalidSubscription("only a durable subscription can exist without members")
-        shard = await find_open(self._shards, spec.name)
+        shard = await self._find(spec.name)
         if shard.stored.find(spec.name) is not None:
             raise SubscriptionExists(spec.name)
         await self._define(session, spec, spec.name, shard)
@@ -120,13 +121,14 @@ class Deliveries:
     async def delete(self, session: Session, name: str) -> None:
         """Forget a durable subscription; its members get nothing more."""
         self._gate.admit(session, Operation.DELETE, group_resource(name))
-        shard = await find_open(self._shards, name)
+        shard = await self._find(name)
         if shard.stored.find(name) is None:
             raise UnknownSubscription(name)
-        live = self._pump.durable.get((shard, name))
-        if live is not None:
-            live.end()
-        await shard.delete(name)
+        with self._changed(name):
+            live = self._pump.durable.get((shard, name))
+            if live is not None:
+                live.end()
+            await shard.delete(name)
 
     async def list(self, session: Session) -> list[SubscriptionView]:
         """Every durable subscription here that the session may know of, by name."""
@@ -143,7 +145,7 @@ class Deliveries:
     async def describe(self, session: Session, name: str) -> SubscriptionView:
         """A durable subscription: its members, and how far it is everywhere."""
         self._gate.admit(session, Operation.DESCRIBE, group_resource(name))
-        shard = await find_open(self._shards, name)
+        shard = await self._find(name)
         if shard.stored.find(name) is None:
             raise UnknownSubscription(name)
         return self._view(shard, name)
@@ -165,6 +167,25 @@ class Deliveries:
 
     # -- finding and beginning -------------------------------------------------------------------
 
+    async def _find(self, name: str) -> DeliveryShard:
+        """The shard of a subscription that nobody is making or deleting at this moment."""
+        shard = await find_open(self._shards, name)
+        while name in self._changing:
+            await self._changing[name].wait()
+            shard = await find_open(self._shards, name)
+        return shard
+
+    @contextmanager
+    def _changed(self, name: str) -> Iterator[None]:
+        """A subscription comes or goes: whoever asks for it waits until that is written."""
+        assert name not in self._changing
+        done = self._changing[name] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._changing[name]
+            done.set()
+
     async def _loaded(self) -> None:
         while True:
             try:
@@ -179,22 +200,14 @@ class Deliveries:
         self, session: Session, spec: SubscriptionSpec, name: str, shard: DeliveryShard
     ) -> None:
         """Keep a new subscription. Of those who ask at the same time the first one makes it."""
-        while name in self._defining:
-            await self._defining[name].wait()
-            if shard.stored.find(name) is not None:
-                return
         self._check_count()
-        done = self._defining[name] = asyncio.Event()
-        try:
+        with self._changed(name):
             value = stored(spec, principal=session.principal, now_ms=self._clock.now_ms())
             cursors = {
                 log_id: CursorValue(next_offset=offset)
                 for _, log_id, offset in await self._starts(session, spec)
             }
             await shard.define(name, value, cursors)
-        finally:
-            del self._defining[name]
-            done.set()
 
     def _join_durable(
         self, session: Session, name: str, send: Send, flow: FlowPolicy | None
@@ -241,7 +254,14 @@ class Deliveries:
     ) -> Sequence[tuple[TopicPartition, LogId, Offset]]:
         """Where it begins in every partition that is there. What comes later is read whole."""
         found = []
+        logs: set[UUID] = set()
         for topic in topics_of(spec, self._catalog):
+            log = topic.base_id or topic.topic_id
+            if log in logs:  # Where it is in a log is kept once.
+                raise InvalidSubscription(
+                    f"{topic.name!r} shows the same records as another of its topics"
+                )
+            logs.add(log)
             for partition in range(topic.partition_count):
                 target = TopicPartition(topic.name, partition)
                 try:

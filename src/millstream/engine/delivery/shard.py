@@ -1,8 +1,8 @@
 """Durable subscriptions of one partition of the deliveries topic, as long as this node leads it.
 
 Owns what is written about them: specifications, cursors, and what is on its way to the dead
-letters. The one thing to know: it opens only when every hand-over that a crash cut short has been
-carried to its end, so whoever finds a shard finds no record that is half a dead letter.
+letters. The one thing to know: a subscription is held until every hand-over of its records that a
+crash cut short has been carried to its end, so nobody finds a record that is half a dead letter.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from millstream.control.deliveries import (
     SettledKey,
     SubscriptionKey,
     SubscriptionValue,
+    decode_hand_over,
     encode_key,
     encode_value,
 )
@@ -43,13 +44,14 @@ class DeliveryShard(Shard):
     def __init__(self, replica: Replica, road: Road) -> None:
         self.stored = DeliveriesState()
         self.is_open = False
+        self.held: frozenset[str] = frozenset()  # Names with hand-overs that a crash cut short.
         super().__init__(replica, road.clock)
         self.courier = Courier(self.ledger, road)
 
     def check_open(self, name: str) -> None:
         if self.is_gone:
             raise self._moved(name)
-        if not self.is_open:
+        if not self.is_open or name in self.held:
             raise CoordinatorLoading(name)
 
     async def define(
@@ -94,7 +96,9 @@ class DeliveryShard(Shard):
         yield from ()
 
     def _loaded(self) -> None:
-        self.is_open = not self.courier.unfinished
+        self.is_open = True
+        unfinished = self.courier.unfinished.values()
+        self.held = frozenset(decode_hand_over(one).name for ids in unfinished for one in ids)
         if len(self.stored):
             log.info(
                 "loaded subscriptions=%d unfinished=%d log=%s skipped_records=%d",

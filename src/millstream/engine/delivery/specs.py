@@ -15,6 +15,10 @@ from millstream.model import INTERNAL_TOPICS, topic_name
 NAME_LENGTH_MAX = 1_024
 TOPICS_MAX = 1_000
 WINDOW_MAX = 100_000
+BURST_MAX = 10**9
+RATE_MIN, RATE_MAX = 0.001, 10**9  # Records a second.
+DELAY_MS_MAX = 2**53  # Ages; and exact in every number that it meets.
+MULTIPLIER_MAX = 100  # Its largest power is still a number.
 OWN_PREFIX = "__"  # Of names that the broker keeps for itself.
 
 _STARTS: dict[str, type[Start]] = {
@@ -49,26 +53,30 @@ def check_spec(spec: SubscriptionSpec) -> None:
 
 def check_flow(flow: FlowPolicy) -> None:
     """Raise `InvalidSubscription` for a policy that lets nothing through, or too much."""
-    for name, value in (("window", flow.window), ("buffer", flow.buffer)):
-        if not 1 <= value <= WINDOW_MAX:
-            raise InvalidSubscription(f"{name} = {value}, it must be in 1 to {WINDOW_MAX}")
+    _check_within(
+        window=(flow.window, 1, WINDOW_MAX),
+        buffer=(flow.buffer, 1, WINDOW_MAX),
+        burst=(flow.burst, 1, BURST_MAX),
+        rate=(RATE_MIN if flow.rate is None else flow.rate, RATE_MIN, RATE_MAX),
+    )
 
 
 def _check_retry(retry: RetryPolicy) -> None:
-    bounds = {
-        "ack_timeout_ms": (retry.ack_timeout_ms, 1),
-        "retry_delay_ms": (retry.retry_delay_ms, 0),
-        "retry_delay_ms_max": (retry.retry_delay_ms_max, 0),
-        "multiplier": (retry.multiplier, 1),
-        "jitter": (retry.jitter, 0),
-    }
-    for name, (value, least) in bounds.items():
-        if value < least:
-            raise InvalidSubscription(f"{name} = {value}, at least {least}")
-    if retry.jitter > 1:
-        raise InvalidSubscription(f"jitter = {retry.jitter}, at most 1")
+    _check_within(
+        ack_timeout_ms=(retry.ack_timeout_ms, 1, DELAY_MS_MAX),
+        retry_delay_ms=(retry.retry_delay_ms, 0, DELAY_MS_MAX),
+        retry_delay_ms_max=(retry.retry_delay_ms_max, 0, DELAY_MS_MAX),
+        multiplier=(retry.multiplier, 1, MULTIPLIER_MAX),
+        jitter=(retry.jitter, 0, 1),
+    )
     if retry.dead_letter_topic is not None:
         topic_name(retry.dead_letter_topic.replace("{topic}", "t"))
+
+
+def _check_within(**bounds: tuple[float, float, float]) -> None:
+    for name, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            raise InvalidSubscription(f"{name} = {value}, it must be in {least} to {most}")
 
 
 def stored(spec: SubscriptionSpec, *, principal: str, now_ms: int) -> SubscriptionValue:

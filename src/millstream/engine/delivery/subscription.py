@@ -15,6 +15,7 @@ from millstream.engine.delivery.member import Member
 from millstream.engine.delivery.records import Chunk
 from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, unmark
 from millstream.engine.delivery.terms import (
+    AtOffset,
     CursorView,
     Delivered,
     Send,
@@ -26,10 +27,19 @@ from millstream.engine.filters import Filter, parse
 from millstream.engine.ledger import Entry
 from millstream.engine.subjects import Pattern
 from millstream.engine.waiting import loop_ms
-from millstream.metrics import DEAD_LETTERS, DELIVERED_RECORDS, Metrics
+from millstream.metrics import (
+    ACKNOWLEDGED_RECORDS,
+    DEAD_LETTERS,
+    DELIVERED_RECORDS,
+    DROPPED_RECORDS,
+    EXPIRED_RECORDS,
+    REDELIVERED_RECORDS,
+    Metrics,
+)
 from millstream.model import LogId, Offset, Session, TopicPartition
 
 EVERYTHING = Pattern.parse(">")
+COUNTED = ACKNOWLEDGED_RECORDS, DROPPED_RECORDS, EXPIRED_RECORDS
 
 
 class Reading(Protocol):
@@ -63,11 +73,13 @@ class Source:
             cursor.move_on(self.feed.position)
         return cursor
 
-    def offer(self, record: Record, subject: str) -> None:
+    def offer(self, record: Record, subject: str, size: int, ends_ms: int) -> None:
         """Take a record whose subject matches."""
+        if record.offset < self.subscription.first_offset:
+            return
         where = self.subscription.filter
         if where is None or where.matches(record, topic=self.target.topic):
-            self.subscription.desk.offer(self.target, record, subject)
+            self.subscription.desk.offer(self.target, record, subject, size, ends_ms)
 
 
 class Wiring(NamedTuple):
@@ -94,17 +106,21 @@ class Subscription:
         self.shard = shard
         self.pattern = spec.pattern or EVERYTHING
         self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
+        # The start may be ahead of the end of a log: what comes before it is not for us.
+        self.first_offset = spec.start.offset if isinstance(spec.start, AtOffset) else 0
         self.desk = Desk(spec.acks, spec.retry, wiring.bounds, wiring.chance)
         self.members: dict[int, Member] = {}
         self.sources: dict[TopicPartition, Source] = {}
         self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
-        self.burying: set[tuple[TopicPartition, Offset]] = set()  # Dead letters under way.
+        self.burying: set[Pending] = set()  # Dead letters under way.
         self.catalog_version = -1  # Of the topics that it reads.
         self.alarm_ms = -1  # When it will be given a turn anyway.
         self.is_ended = False
+        self.acknowledged = 0  # By members.
         self._marks: dict[TopicPartition, set[Offset]] = {}
         self._wiring = wiring
         self._members_made = 0
+        self._counted = 0, 0, 0  # What is in the metrics already.
 
     @property
     def name(self) -> str:
@@ -152,6 +168,7 @@ class Subscription:
     def end(self) -> None:
         """It is over: nothing more is read or sent."""
         self.is_ended = True
+        self._count()
         self._wiring.ended(self)
         for member in list(self.members.values()):
             member.is_closed = True
@@ -186,26 +203,38 @@ class Subscription:
                 if member.is_closed:
                     continue  # It left while it was sent this; others get it.
                 if is_taken:
+                    redelivered, acknowledged = seat.redelivered, seat.acknowledged
                     desk.sent(seat, share)
+                    self.acknowledged += seat.acknowledged - acknowledged
                     self._wiring.metrics.add(DELIVERED_RECORDS, len(share))
+                    self._wiring.metrics.add(REDELIVERED_RECORDS, seat.redelivered - redelivered)
                 else:
                     desk.refuse(seat, share)
+        self._count()
+
+    def _count(self) -> None:
+        desk, metrics, before = self.desk, self._wiring.metrics, self._counted
+        counts = self._counted = self.acknowledged, desk.dropped, desk.expired
+        if counts != before:
+            for metric, count, told in zip(COUNTED, counts, before, strict=True):
+                metrics.add(metric, count - told)
 
     def to_bury(self) -> list[Pending]:
         """Records that have become dead letters and are not on their way yet."""
-        found = [one for place, one in self.desk.burials.items() if place not in self.burying]
-        self.burying.update((one.target, one.offset) for one in found)
+        found = [one for one in self.desk.burials.values() if one not in self.burying]
+        self.burying.update(found)
         return found
 
-    def buried(self, target: TopicPartition, offset: Offset) -> None:
-        """Its dead letter is written, and so is the mark that says so."""
-        self.burying.discard((target, offset))
+    def buried(self, pending: Pending) -> bool:
+        """Its dead letter is written, and so is the mark that says so. False if its partition went
+        meanwhile: then the mark is of no use."""
+        self.burying.discard(pending)
         self._wiring.metrics.add(DEAD_LETTERS)
-        if target in self.desk.cursors:
-            if self.shard is not None:
-                self._marks.setdefault(target, set()).add(offset)
-            self.desk.buried(target, offset)
+        is_known = self.desk.buried(pending)
+        if is_known and self.shard is not None:
+            self._marks.setdefault(pending.target, set()).add(pending.offset)
         self.touch()
+        return is_known
 
     # -- what is kept ----------------------------------------------------------------------------
 
