@@ -14,11 +14,19 @@ from typing import NamedTuple
 
 from millstream.model import Offset
 
-# One integer for both: a million tuples would take three times the memory.
 _NUMBER_BITS = 63
 _NUMBER_MASK = 2**_NUMBER_BITS - 1
 _CHUNK_BITS = 12
 _GONE = -1
+
+
+def rank(due_ms: int, number: Offset) -> int:
+    """Both as one integer that sorts as they do; a tuple would take three times the memory."""
+    return due_ms << _NUMBER_BITS | number
+
+
+def unrank(ranked: int) -> tuple[int, Offset]:
+    return ranked >> _NUMBER_BITS, ranked & _NUMBER_MASK
 
 
 class Due(NamedTuple):
@@ -29,7 +37,7 @@ class Due(NamedTuple):
 
 class Pending:
     def __init__(self) -> None:
-        self._heap: list[int] = []  # Those that are gone leave it when their time comes.
+        self._heap: list[int] = []  # Those not named yet, ranked; some may be gone.
         self._chunks: dict[int, _Chunk] = {}  # By the high bits of the number, ascending.
         self._last: Offset = -1
         self._count = 0
@@ -39,8 +47,8 @@ class Pending:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When something is due next, or may be."""
-        return self._heap[0] >> _NUMBER_BITS if self._heap else None
+        """When something is due next that was not named, or may be."""
+        return unrank(self._heap[0])[0] if self._heap else None
 
     def add(self, due: Due) -> None:
         assert due.number > self._last
@@ -51,7 +59,7 @@ class Pending:
         if chunk is None:
             chunk = self._chunks[due.number >> _CHUNK_BITS] = _Chunk()
         chunk.add(due)
-        heappush(self._heap, due.due_ms << _NUMBER_BITS | due.number)
+        heappush(self._heap, rank(due.due_ms, due.number))
 
     def find(self, number: Offset) -> Due | None:
         chunk = self._chunks.get(number >> _CHUNK_BITS)
@@ -68,15 +76,18 @@ class Pending:
             del self._chunks[number >> _CHUNK_BITS]
         return found
 
-    def take_due(self, now_ms: int, *, count_max: int) -> list[Due]:
-        """Take out what is due by then, earliest first."""
-        taken: list[Due] = []
-        heap, limit = self._heap, (now_ms + 1) << _NUMBER_BITS
-        while heap and heap[0] < limit and len(taken) < count_max:
-            found = self.remove(heappop(heap) & _NUMBER_MASK)
-            if found is not None:
-                taken.append(found)
-        return taken
+    def next_due(self, until_ms: int, *, count_max: int) -> list[Due]:
+        """Name those that are due by then, earliest first. Each is named once.
+
+        They are pending until they are removed.
+        """
+        found: list[Due] = []
+        heap, limit = self._heap, rank(until_ms + 1, 0)
+        while heap and heap[0] < limit and len(found) < count_max:
+            due = self.find(heappop(heap) & _NUMBER_MASK)
+            if due is not None:
+                found.append(due)
+        return found
 
     def after(self, number: Offset) -> Iterator[list[Due]]:
         """Those with a higher number, ascending, in lists of some thousands at most.

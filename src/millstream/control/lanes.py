@@ -2,8 +2,8 @@
 
 Owns the key, the value and its bytes. There is one lane for each partition that is written to, and
 its latest record says all: who writes there, which sequence comes next, and, while something is
-under way, what. The one thing to know: a lane with ids on it is an intent whose end is not known.
-It is carried out again with the same sequence, and the log of the partition tells what is new.
+under way, what. The one thing to know: ids on a lane are intents whose end is not known. Each has a
+sequence of its own, one after the other, and the log of the partition tells which it has.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Lane(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     producer_id: int
     base_sequence: int = 0  # Of what is under way, or else of what comes next.
-    ids: tuple[bytes, ...] = ()  # What is under way, in order; a record each.
+    ids: tuple[bytes, ...] = ()  # What is under way, in order; a record each, a sequence each.
 
     def begun(self, ids: Sequence[bytes]) -> "Lane":
         assert not self.ids
@@ -33,9 +33,21 @@ class Lane(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     def ended(self) -> "Lane":
         assert self.ids
-        # As in a client's own batches: after 2**31 - 1 comes 0.
-        following = (self.base_sequence + len(self.ids)) & SEQUENCE_MAX
-        return Lane(self.producer_id, following)
+        return Lane(self.producer_id, self.sequence(len(self.ids)))
+
+    def planned(self, ids: Sequence[bytes], *, ended_count: int, kept_count: int) -> "Lane":
+        """Other ids behind those that are kept, without those that have ended."""
+        kept = self.ids[ended_count:kept_count]
+        return Lane(self.producer_id, self.sequence(ended_count), (*kept, *ids))
+
+    def sequence(self, index: int) -> int:
+        """The sequence of an id, as in a client's own batches: after 2**31 - 1 comes 0."""
+        return (self.base_sequence + index) & SEQUENCE_MAX
+
+    def begun_count(self, next_sequence: int) -> int | None:
+        """How many ids a log has that expects this sequence next; None if it is no log of ours."""
+        count = (next_sequence - self.base_sequence) & SEQUENCE_MAX
+        return count if count <= len(self.ids) else None
 
     def renewed(self, producer_id: int) -> "Lane":
         """The same under way, by a producer that the partition does not know."""

@@ -1,16 +1,20 @@
 """Records on their way from a ledger of ours into a partition, each exactly once.
 
 Owns the lanes of one shard (see `control.lanes`) and the way along them: the intent is committed to
-the shard's own ledger, then the records are appended with the producer id and the sequence that it
+the shard's own ledger, then the records are appended with the producer id and the sequences that it
 names, then its end is written, together with whatever the shard itself wants to remember of it.
-After a crash the intent without an end is carried out again: if the records are in the partition
-already, its log knows the sequence and answers with the first offset.
+After a crash the log of the partition knows which of these sequences it has; the rest is carried
+out again.
 
 How a shard uses it: make one `Courier(self.ledger, road)` after `super().__init__`; pass every
-record of `_apply` to `apply` first, and skip those it takes; once loaded, call `carry` for each of
-`unfinished` with the same ids and records again, before anything else goes there. That is all.
+record of `_apply` to `apply` first, and skip those it takes. What is wanted there now goes batch by
+batch: once loaded, call `carry` for each of `unfinished` with the same ids and records again,
+before anything else goes there.
 
     offset = await courier.carry(target, ids, records, done=[Entry(key, None), ...])
+
+What is wanted at a time that is known can be intended before it, so that nothing is left to do then
+but to append. One task for each target does that: `enter`, and then `plan` and `append` in turns.
 """
 
 import asyncio
@@ -35,9 +39,10 @@ from millstream.errors import (
     OutOfOrderSequence,
     Overloaded,
     RequestError,
+    StorageUnavailable,
     UnknownTopic,
 )
-from millstream.model import LogId, Offset
+from millstream.model import Appended, LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -120,7 +125,90 @@ class Courier:
             if self._turns.get(target) is turn:
                 del self._turns[target]
 
+    # -- planned ahead ---------------------------------------------------------------------------
+
+    async def enter(self, target: LogId) -> tuple[bytes, ...]:
+        """Have a lane there; return the ids that are on it already, begun or only intended."""
+        return (await self._lane(target)).ids
+
+    def begun_count(self, target: LogId) -> int:
+        """How many of the ids on the lane are in the partition's log, committed or not.
+
+        Raises `UnknownTopic` once it is deleted, `OutOfOrderSequence` if its log has lost what it
+        had, see `renew`, or why it cannot be asked now.
+        """
+        lane, replica = self._lanes[target], self.replica(target)
+        if replica.failure is not None:
+            raise StorageUnavailable(str(replica.failure))
+        if not (replica.is_leader and replica.is_settled):
+            raise NotLeader(target, replica.leader)  # Its log may have more or less than counts.
+        producers = replica.log.records.producers
+        sequence = producers.next_sequence(lane.producer_id, PRODUCER_EPOCH)
+        if sequence is None:
+            return 0
+        count = lane.begun_count(sequence)
+        if count is None:
+            raise OutOfOrderSequence(lane.producer_id, sequence, lane.base_sequence)
+        return count
+
+    def plan(
+        self,
+        target: LogId,
+        ids: Sequence[bytes],
+        *,
+        ended_count: int,
+        kept_count: int,
+        done: Sequence[Entry] = (),
+    ) -> Offset:
+        """Write which ids come behind the first `kept_count` of the lane; return where that ends.
+
+        Those that are begun must be kept. The first `ended_count` leave the lane: they are
+        committed in the partition. `done` is written in one batch with that. Nothing may be
+        appended that is not in its place in a plan which is committed, and in all since.
+        """
+        assert ended_count <= self.begun_count(target) <= kept_count
+        lane = self._lanes[target].planned(ids, ended_count=ended_count, kept_count=kept_count)
+        return self._write(target, lane, done)
+
+    def append(self, target: LogId, records: Sequence[Record]) -> Appended:
+        """Append those that come next, as one batch; nobody waits for them to be committed."""
+        count, lane, replica = self.begun_count(target), self._lanes[target], self.replica(target)
+        assert count + len(records) <= len(lane.ids)
+        data, header = self._batch(replica, lane.producer_id, lane.sequence(count), records)
+        appended = replica.append(data, header)
+        self._road.arrived(replica, records, appended.base_offset)
+        return appended
+
+    async def renew(self, target: LogId) -> None:
+        """Begin with all that is on the lane again, by another producer, once that is committed.
+
+        For a log that has lost earlier records: the same by somebody else are no second ones.
+        """
+        lane = self._lanes[target].renewed(await self._road.producer_ids.next(BROKER))
+        await self._ledger.outcome(self._write(target, lane))
+
+    def replica(self, target: LogId) -> Replica:
+        """The partition here; `UnknownTopic` only if its topic is deleted."""
+        self._road.catalog.find_id(target.topic_id)
+        replica = self._road.hub.replicas.get(target)
+        if replica is None and target not in self._road.hub.damaged:
+            raise NotLeader(target, None)
+        return self._road.hub.find(target)
+
+    def forget(self, target: LogId, done: Sequence[Entry] = ()) -> None:
+        """The target is deleted: drop its lane, and write `done` with that."""
+        self._ledger.write([*done, Entry(encode_key(target), None)])
+        self._written.add(target)
+        self._lanes.pop(target, None)
+
     # -- parts -----------------------------------------------------------------------------------
+
+    async def _lane(self, target: LogId) -> Lane:
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = Lane(await self._road.producer_ids.next(BROKER))
+            self._lanes[target] = lane
+        return lane
 
     async def _turn(self, target: LogId) -> "asyncio.Future[None]":
         """Wait for all who came before; whoever gets the future resolves it when it is done."""
@@ -138,14 +226,13 @@ class Courier:
 
     async def _intend(self, target: LogId, ids: tuple[bytes, ...]) -> Lane:
         """Have it committed what is carried there, by whom and with which sequence."""
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = Lane(await self._road.producer_ids.next(BROKER))
+        lane = await self._lane(target)
         if lane.ids:
             if lane.ids != ids:
                 raise Overloaded(f"something else is on its way to {target} and unfinished")
-            return lane
-        lane = lane.begun(ids)
+        else:
+            lane = lane.begun(ids)
+        # Also if it is there: perhaps only the waiting for its commit failed.
         await self._ledger.outcome(self._write(target, lane))
         return lane
 
@@ -153,43 +240,34 @@ class Courier:
         backoff = Backoff()
         while True:
             try:
-                replica = self._replica(target)
-                data, header = self._batch(replica, lane, records)
+                replica = self.replica(target)
+                data, header = self._batch(replica, lane.producer_id, lane.base_sequence, records)
                 appended = replica.append(data, header)
                 await replica.committed(appended.end_offset, None)
                 self._road.arrived(replica, records, appended.base_offset)
                 return appended.base_offset
             except OutOfOrderSequence as problem:
-                # It does not have this batch, or it would know it: only one is ever under way. So
-                # it has lost earlier ones, and the same batch by somebody else is no second one.
+                # It does not have this batch, or it would know it: only one is ever under way.
                 log.warning("took another producer id target=%s problem=%s", target, problem)
-                lane = lane.renewed(await self._road.producer_ids.next(BROKER))
-                await self._ledger.outcome(self._write(target, lane))
+                await self.renew(target)
+                lane = self._lanes[target]
             except UnknownTopic:
-                self._forget(target)
+                self.forget(target)
                 raise
             except RequestError as problem:
                 log.info("not delivered yet target=%s problem=%s", target, problem)
                 await backoff.wait()
 
-    def _replica(self, target: LogId) -> Replica:
-        """The partition here; `UnknownTopic` only if its topic is deleted."""
-        self._road.catalog.find_id(target.topic_id)
-        replica = self._road.hub.replicas.get(target)
-        if replica is None and target not in self._road.hub.damaged:
-            raise NotLeader(target, None)
-        return self._road.hub.find(target)
-
     def _batch(
-        self, replica: Replica, lane: Lane, records: Sequence[Record]
+        self, replica: Replica, producer_id: int, base_sequence: int, records: Sequence[Record]
     ) -> tuple[bytes, Header]:
         settings = replica.log.records.settings
         data = build(
             [record._replace(offset=at) for at, record in enumerate(records)],
             codec=CODECS.get(settings.compression_type, Codec.NONE),
-            producer_id=lane.producer_id,
+            producer_id=producer_id,
             producer_epoch=PRODUCER_EPOCH,
-            base_sequence=lane.base_sequence,
+            base_sequence=base_sequence,
         )
         header = read_header(data)
         if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -202,8 +280,3 @@ class Courier:
         self._written.add(target)
         self._lanes[target] = lane
         return end_offset
-
-    def _forget(self, target: LogId) -> None:
-        self._ledger.write([Entry(encode_key(target), None)])
-        self._written.add(target)
-        self._lanes.pop(target, None)

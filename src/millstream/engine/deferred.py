@@ -5,6 +5,7 @@ with a header, see `queue_headers`.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from millstream.codec.records import Record
@@ -15,7 +16,7 @@ from millstream.engine.deduplication import Windows
 from millstream.engine.deferred_shard import DeferredShard
 from millstream.engine.deferred_shards import DeferredShards
 from millstream.engine.gate import Gate, Operation, topic_resource
-from millstream.errors import CoordinatorUnavailable, StorageError, StorageUnavailable
+from millstream.errors import CoordinatorUnavailable, StorageError, StorageUnavailable, UnknownTopic
 from millstream.errors.deferred import UnknownDeferred
 from millstream.model import Offset, Session, TopicPartition
 
@@ -45,24 +46,31 @@ class Deferred:
         self._windows = windows
 
     async def list(
-        self, session: Session, topic: str, *, after: str | None = None, count: int = LISTED_MAX
+        self,
+        session: Session,
+        topic: str | None = None,
+        *,
+        after: str | None = None,
+        count: int = LISTED_MAX,
     ) -> Page:
-        """The delayed records of a topic in the order of their arrival, behind the one `after`."""
-        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic))
-        shard = await self._shard(topic)
-        if shard is None:
-            return Page([], None)
+        """The delayed records of a topic in the order of their arrival, behind the one `after`.
+
+        Without a topic those of all that the session may know of, one shard after the other.
+        """
+        resource = "topics" if topic is None else topic_resource(topic)
+        self._gate.admit(session, Operation.DESCRIBE, resource)
         count = min(count, LISTED_MAX)
-        number: Offset = -1 if after is None else _number(after, topic)
         found: list[Delayed] = []
-        for some in shard.pending.after(number):
-            for due in some:
-                if not self._is_of(topic, shard, due):
-                    continue
-                if len(found) == count:
-                    return Page(found, found[-1].id if found else after)
-                found.append(_delayed(topic, shard, due))
-            await asyncio.sleep(0)
+        for shard, number in await self._places(topic, after):
+            for some in shard.pending.after(number):
+                for due in some:
+                    name = self._name(shard, due)
+                    if name is None or not self._shows(session, topic, name):
+                        continue
+                    if len(found) == count:
+                        return Page(found, found[-1].id if found else after)
+                    found.append(_delayed(name, shard, due))
+                await asyncio.sleep(0)
         return Page(found, None)
 
     async def describe(self, session: Session, name: str) -> tuple[Delayed, Record]:
@@ -86,7 +94,7 @@ class Deferred:
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(topic))
         shard, due = await self._find(topic, name)
         message_id = shard.message_id(due.number)
-        shard.cancel(due.number)
+        shard.cancel(due)
         self._windows.forget(shard.targets[due.place].topic_id, message_id)
         await shard.settle()
         return _delayed(topic, shard, due)
@@ -96,7 +104,7 @@ class Deferred:
     async def _find(self, topic: str, name: str) -> tuple[DeferredShard, Due]:
         shard = await self._shard(topic)
         due = None if shard is None else shard.pending.find(_number(name, topic))
-        if shard is None or due is None or not self._is_of(topic, shard, due):
+        if shard is None or due is None or self._name(shard, due) != topic:
             raise UnknownDeferred(name)
         return shard, due
 
@@ -109,8 +117,31 @@ class Deferred:
         except CoordinatorUnavailable:
             return None
 
-    def _is_of(self, topic: str, shard: DeferredShard, due: Due) -> bool:
-        return shard.targets[due.place].topic_id == self._catalog.find(topic).topic_id
+    async def _places(
+        self, topic: str | None, after: str | None
+    ) -> Sequence[tuple[DeferredShard, Offset]]:
+        """Which shards are looked through, and behind which number each."""
+        first = None if after is None else topic or _topic(after)
+        number: Offset = -1 if after is None or first is None else _number(after, first)
+        if topic is not None:
+            shard = await self._shard(topic)
+            return [] if shard is None else [(shard, number)]
+        shards = await self._shards.all_known()
+        if first is None:
+            return [(shard, -1) for shard in shards]
+        begun = await self._shard(first)
+        at = shards.index(begun) if begun in shards else 0
+        return [(shard, number if shard is begun else -1) for shard in shards[at:]]
+
+    def _name(self, shard: DeferredShard, due: Due) -> str | None:
+        """The topic that it is for; None if that is gone."""
+        try:
+            return self._catalog.find_id(shard.targets[due.place].topic_id).name
+        except UnknownTopic:
+            return None
+
+    def _shows(self, session: Session, topic: str | None, name: str) -> bool:
+        return self._gate.sees(session, topic_resource(name)) if topic is None else topic == name
 
 
 def _delayed(topic: str, shard: DeferredShard, due: Due) -> Delayed:

@@ -1,13 +1,16 @@
 """The delayed records of one partition of `__deferred`, as long as this node leads it.
 
-Owns what is pending there, what is due and on its way, and the reading of payloads back from the
-log: none is kept in memory. The one thing to know: a delayed record is known by its offset in this
-log, and it is out of `pending` from the moment somebody decided about it, committed or not.
+Owns what is pending there, what is due soon, and the reading of payloads back from the log: few of
+them are in memory. The one thing to know: a delayed record is known by its offset in this log, and
+it is out of `pending` from the moment somebody decided about it, committed or not: it was cancelled
+or written to its partition's log, see `deferred_carrier`.
 """
 
+import asyncio
 import logging
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappush
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,11 +29,17 @@ from millstream.control.deferred import (
     encode_target,
     encode_value,
 )
-from millstream.control.deferred_pending import Due, Pending
+from millstream.control.deferred_pending import Due, Pending, rank
 from millstream.engine.courier import Courier, Road
 from millstream.engine.ledger import BATCH_BYTES_MAX, Entry
 from millstream.engine.shards import Shard
-from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, StorageError
+from millstream.errors import (
+    CoordinatorLoading,
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    StorageError,
+)
 from millstream.model import LogId, Offset
 from millstream.replication.replica import Replica
 
@@ -44,7 +53,8 @@ SENDERS_MAX = 50_000
 MESSAGE_IDS_MAX = 100_000  # Of delayed records, remembered for the windows of their topics.
 TAKEN_AT_ONCE = 1_000
 AHEAD_MS_MAX = 10_000  # How long before their time payloads are kept that were read with others.
-AHEAD_BYTES_MAX = 8 * 2**20
+AHEAD_BYTES_MAX = 6 * 2**20
+SOON_BYTES_MAX = 8 * 2**20  # The same, with those that were read because they are due at once.
 # What a batch needs beyond the bytes of its records, with room to spare.
 BATCH_BYTES_SPARE = 512
 
@@ -56,13 +66,6 @@ class Parcel(NamedTuple):
     payload: Payload
 
 
-class Load(NamedTuple):
-    """What goes to a partition together."""
-
-    numbers: list[Offset]
-    is_begun: bool  # Then it stays as it is: its sequence may be in the partition's log already.
-
-
 class DeferredShard(Shard):
     def __init__(self, replica: Replica, road: Road, wake: Callable[[], None]) -> None:
         """`wake` is called when something may be due earlier than was known."""
@@ -70,15 +73,17 @@ class DeferredShard(Shard):
         self.courier = Courier(self.ledger, road)
         self.pending = Pending()
         self.targets: list[LogId] = []  # By place.
-        self.due: dict[int, deque[Offset]] = {}  # What is to be delivered now, by place.
+        self.soon: dict[int, list[int]] = {}  # On no lane yet, by place: heaps, ranked.
+        self.gaps: set[int] = set()  # Places for which something was cancelled that was due soon.
         self.skipped_count = 0
         self._clock = road.clock
         self._wake = wake
         self._places: dict[bytes, int] = {}
         self._senders: OrderedDict[tuple[int, Sender], Offset] = OrderedDict()
         self._message_ids: OrderedDict[Offset, tuple[UUID, bytes, int]] = OrderedDict()
-        self._unfinished: dict[int, list[Offset]] = {}  # What an earlier life began to deliver.
-        self._woken_ms: int | None = None
+        self._undecided: dict[int, set[Offset]] = {}  # What an earlier life meant to deliver.
+        self._known_ms: int | None = None  # When somebody looks again, at the latest.
+        self._soon_ms = 0  # What is due later was never due soon.
         self._ahead: dict[Offset, bytes] = {}  # Values read before their time.
         self._ahead_bytes = 0
 
@@ -110,17 +115,23 @@ class DeferredShard(Shard):
         """How far which log must be committed so that all is that was written so far."""
         return self._replica, self.ledger.written_offset
 
-    async def settle(self) -> None:
+    def settle(self) -> "asyncio.Future[None]":
         """Wait until all that was written so far is committed."""
-        await self._replica.committed(self.ledger.written_offset, None)
+        return self._replica.committed(self.ledger.written_offset, None)
 
-    def cancel(self, number: Offset) -> None:
-        """Take a pending record back."""
-        assert self.pending.find(number) is not None
-        self.ledger.write([Entry(encode_key(number), None)])
-        self.pending.remove(number)
-        self._message_ids.pop(number, None)
-        self._ahead_bytes -= len(self._ahead.pop(number, b""))
+    def cancel(self, due: Due) -> None:
+        """Take a pending record back.
+
+        Raises `CoordinatorLoading` as long as it is not known whether an earlier life delivered it.
+        """
+        if due.number in self._undecided.get(due.place, ()):
+            raise CoordinatorLoading(str(self.targets[due.place]))
+        self.ledger.write(self.ended([due.number]))
+        self.decided([due.number])
+        if due.due_ms <= self._soon_ms:
+            self.gaps.add(due.place)
+            self._wake()
+        self._message_ids.pop(due.number, None)
 
     def message_id(self, number: Offset) -> bytes:
         """The message id of a delayed record, as far as it is remembered."""
@@ -135,37 +146,40 @@ class DeferredShard(Shard):
 
     # -- out -------------------------------------------------------------------------------------
 
-    def take_due(self, now_ms: int) -> bool:
-        """Put aside what is due now, by partition; say whether there may be more."""
-        taken = self.pending.take_due(now_ms, count_max=TAKEN_AT_ONCE)
-        for _, number, place in taken:
-            self.due.setdefault(place, deque()).append(number)
-        return len(taken) == TAKEN_AT_ONCE
-
-    def take_load(self, place: int, *, count_max: int) -> Load | None:
-        """The next records for a partition: first what was begun and is unfinished."""
-        unfinished = self._unfinished.pop(place, None)
-        if unfinished is not None:
-            return Load(unfinished, is_begun=True)
-        waiting = self.due.get(place)
-        if not waiting:
-            self.due.pop(place, None)
-            return None
-        numbers = [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
-        return Load(numbers, is_begun=False)
-
-    def keep_begun(self, place: int, numbers: list[Offset]) -> None:
-        """A load whose end is not known comes first next time, and as it is."""
-        self._unfinished[place] = numbers
-
-    def put_back(self, place: int, numbers: Sequence[Offset]) -> None:
-        """Some of a load that was too large come first next time."""
-        self.due.setdefault(place, deque()).extendleft(reversed(numbers))
+    def take_soon(self, until_ms: int) -> bool:
+        """Sort what is due by then to its partitions; say whether there may be more."""
+        self._soon_ms = max(self._soon_ms, until_ms)
+        found = self.pending.next_due(until_ms, count_max=TAKEN_AT_ONCE)
+        for due_ms, number, place in found:
+            heappush(self.soon.setdefault(place, []), rank(due_ms, number))
+        self._known_ms = self.pending.next_due_ms
+        return len(found) == TAKEN_AT_ONCE
 
     @property
     def waiting(self) -> list[int]:
-        """The places for which there is something to be delivered."""
-        return list({**self._unfinished, **self.due})
+        """The places for which there is something to do."""
+        return list({*self._undecided, *self.soon, *self.gaps})
+
+    def decided(self, numbers: Iterable[Offset]) -> None:
+        """Somebody decided about these: they are pending no more."""
+        for number in numbers:
+            self.pending.remove(number)
+            self._ahead_bytes -= len(self._ahead.pop(number, b""))
+
+    def all_decided(self, place: int) -> None:
+        """It is known what an earlier life delivered there."""
+        self._undecided.pop(place, None)
+
+    def has_at_hand(self, numbers: Iterable[Offset]) -> bool:
+        return all(number in self._ahead for number in numbers)
+
+    def read_ahead(self, numbers: Sequence[Offset]) -> bool:
+        """Have values at hand when they are needed; False if there is no room for them."""
+        if self._ahead_bytes >= SOON_BYTES_MAX:
+            return False
+        for number, value in self.read(numbers).items():
+            self._keep(number, value)
+        return True
 
     def read(self, numbers: Sequence[Offset]) -> dict[Offset, bytes]:
         """The stored values of records, read back from the log.
@@ -191,12 +205,11 @@ class DeferredShard(Shard):
                     if offset in wanted:
                         found[offset] = value
                     elif offset not in self._ahead:
-                        self._ahead[offset] = value
-                        self._ahead_bytes += len(value)
+                        self._keep(offset, value)
         return found
 
-    def done(self, numbers: Sequence[Offset]) -> list[Entry]:
-        """What says that records are delivered."""
+    def ended(self, numbers: Sequence[Offset]) -> list[Entry]:
+        """What says that records are delivered or cancelled."""
         return [Entry(encode_key(number), None) for number in numbers]
 
     def describe(self, due: Due) -> tuple[Slip, Payload]:
@@ -225,18 +238,16 @@ class DeferredShard(Shard):
 
     def _restore(self) -> Iterator[None]:
         for target, ids in self.courier.unfinished.items():
-            numbers = [number for key in ids if (number := decode_key(key)) is not None]
-            for number in numbers:
-                self.pending.remove(number)
-            self._unfinished[self._place(encode_target(target))] = numbers
+            numbers = {number for key in ids if (number := decode_key(key)) is not None}
+            self._undecided[self._place(encode_target(target))] = numbers
             yield
 
     def _loaded(self) -> None:
-        if self.pending or self._unfinished or self.skipped_count:
+        if self.pending or self._undecided or self.skipped_count:
             log.info(
                 "loaded delayed=%d unfinished=%d log=%s skipped_records=%d",
                 len(self.pending),
-                len(self._unfinished),
+                len(self._undecided),
                 self._replica.id,
                 self.skipped_count,
             )
@@ -244,14 +255,16 @@ class DeferredShard(Shard):
 
     def _folded(self) -> None:
         next_due_ms = self.pending.next_due_ms
-        if next_due_ms is not None and (self._woken_ms is None or next_due_ms < self._woken_ms):
+        if next_due_ms is not None and (self._known_ms is None or next_due_ms < self._known_ms):
+            self._known_ms = next_due_ms
             self._wake()
-        self._woken_ms = next_due_ms
 
     def _close(self) -> None:
-        self.due.clear()
-        self._unfinished.clear()
+        self.soon.clear()
+        self.gaps.clear()
+        self._undecided.clear()
         self._ahead.clear()
+        self._ahead_bytes = 0
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -275,6 +288,10 @@ class DeferredShard(Shard):
             place = self._places[target] = len(self.targets)
             self.targets.append(decode_target(target))
         return place
+
+    def _keep(self, number: Offset, value: bytes) -> None:
+        self._ahead[number] = value
+        self._ahead_bytes += len(value)
 
     def _read_batch(self, number: Offset, wants: Callable[[Offset], bool]) -> dict[Offset, bytes]:
         part = self._replica.log.records.read(

@@ -145,6 +145,13 @@ class Producers:
             )
         return None
 
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """The sequence that a producer goes on with; None if it is not known in this epoch."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return None
+        return _next_sequence(producer)
+
     def check_marker(self, marker: Marker, *, must_be_newer: bool = False) -> None:
         """Ask whether a coordinator may end a transaction with this marker.
 
@@ -167,6 +174,15 @@ class Producers:
     def has_open(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has a transaction here, and it is of this epoch."""
         return producer_id in self._open and self._producers[producer_id].epoch == epoch
+
+    def is_open_at(self, producer_id: int, offset: Offset) -> bool:
+        """Whether what the producer wrote there, in a transaction, is in one that is open."""
+        first_offset = self._open.get(producer_id)
+        return first_offset is not None and first_offset <= offset
+
+    def is_aborted_at(self, producer_id: int, offset: Offset) -> bool:
+        """Whether what the producer wrote there was rolled back."""
+        return any(one.producer_id == producer_id for one in self.aborted(offset, offset + 1))
 
     def apply(self, header: Header, marker: Marker | None = None) -> None:
         """Take a batch that is in the log; `marker` is what a control batch says."""

@@ -23,6 +23,26 @@ def test_sequences_go_on_with_0_behind_the_last_one() -> None:
     assert Lane(5, 2**31 - 1, (b"a", b"b")).ended() == Lane(5, 1)
 
 
+def test_a_plan_replaces_what_is_behind_it_and_drops_what_has_ended() -> None:
+    lane = Lane(5, 7, (b"a", b"b", b"c"))
+
+    assert lane.planned([b"d"], ended_count=1, kept_count=2) == Lane(5, 8, (b"b", b"d"))
+    assert lane.planned([], ended_count=3, kept_count=3) == Lane(5, 10)
+
+
+@pytest.mark.parametrize(
+    ("next_sequence", "count"), [(7, 0), (9, 2), (10, 3), (11, None), (6, None), (0, None)]
+)
+def test_a_log_tells_by_its_next_sequence_how_much_of_a_lane_it_has(
+    next_sequence: int, count: int | None
+) -> None:
+    assert Lane(5, 7, (b"a", b"b", b"c")).begun_count(next_sequence) == count
+
+
+def test_that_is_told_also_where_sequences_begin_again() -> None:
+    assert Lane(5, 2**31 - 1, (b"a", b"b")).begun_count(1) == 2
+
+
 def test_another_producer_begins_with_the_same_at_0() -> None:
     assert Lane(5, 17, (b"a",)).renewed(6) == Lane(6, 0, (b"a",))
 

@@ -12,7 +12,13 @@ from millstream.control.lanes import Lane
 from millstream.engine.courier import Courier
 from millstream.engine.deferred_shard import DeferredShard
 from millstream.engine.ledger import Entry
-from millstream.errors import Overloaded, StorageUnavailable, UnknownTopic
+from millstream.errors import (
+    NotLeader,
+    OutOfOrderSequence,
+    Overloaded,
+    StorageUnavailable,
+    UnknownTopic,
+)
 from millstream.model import Acks, LogId, Offset
 from millstream.replication.replica import Replica
 from millstream.server.node import Node
@@ -166,5 +172,84 @@ def test_a_deleted_target_is_told_and_forgotten() -> None:
 
             await here.shard.settle()
             assert here.after_a_crash().unfinished == {}
+
+    run(story())
+
+
+def test_an_intent_is_committed_again_where_only_the_waiting_for_it_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with stage() as here:
+            real = here.shard.ledger.outcome
+
+            async def outcome(end_offset: Offset) -> None:
+                monkeypatch.setattr(here.shard.ledger, "outcome", real)
+                raise Overloaded("too many wait")
+
+            monkeypatch.setattr(here.shard.ledger, "outcome", outcome)
+            with pytest.raises(Overloaded):
+                await here.carry(b"a")
+            written = here.shard.ledger.written_offset
+            await here.carry(b"a")
+
+            assert here.shard.ledger.written_offset == written + 2  # The intent, and its end.
+            assert await values_in(here.node) == [b"a"]
+
+    run(story())
+
+
+def test_what_is_planned_is_appended_in_parts_and_a_crash_finds_how_far_it_came() -> None:
+    async def story() -> None:
+        async with stage() as here:
+            courier, target = here.courier, here.target
+            assert await courier.enter(target) == ()
+            courier.plan(target, [b"a", b"b", b"c"], ended_count=0, kept_count=0)
+            await here.shard.settle()
+            courier.append(target, [Record(0, NOW_MS, None, b"a")])
+            courier.append(target, [Record(0, NOW_MS, None, b"b")])
+
+            assert courier.begun_count(target) == 2
+            after = here.after_a_crash()
+            assert await after.enter(target) == (b"a", b"b", b"c")
+            assert after.begun_count(target) == 2
+            mark = Entry(b"mark", b"1")
+            after.plan(target, [b"d"], ended_count=1, kept_count=2, done=[mark])
+            await here.shard.settle()
+            appended = after.append(target, [Record(0, NOW_MS, None, b"d")])
+            await here.replica.committed(appended.end_offset, None)
+
+            assert after.unfinished == {target: (b"b", b"d")}
+            assert after.begun_count(target) == 2
+            assert await values_in(here.node) == [b"a", b"b", b"d"]
+
+    run(story())
+
+
+def test_a_log_that_has_not_what_a_lane_says_is_told_apart() -> None:
+    async def story() -> None:
+        async with stage() as here:
+            courier, target = here.courier, here.target
+            await here.carry(b"a", b"b")
+            courier._write(target, Lane(courier._lanes[target].producer_id, 9, (b"c",)))
+
+            with pytest.raises(OutOfOrderSequence):
+                courier.begun_count(target)
+            await courier.renew(target)
+
+            assert courier.begun_count(target) == 0
+            courier.append(target, [Record(0, NOW_MS, None, b"c")])
+            assert courier.begun_count(target) == 1
+
+    run(story())
+
+
+def test_a_log_that_is_led_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with stage() as here:
+            await here.courier.enter(here.target)
+            monkeypatch.setattr(type(here.replica), "is_settled", False)
+            with pytest.raises(NotLeader):
+                here.courier.begun_count(here.target)
 
     run(story())

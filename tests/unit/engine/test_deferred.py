@@ -1,16 +1,18 @@
 """Delayed records while they wait: listed, looked at, cancelled, kept over restarts."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from millstream.engine.deferred import LISTED_MAX
-from millstream.errors import InternalTopic, UnknownTopic
+from millstream.engine.gate import Operation
+from millstream.errors import InternalTopic, TopicExists, UnknownTopic
 from millstream.errors.deferred import UnknownDeferred
-from millstream.model import DEFERRED_TOPIC, Acks, TopicPartition
+from millstream.model import DEFERRED_TOPIC, Acks, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.storage.memory import MemoryFiles
-from tests.support.nodes import NOW_MS, ORDERS, SESSION, FixedClock, batch
+from tests.support.nodes import NOW_MS, ORDERS, SESSION, FixedClock, batch, running_node
 from tests.support.queues import (
     Message,
     batch_of,
@@ -47,6 +49,52 @@ def test_those_that_wait_are_listed_in_pages() -> None:
             assert second.next_after is None
             assert second.delayed[0].due_ms < first.delayed[0].due_ms
             assert LISTED_MAX >= 3
+
+    run(story())
+
+
+def test_those_of_all_topics_are_listed_in_pages() -> None:
+    async def story() -> None:
+        async with running_orders() as node:
+            assert (await node.deferred.list(SESSION)).delayed == []
+            ids: set[str] = set()
+            for name in ("payments", "orders", "a", "b", "c"):
+                with suppress(TopicExists):
+                    await node.topics.create(SESSION, name)
+                sent = [message(b"x", delay_ms=60_000)] * 3
+                ids.update(await delay(node, *sent, target=TopicPartition(name, 0)))
+
+            found: list[str] = []
+            after: str | None = None
+            for _ in range(8):
+                page = await node.deferred.list(SESSION, after=after, count=2)
+                found += [one.id for one in page.delayed]
+                after = page.next_after
+
+            assert after is None
+            assert len(found) == 15
+            assert set(found) == ids
+            await node.topics.delete(SESSION, "a")
+            assert len((await node.deferred.list(SESSION)).delayed) == 12
+
+    run(story())
+
+
+def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
+    class Secretive:
+        def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+            return session == SESSION or resource != "topic:orders"
+
+    async def story() -> None:
+        async with running_node(policy=Secretive()) as node:
+            for name in ("orders", "payments"):
+                await node.topics.create(SESSION, name)
+                sent = message(b"x", delay_ms=60_000)
+                await delay(node, sent, target=TopicPartition(name, 0))
+
+            seen = await node.deferred.list(Session(principal="stranger"))
+
+            assert [one.target.topic for one in seen.delayed] == ["payments"]
 
     run(story())
 

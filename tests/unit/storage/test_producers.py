@@ -85,6 +85,9 @@ def test_the_next_sequence_is_taken() -> None:
     log = folded(batch(0, sequence=0, count=10))
 
     assert log.check(batch(10, sequence=10)) is None
+    assert log.next_sequence(7, 0) == 10
+    assert log.next_sequence(7, 1) is None  # It would begin anew.
+    assert log.next_sequence(8, 0) is None
 
 
 @pytest.mark.parametrize("sequence", [0, 9, 11, SEQUENCE_MAX])
