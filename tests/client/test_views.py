@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from millstream.client import Client, NotFound, Refused, View
+from millstream.view_names import view_name
 from tests.client.conftest import MEMBER, PARTITIONS
 
 HEAVY = "$.kg > 5"
@@ -41,6 +42,33 @@ def test_who_asks_with_the_same_filter_reads_the_same_view(client: Client, loads
         where=HEAVY,
         partition_count=PARTITIONS,
     )
+
+
+def test_a_view_that_was_altered_is_not_taken_for_what_was_asked_for(
+    client: Client, loads: str
+) -> None:
+    (name,) = client.views.ensure(loads, HEAVY).values()
+    client.admin.alter_topic(name, {"view.where": "$.kg > 7"})
+
+    with pytest.raises(Refused, match="was altered"):
+        client.consumer(loads, filter=HEAVY)
+
+    client.views.delete(name)
+    client.consumer(loads, filter=HEAVY).close()
+
+
+def test_a_topic_in_the_place_of_a_view_is_not_read_for_it(client: Client, loads: str) -> None:
+    other = "$.kg > 8"
+    client.admin.create_topic(view_name(loads, other))
+
+    with pytest.raises(NotFound, match="is no view"):
+        client.consumer(loads, filter=other)
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_filter_is_refused(client: Client, loads: str, empty: str) -> None:
+    with pytest.raises(Refused, match="empty"):
+        client.consumer(loads, filter=empty)
 
 
 def test_members_of_a_group_share_what_passes(client: Client, loads: str, group: str) -> None:

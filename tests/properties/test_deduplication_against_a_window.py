@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.deduplication import Copy, Window
+from millstream.engine.deduplication import Copy, Place, Window
 from millstream.settings import TopicSettings
 
 steps = st.lists(
@@ -28,6 +28,7 @@ def test_the_window_knows_what_a_naive_one_knows(
     plan: list[tuple[int, list[int]]], window_ms: int, count_max: int
 ) -> None:
     limits = TopicSettings(message_id_window_ms=window_ms, message_id_count_max=count_max)
+    here = Place(0, 0)
     window, naive, now_ms = Window(), Naive(window_ms, count_max), 0
     for pause_ms, ids in plan:
         now_ms += pause_ms
@@ -36,7 +37,7 @@ def test_the_window_knows_what_a_naive_one_knows(
             copy = window.find(message_id, limits, now_ms=now_ms)
             assert (copy is not None) == naive.is_known(message_id, now_ms)
             if copy is None:
-                window.add(message_id, Copy(now_ms, 0, len(naive.taken)), limits)
+                window.add(message_id, Copy(now_ms, here, len(naive.taken)), limits)
                 naive.taken.append((now_ms, message_id))
             else:
                 assert naive.taken[copy.offset] == (copy.time_ms, message_id)

@@ -47,6 +47,8 @@ class Views:
 
     def ensure(self, topics: str | Iterable[str], where: str) -> dict[str, str]:
         """The names of the views that show these topics through a filter, made if need be."""
+        if not where.strip():
+            raise Refused("the filter is empty; leave it out to read everything")
         names = [topics] if isinstance(topics, str) else list(topics)
         for name in names:
             if is_pattern(name) or is_regex(name):
@@ -56,8 +58,17 @@ class Views:
             try:
                 self.create(name, of=of, where=where)
             except AlreadyExists:
-                continue  # Somebody asked for the same before.
+                self._check(name, of=of, where=where)
         return views
+
+    def _check(self, name: str, *, of: str, where: str) -> None:
+        """Somebody asked for the same before, as a rule."""
+        found = self.describe(name)
+        if (found.topic, found.where) != (of, where):
+            raise Refused(
+                f"view {name!r} was altered: it shows {found.topic!r} where {found.where}; "
+                "delete it, and it is made again"
+            )
 
 
 def _view(name: str, settings: Iterable[Setting], partition_count: int) -> View | None:

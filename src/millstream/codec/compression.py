@@ -135,6 +135,8 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
 
 # -- lz4 -------------------------------------------------------------------------------------------
 
+_LZ4_RATIO_MAX = 256  # No byte of a frame stands for more than 255.
+
 
 def _compress_lz4(data: Buffer) -> bytes:
     # Java's reader refuses linked blocks, which are the library's default.
@@ -145,8 +147,9 @@ def _compress_lz4(data: Buffer) -> bytes:
 def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
     try:
-        # The library reserves the room it is allowed to fill, but touches only what it fills.
-        out: bytes = stream.decompress(data, max_length=size_max + 1)
+        # The library reserves the room it is allowed to fill: for small data less is faster.
+        room = min(size_max, _LZ4_RATIO_MAX * len(data))
+        out: bytes = stream.decompress(data, max_length=room + 1)
     except RuntimeError as problem:
         raise CorruptBatch(f"lz4: {problem}") from None
     if len(out) > size_max:

@@ -65,9 +65,10 @@ def lifetime_of(settings: TopicSettings) -> Lifetime | None:
 
 
 def _own_ttl(record: Record) -> int:
-    for name, content in record.headers:
-        if name == TTL_HEADER and content is not None:
-            if content.isdigit() and len(content) <= _DIGITS_MAX:
+    """By the last header of that name, as everywhere."""
+    for name, content in reversed(record.headers):
+        if name == TTL_HEADER:
+            if content is not None and content.isdigit() and len(content) <= _DIGITS_MAX:
                 return int(content)
-            return NEVER_MS  # Written before anybody looked at it.
+            break  # Written before anybody looked at it.
     return NEVER_MS

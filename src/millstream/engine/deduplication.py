@@ -3,20 +3,23 @@
 Owns the window of each topic, bounded by time and by count. It spans all partitions that are led
 here, because a client that sends again may well choose another one. The one thing to know: a window
 is nothing but a fold over the ends of the logs, and over the records that wait to be delivered; it
-is made when a topic is first asked for it, and again when leadership has changed.
+is made when a topic is first asked for it, and again when leadership has changed. What is in a
+transaction counts for that transaction at once, and for everybody when it has been committed.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from heapq import merge
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.codec.batch import read_header
-from millstream.codec.records import Record, iterate
+from millstream.codec.batch import Header, read_header
+from millstream.codec.picking import pick_stretches
+from millstream.codec.records import STEP_BYTES, Record
 from millstream.control.catalog import Catalog
-from millstream.engine.ledger import BATCH_BYTES_MAX
-from millstream.engine.queue_headers import may_ask, message_id_of
+from millstream.engine.queue_headers import NEEDLE, message_id_of, search
 from millstream.errors import (
     CorruptBatch,
     InvalidBatch,
@@ -24,22 +27,45 @@ from millstream.errors import (
     StorageError,
     StorageUnavailable,
 )
-from millstream.model import Epoch, LogId, Offset
+from millstream.model import NO_PRODUCER, Epoch, LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.settings import TopicSettings
 
-READ_BYTES_MAX = 2**18  # In one step of loading, which holds up the event loop for about 1 ms.
+READ_BYTES_MAX = 2**18  # Searched in one step of loading, of a millisecond or so.
+STEP_IDS = 500  # Looked for in one step.
 NOWHERE = -1  # The partition and the offset of a record that waits to be delivered.
+
+
+class Place:
+    """Where the records of a batch are; what is not written yet, or never was, does not count."""
+
+    __slots__ = ("base_offset", "partition", "producer_id")
+
+    def __init__(
+        self,
+        partition: int,
+        base_offset: Offset | None = None,
+        producer_id: int = NO_PRODUCER.producer_id,
+    ) -> None:
+        """`producer_id` is that of a transaction which may yet be rolled back."""
+        self.partition = partition
+        self.base_offset = base_offset
+        self.producer_id = producer_id
 
 
 class Copy(NamedTuple):
     """The first record that had an id."""
 
     time_ms: int
-    partition: int
-    offset: Offset
+    place: Place
+    at: int = 0  # Its index in its batch.
+
+    @property
+    def offset(self) -> Offset:
+        assert self.place.base_offset is not None
+        return self.place.base_offset + self.at
 
 
 class Window:
@@ -72,7 +98,7 @@ class Window:
     def forget(self, message_id: bytes) -> None:
         """Its record was taken back before anybody saw it."""
         copy = self._copies.get(message_id)
-        if copy is not None and copy.partition == NOWHERE:
+        if copy is not None and copy.place.partition == NOWHERE:
             del self._copies[message_id]
 
 
@@ -87,6 +113,7 @@ class Windows:
         self._clock = clock
         self._windows: dict[UUID, Window] = {}
         self._loading: dict[UUID, asyncio.Future[None]] = {}
+        self._held: dict[UUID, asyncio.Future[None]] = {}
 
     def find(self, replica: Replica) -> Window | None:
         """The window for records of this partition, if it is known."""
@@ -94,6 +121,21 @@ class Windows:
         if window is None or window.terms.get(replica.id) != replica.core.epoch:
             return None
         return window
+
+    def original(self, replica: Replica, message_id: bytes, producer_id: int) -> Copy | None:
+        """What a record that comes to this partition is a copy of.
+
+        `producer_id` is that of its transaction, if it is in one. Raises `NotLeader` if the window
+        is not known any more.
+        """
+        window = self.find(replica)
+        if window is None:
+            raise NotLeader(replica.id, replica.leader)
+        settings, now_ms = replica.log.records.settings, self._clock.now_ms()
+        copy = window.find(message_id, settings, now_ms=now_ms)
+        if copy is None or not self._counts(copy, replica.id.topic_id, producer_id):
+            return None
+        return copy
 
     def forget(self, topic_id: UUID, message_id: bytes) -> None:
         window = self._windows.get(topic_id)
@@ -106,10 +148,30 @@ class Windows:
         if window is None:
             return
         settings, now_ms = replica.log.records.settings, self._clock.now_ms()
-        for offset, record in enumerate(records, start=base_offset):
+        place = Place(replica.id.partition, base_offset)
+        for index, record in enumerate(records):
             message_id = message_id_of(record)
             if message_id is not None:
-                window.add(message_id, Copy(now_ms, replica.id.partition, offset), settings)
+                window.add(message_id, Copy(now_ms, place, index), settings)
+
+    # -- one at a time ---------------------------------------------------------------------------
+
+    def is_held(self, topic_id: UUID) -> bool:
+        return topic_id in self._held
+
+    @asynccontextmanager
+    async def held(self, topic_id: UUID) -> AsyncIterator[None]:
+        """Have a window for oneself, to decide about a batch in more than one step."""
+        assert topic_id not in self._held
+        self._held[topic_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._held.pop(topic_id).set_result(None)
+
+    async def released(self, topic_id: UUID) -> None:
+        while (held := self._held.get(topic_id)) is not None:
+            await asyncio.shield(held)
 
     async def load(self, replica: Replica, deferred_ids: DeferredIds) -> None:
         """Make the window of a topic; who asks for the same meanwhile waits for it."""
@@ -142,23 +204,58 @@ class Windows:
                 window.terms[replica.id] = replica.core.epoch
                 tails.append(_Tail(replica, self._clock.now_ms()))
                 yield
-        while any(tail.read() for tail in tails):
-            yield
+        place = Place(NOWHERE, NOWHERE)
+        waiting = [(name, Copy(time_ms, place)) for name, time_ms in deferred_ids(topic_id)]
+        waiting.sort(key=_time_ms)
+        is_complete = not tails
+        while not is_complete:
+            # What came while others had their turn is little, and read in the next round.
+            is_complete = True
+            work = 0
+            for tail in tails:
+                for cost in tail.steps():
+                    work += cost
+                    if work >= STEP_BYTES:
+                        work, is_complete = 0, False
+                        yield
+            found = merge(waiting, *[tail.taken() for tail in tails], key=_time_ms)
+            waiting = []
+            for count, (message_id, copy) in enumerate(found, start=1):
+                self._fold_one(window, tails[0].settings, topic_id, message_id, copy)
+                if count % STEP_IDS == 0:
+                    is_complete = False
+                    yield
         self._windows.pop(topic_id, None)
-        if not tails:
-            return
-        settings = tails[0].settings
-        found = [one for tail in tails for one in tail.found]
-        found += [
-            (message_id, Copy(time_ms, NOWHERE, NOWHERE))
-            for message_id, time_ms in deferred_ids(topic_id)
-        ]
-        found.sort(key=_time_ms)
-        for message_id, copy in found:
-            # Of two with one id the first counts, unless the second came when that was forgotten.
-            if window.find(message_id, settings, now_ms=copy.time_ms) is None:
-                window.add(message_id, copy, settings)
-        self._windows[topic_id] = window
+        if tails:
+            self._windows[topic_id] = window
+
+    def _fold_one(
+        self, window: Window, settings: TopicSettings, topic_id: UUID, message_id: bytes, copy: Copy
+    ) -> None:
+        # Of two with one id the first counts, unless the second came when that was forgotten.
+        first = window.find(message_id, settings, now_ms=copy.time_ms)
+        if first is None or not self._counts(first, topic_id, copy.place.producer_id):
+            window.add(message_id, copy, settings)
+
+    def _counts(self, copy: Copy, topic_id: UUID, producer_id: int) -> bool:
+        """Whether a record is there for who has this transaction, or none."""
+        place = copy.place
+        if place.base_offset is None:
+            return False
+        if place.producer_id == NO_PRODUCER.producer_id:
+            return True
+        replica = self._hub.replicas.get(LogId(topic_id, place.partition))
+        # What retention has taken is past telling, and a record too many is better than one lost.
+        if replica is None or copy.offset < replica.log.start_offset:
+            return False
+        producers = replica.log.records.producers
+        if producers.is_open_at(place.producer_id, copy.offset):
+            return place.producer_id == producer_id
+        if producers.is_aborted_at(place.producer_id, copy.offset):
+            place.base_offset = None
+            return False
+        place.producer_id = NO_PRODUCER.producer_id
+        return True
 
 
 class _Tail:
@@ -166,7 +263,7 @@ class _Tail:
 
     def __init__(self, replica: Replica, now_ms: int) -> None:
         self.settings = replica.log.records.settings
-        self.found: list[tuple[bytes, Copy]] = []
+        self._found: list[tuple[bytes, Copy]] = []
         self._replica = replica
         self._now_ms = now_ms
         records, settings = replica.log.records, self.settings
@@ -177,34 +274,48 @@ class _Tail:
         # A log does not say when a batch arrived. Not before the newest one in front of it.
         self._time_ms = since_ms
 
-    def read(self) -> bool:
-        """Read a little; say whether there was anything to read."""
+    def steps(self) -> Iterator[int]:
+        """Read to the end; in between, say how many bytes of records were decoded, about."""
         records = self._replica.log.records
-        offset = max(self._offset, records.start_offset)
-        if offset >= records.end_offset:
-            return False
-        part = records.read(offset, bytes_max=READ_BYTES_MAX, end_offset=records.end_offset)
-        if part is None:
-            return False
-        self._take(memoryview(part.read()))
-        self._offset = part.end_offset
-        return True
+        while (offset := max(self._offset, records.start_offset)) < records.end_offset:
+            part = records.read(offset, bytes_max=READ_BYTES_MAX, end_offset=records.end_offset)
+            if part is None:
+                return
+            data = memoryview(part.read())
+            yield len(data) * STEP_BYTES // READ_BYTES_MAX
+            at = 0
+            while at < len(data):
+                header = read_header(data, at)
+                yield from self._take(header, data[at : at + header.size])
+                at += header.size
+            self._offset = part.end_offset
 
-    def _take(self, data: memoryview) -> None:
-        at = 0
-        while at < len(data):
-            header = read_header(data, at)
-            batch = data[at : at + header.size]
-            at += header.size
-            self._time_ms = min(self._now_ms, max(self._time_ms, header.max_timestamp))
-            # A transaction may be rolled back, and its records are sent again: they do not count.
-            if header.is_control or header.is_transactional or not may_ask(batch, header):
-                continue
-            partition = self._replica.id.partition
-            for record in iterate(batch, decompressed_bytes_max=BATCH_BYTES_MAX):
+    def taken(self) -> list[tuple[bytes, Copy]]:
+        """What was found since this was asked last, oldest first."""
+        found, self._found = self._found, []
+        return found
+
+    def _take(self, header: Header, batch: memoryview) -> Iterator[int]:
+        self._time_ms = min(self._now_ms, max(self._time_ms, header.max_timestamp))
+        payload = None if header.is_control else search(batch, header)
+        if payload is None:
+            return
+        transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
+        place = Place(self._replica.id.partition, header.base_offset, transaction)
+        stretches = pick_stretches(header, bytes(payload), NEEDLE)
+        while True:
+            try:
+                records = next(stretches, None)
+            except (CorruptBatch, InvalidBatch):
+                return  # Written when nobody looked; who reads it will see.
+            if records is None:
+                return
+            for record in records:
                 message_id = message_id_of(record)
                 if message_id is not None:
-                    self.found.append((message_id, Copy(self._time_ms, partition, record.offset)))
+                    copy = Copy(self._time_ms, place, record.offset - header.base_offset)
+                    self._found.append((message_id, copy))
+            yield STEP_BYTES if records else 0
 
 
 def _time_ms(found: tuple[bytes, Copy]) -> int:

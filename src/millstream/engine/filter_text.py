@@ -15,6 +15,7 @@ from millstream.errors.views import InvalidFilter
 
 FILTER_LENGTH_MAX = 4_096
 NESTING_MAX = 50
+INDEX_MAX = 1_000  # Of an element in a path.
 
 
 class Field(Enum):
@@ -102,6 +103,10 @@ def read_filter(text: str) -> Node:
     if len(text) > FILTER_LENGTH_MAX:
         reason = f"{len(text)} characters, at most {FILTER_LENGTH_MAX}"
         raise InvalidFilter(text, FILTER_LENGTH_MAX, reason)
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise InvalidFilter(text, problem.start, "half a character, which no text has") from None
     return _Parser(text).whole()
 
 
@@ -110,7 +115,8 @@ def read_path(text: str) -> JsonPath | None:
     match = _TOKENS.fullmatch(text)
     if match is None or match.lastgroup != "path":
         return None
-    return JsonPath(tuple(_steps(text)))
+    path = JsonPath(tuple(_steps(text)))
+    return None if _reaches_too_far(path) else path
 
 
 class _Token(NamedTuple):
@@ -200,8 +206,11 @@ class _Parser:
     def _operand(self) -> Operand:
         token = self._next
         if token.kind == "path":
+            path = JsonPath(tuple(_steps(token.text)))
+            if _reaches_too_far(path):
+                raise self._problem(f"elements up to [{INDEX_MAX}] can be asked for")
             self._take()
-            return JsonPath(tuple(_steps(token.text)))
+            return path
         if token.kind == "header":
             self._take()
             name = token.text.removeprefix("header")
@@ -251,6 +260,10 @@ def _steps(path: str) -> list[str | int]:
         else:
             steps.append(match["name"] or _unquoted(match["quoted"]))
     return steps
+
+
+def _reaches_too_far(path: JsonPath) -> bool:
+    return any(isinstance(step, int) and step > INDEX_MAX for step in path.steps)
 
 
 def _unquoted(text: str) -> str:

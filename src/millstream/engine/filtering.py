@@ -46,8 +46,8 @@ class Sieve(NamedTuple):
     filters: tuple[Filter, ...] = ()
     lifetime: Lifetime | None = None
 
-    def at(self, now_ms: int) -> Callable[[Record], bool]:
-        """Whether a record passes at that time."""
+    def at(self, now_ms: int, ended: Callable[[], object]) -> Callable[[Record], bool]:
+        """Whether a record passes at that time; `ended` is called for one whose time is over."""
         topic, filters, lifetime = self.topic, self.filters, self.lifetime
         if lifetime is None and len(filters) == 1:
             matches = filters[0].matches
@@ -55,6 +55,7 @@ class Sieve(NamedTuple):
 
         def passes(record: Record) -> bool:
             if lifetime is not None and lifetime.ends_ms(record) <= now_ms:
+                ended()
                 return False
             return all(one.matches(record, topic) for one in filters)
 
@@ -100,6 +101,8 @@ class Sifting:
         self.is_behind = False  # The log has moved since it was looked at.
         self.problem: RequestError | None = None
         self.passed_bytes = 0
+        self.expired = 0  # Records that were not shown, since these were counted last.
+        self.filtered = 0
         self._want = want
         self._sieve = sieve
         self._left = share.bytes_max
@@ -165,7 +168,10 @@ class Sifting:
         self._left -= header.size
         kept = bytes(batch) if header.is_control else None
         if header.count and not header.is_control:
+            expired = self.expired
             kept = await self._kept(header, batch, now_ms, turn)
+            lost = header.count - (0 if kept is None else read_header(kept).count)
+            self.filtered += lost - (self.expired - expired)
         if kept is not None:
             self._passed.append(kept)
             self.passed_bytes += len(kept)
@@ -177,6 +183,7 @@ class Sifting:
     ) -> bytes | None:
         sieve = self._sieve
         if sieve.lifetime is not None and sieve.lifetime.all_have_ended(header, now_ms):
+            self.expired += header.count
             return None
 
         def glance(data: bytes) -> bool | None:
@@ -185,7 +192,7 @@ class Sifting:
 
         steps = filter_steps(
             batch,
-            sieve.at(now_ms),
+            sieve.at(now_ms, self._ended),
             decompressed_bytes_max=self._decompressed_bytes_max,
             glance=glance,
             needles=sieve.needles,
@@ -202,6 +209,9 @@ class Sifting:
                 # nobody knows that its time is over.
                 return None if sieve.filters else bytes(batch)
             await turn.give()
+
+    def _ended(self) -> None:
+        self.expired += 1
 
     def _waymark(self) -> bytes:
         last = self._last

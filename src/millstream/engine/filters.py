@@ -3,10 +3,10 @@
     wanted = parse("value contains 'ERROR' and header.region == eu")
     wanted.matches(record, topic="app-logs")
 
-Owns what each comparison means. Pure, and nothing in it can take long: JSON is read by a parser in
-C, regular expressions have a budget (`regexes`). What the literal is decides how it is compared:
-a number as a number, a text as bytes in order. What is absent equals `null` and nothing else, so
-`!=` holds for it and every other comparison does not.
+Owns what each comparison means. Pure, and nothing in it takes long: of JSON only what is asked for
+is read (`json_paths`), and regular expressions have a budget (`regexes`). What the literal is
+decides how it is compared: a number as a number, a text as bytes in order. What is absent equals
+`null` and nothing else, so `!=` holds for it and every other comparison does not.
 """
 
 import operator as operators
@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, assert_never
-
-import msgspec
 
 from millstream.codec.records import Record
 from millstream.engine.filter_text import (
@@ -34,6 +32,7 @@ from millstream.engine.filter_text import (
     read_filter,
     read_path,
 )
+from millstream.engine.json_paths import ABSENT, Document
 from millstream.engine.regexes import InvalidRegex, Regex
 from millstream.errors.views import InvalidFilter
 
@@ -53,7 +52,6 @@ _ORDERS: dict[Operator, _Order] = {
     Operator.AT_LEAST: operators.ge,
 }
 _NEGATED = {Operator.UNEQUAL: Operator.EQUAL, Operator.MATCHES_NOT: Operator.MATCHES}
-_DECODER = msgspec.json.Decoder()
 
 
 class Filter:
@@ -94,8 +92,8 @@ def flymq_filter(text: str) -> Filter:
     The text is found in value or key in any case; what is no regex is only a text.
     """
     path = read_path(text) if text.startswith("$.") else None
-    exists = None if path is None else partial(_exists, path, _Document())
-    lowered = text.lower().encode()
+    exists = None if path is None else _exists(path, Document())
+    lowered = text.lower().encode("utf-8", "replace")
     try:
         regex = Regex(text)
     except InvalidRegex:
@@ -113,35 +111,12 @@ def flymq_filter(text: str) -> Filter:
     return Filter(text, test)
 
 
-class _Document:
-    """The value read as JSON, once for a record however many paths ask."""
-
-    __slots__ = ("_content", "_value")
-
-    def __init__(self) -> None:
-        self._value: bytes | None = None
-        self._content: object = _ABSENT
-
-    def at(self, record: Record, path: JsonPath) -> object:
-        """What stands there; `_ABSENT` if nothing does, or the value is no JSON."""
-        if record.value is not self._value:
-            self._value, self._content = record.value, _decoded(record.value)
-        found = self._content
-        for step in path.steps:
-            if isinstance(step, str):
-                found = found.get(step, _ABSENT) if isinstance(found, dict) else _ABSENT
-            else:
-                elements = found if isinstance(found, list) else []
-                found = elements[step] if step < len(elements) else _ABSENT
-        return found
-
-
 class _Compiler:
     """Turns a tree into one function. All its paths share a reading of the value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._document = _Document()
+        self._document = Document()
 
     def test(self, node: Node) -> _Test:
         match node:
@@ -152,7 +127,7 @@ class _Compiler:
             case Not(part):
                 return _negated(self.test(part))
             case Exists(JsonPath() as path):
-                return partial(_exists, path, self._document)
+                return _exists(path, self._document)
             case Exists(operand):
                 get = _getter(operand)
                 return lambda record, topic: get(record, topic) is not None
@@ -165,8 +140,9 @@ class _Compiler:
         if node.operator in _NEGATED:
             return _negated(self._comparison(node._replace(operator=_NEGATED[node.operator])))
         if isinstance(node.operand, JsonPath):
-            path, document, holds = node.operand, self._document, self._json_test(node)
-            return lambda record, _: holds(document.at(record, path))
+            document, holds = self._document, self._json_test(node)
+            slot = document.slot(node.operand.steps)
+            return lambda record, _: holds(document.at(record.value, slot))
         get, fits = _getter(node.operand), self._bytes_test(node)
         if node.literal is None:
             return lambda record, topic: get(record, topic) is None
@@ -192,7 +168,7 @@ class _Compiler:
     def _json_test(self, node: Comparison) -> Callable[[object], bool]:
         literal = node.literal
         if literal is None:
-            return lambda found: found is None or found is _ABSENT
+            return lambda found: found is None or found is ABSENT
         if isinstance(literal, bool):
             if node.operator is Operator.EQUAL:
                 return lambda found: found is literal
@@ -214,7 +190,6 @@ class _Compiler:
             raise InvalidFilter(self._text, node.place, str(problem)) from None
 
 
-_ABSENT = object()
 _NUMBERS = (int, float)
 
 
@@ -247,8 +222,9 @@ def _subject(record: Record, topic: str) -> bytes | None:
     return topic.encode() if subject is None else subject
 
 
-def _exists(path: JsonPath, document: _Document, record: Record, topic: str) -> bool:
-    return document.at(record, path) is not _ABSENT
+def _exists(path: JsonPath, document: Document) -> _Test:
+    slot = document.slot(path.steps)
+    return lambda record, _: document.at(record.value, slot) is not ABSENT
 
 
 def _joined(tests: list[_Test], join: Callable[[_Test, _Test], _Test]) -> _Test:
@@ -272,7 +248,7 @@ def _negated(test: _Test) -> _Test:
 
 
 def _compares_number(order: _Order, literal: float, content: bytes) -> bool:
-    if len(content) > NUMBER_LENGTH_MAX:
+    if len(content) > NUMBER_LENGTH_MAX or b"_" in content:  # Python would read 1_000.
         return False
     try:
         return order(int(content), literal)
@@ -280,15 +256,6 @@ def _compares_number(order: _Order, literal: float, content: bytes) -> bool:
         with suppress(ValueError):
             return order(float(content), literal)
         return False
-
-
-def _decoded(value: bytes | None) -> object:
-    if value is None:
-        return _ABSENT
-    try:
-        return _DECODER.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return _ABSENT
 
 
 def _spelled(literal: Literal) -> bytes:

@@ -6,7 +6,7 @@ its length before it, as a record spells it. It may say yes for bytes that only 
 it says no only if there is none. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple
 
 import re2
@@ -14,7 +14,9 @@ import re2
 from millstream.codec.batch import HEADER_BYTES, Header
 from millstream.codec.compression import Codec, decompress
 from millstream.codec.lifetime import TTL_HEADER
+from millstream.codec.picking import pick_stretches
 from millstream.codec.records import Record
+from millstream.engine.writing import all_at_once
 from millstream.errors import BatchTooLarge, CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 
@@ -35,11 +37,11 @@ DLQ_ERROR = "ms-dlq-error"
 
 MESSAGE_ID_BYTES_MAX = 256
 NUMBER_DIGITS_MAX = 18
-# Of a compressed batch; far beyond what clients put into one. A larger one asks for nothing.
-SEARCHED_BYTES_MAX = 16 * 2**20
+# Of a compressed batch, once unpacked. What holds more than that asks for nothing.
+SEARCHED_BYTES_MAX = 64 * 2**20
 
 _ASKING = (DELAY_MS, DELIVER_AT, TTL_MS, MESSAGE_ID)
-_COMMON = b"ms-"
+NEEDLE = b"ms-"  # Stands in every record that asks for something.
 # Up to here one plain search costs less than calling the better one three times.
 _SMALL_BYTES = 8 * 2**10
 
@@ -50,49 +52,43 @@ class Asked(NamedTuple):
     due_ms: dict[int, int]  # Also what is due by now.
     message_ids: dict[int, bytes]
     has_ttl: bool
+    records: dict[int, Record]  # Those that have a due time.
 
 
-def may_ask(data: Buffer, header: Header) -> bool:
-    """Whether an admitted batch may have a header that asks for something."""
-    if header.codec is Codec.NONE:
-        payload: Buffer = data
-    else:
-        try:
-            packed = memoryview(data)[HEADER_BYTES : header.size]
-            payload = decompress(header.codec, packed, size_max=SEARCHED_BYTES_MAX)
-        except (BatchTooLarge, CorruptBatch):
-            return False  # Nobody can read it, and whoever tries is told.
-    if len(payload) <= _SMALL_BYTES and _COMMON not in bytes(payload):
-        return False
-    return any(search(payload) is not None for search in _SEARCHES)
+NOTHING_ASKED = Asked({}, {}, False, {})
+
+
+def search(data: Buffer, header: Header) -> Buffer | None:
+    """The uncompressed records of an admitted batch, if they may ask for something."""
+    packed = memoryview(data)[HEADER_BYTES : header.size]
+    payload = packed if header.codec is Codec.NONE else _unpacked(header.codec, packed)
+    if payload is None:
+        return None  # Nobody can read it, and whoever tries is told.
+    if len(payload) <= _SMALL_BYTES and NEEDLE not in bytes(payload):
+        return None
+    return payload if any(find(payload) for find in _SEARCHES) else None
+
+
+def read_batch(
+    header: Header, payload: Buffer, *, now_ms: int, delay_ms_max: int
+) -> Generator[None, None, Asked]:
+    """Read what the records that `search` found ask for, in short steps."""
+    stretches = pick_stretches(header, bytes(payload), NEEDLE)
+    base_offset = header.base_offset
+    numbered = ([(one.offset - base_offset, one) for one in some] for some in stretches)
+    return _read(numbered, now_ms=now_ms, delay_ms_max=delay_ms_max)
 
 
 def read_asked(records: Sequence[Record], *, now_ms: int, delay_ms_max: int) -> Asked:
     """Read the headers of all records; `InvalidBatch` for one that says nothing sensible."""
-    due_ms: dict[int, int] = {}
-    message_ids: dict[int, bytes] = {}
-    has_ttl = False
-    for index, record in enumerate(records):
-        if not record.headers:
-            continue
-        asked = {name: value for name, value in record.headers if name in _ASKING}
-        if not asked:
-            continue
-        if DELAY_MS in asked or DELIVER_AT in asked:
-            due_ms[index] = _due_ms(asked, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
-        if MESSAGE_ID in asked:
-            message_ids[index] = _message_id(asked[MESSAGE_ID], index)
-        if TTL_MS in asked:
-            _number(TTL_MS, asked[TTL_MS], index)
-            has_ttl = True
-    return Asked(due_ms, message_ids, has_ttl)
+    return all_at_once(_read([enumerate(records)], now_ms=now_ms, delay_ms_max=delay_ms_max))
 
 
 def message_id_of(record: Record) -> bytes | None:
     """The id of a record that is in a log; what was not read at its arrival is none."""
-    for name, value in record.headers:
-        if name == MESSAGE_ID and value and len(value) <= MESSAGE_ID_BYTES_MAX:
-            return value
+    for name, value in reversed(record.headers):
+        if name == MESSAGE_ID:  # The last one, as `read_asked` has it.
+            return value if value and len(value) <= MESSAGE_ID_BYTES_MAX else None
     return None
 
 
@@ -105,6 +101,37 @@ def when_due(record: Record, due_ms: int) -> Record:
     headers = [header for header in record.headers if header[0] not in (DELAY_MS, DELIVER_AT)]
     headers.append((DELIVER_AT, b"%d" % due_ms))
     return record._replace(timestamp=due_ms, headers=tuple(headers))
+
+
+def _unpacked(codec: Codec, packed: memoryview) -> Buffer | None:
+    try:
+        return decompress(codec, packed, size_max=SEARCHED_BYTES_MAX)
+    except (BatchTooLarge, CorruptBatch):
+        return None
+
+
+def _read(
+    stretches: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, delay_ms_max: int
+) -> Generator[None, None, Asked]:
+    due_ms: dict[int, int] = {}
+    message_ids: dict[int, bytes] = {}
+    has_ttl = False
+    delayed: dict[int, Record] = {}
+    for stretch in stretches:
+        for index, record in stretch:
+            asked = {name: value for name, value in record.headers if name in _ASKING}
+            if not asked:
+                continue
+            if DELAY_MS in asked or DELIVER_AT in asked:
+                due_ms[index] = _due_ms(asked, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
+                delayed[index] = record
+            if MESSAGE_ID in asked:
+                message_ids[index] = _message_id(asked[MESSAGE_ID], index)
+            if TTL_MS in asked:
+                _number(TTL_MS, asked[TTL_MS], index)
+                has_ttl = True
+        yield
+    return Asked(due_ms, message_ids, has_ttl, delayed)
 
 
 def _due_ms(asked: dict[str, bytes | None], index: int, *, now_ms: int, delay_ms_max: int) -> int:
@@ -153,9 +180,9 @@ def _searches() -> list[Callable[[Buffer], object]]:
     by_first: dict[bytes, list[bytes]] = {}
     for name in _ASKING:
         spelled = _spelled(name)
-        by_first.setdefault(spelled[:1], []).append(spelled[1:].removeprefix(_COMMON))
+        by_first.setdefault(spelled[:1], []).append(spelled[1:].removeprefix(NEEDLE))
     return [
-        re2.compile(first + _COMMON + b"(?:" + b"|".join(rests) + b")", options).search
+        re2.compile(first + NEEDLE + b"(?:" + b"|".join(rests) + b")", options).search
         for first, rests in by_first.items()
     ]
 

@@ -16,7 +16,7 @@ from millstream.engine.filtering import Sieve, Sifting, share_of
 from millstream.engine.filters import Filter, parse
 from millstream.engine.reading import Slice, Want, read_slice
 from millstream.errors import Denied, RequestError
-from millstream.metrics import READ_BYTES, Metrics
+from millstream.metrics import EXPIRED_RECORDS, FILTERED_RECORDS, READ_BYTES, Metrics
 from millstream.model import Isolation, LogId, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
@@ -63,9 +63,10 @@ class Readers:
         bound = self._limits.read_bytes_max
         bytes_max = bound if bytes_max is None else min(bytes_max, bound)
         loop = asyncio.get_running_loop()
-        sifts = self._sifts(wants, denied, wanted)
-        siftings = [one for one in sifts if isinstance(one, Sifting)]
+        sieves = self._sieves(wants, denied, wanted)
+        sifts = self._sifts(wants, sieves)
         while True:
+            siftings = [one for one in sifts if isinstance(one, Sifting)]
             if siftings:
                 await self._scan(siftings, bytes_max, isolation)
             slices = self._slices(wants, denied, sifts, bytes_max, isolation)
@@ -74,17 +75,23 @@ class Readers:
             is_special = any(part.error or part.diverging for part in slices) or any(
                 one.is_spent for one in siftings
             )
-            if gained >= min(min_bytes, bytes_max) or left <= 0 or is_special:
+            is_enough = gained >= min(min_bytes, bytes_max) or left <= 0 or is_special
+            if not is_enough and any(one.is_behind for one in siftings):
+                continue
+            if is_enough or not await self._moved(wants, left):
                 self._metrics.add(READ_BYTES, sum(part.size for part in slices))
                 return slices
-            if not any(one.is_behind for one in siftings):
-                await self._hub.moved([self._log(want.target) for want in wants], left)
+            # Meanwhile a view may have been told to show something else, or a topic that its
+            # records end: what comes from there on is seen with those eyes.
+            before, sieves = sieves, self._sieves(wants, denied, wanted)
+            if sieves != before:
+                sifts = self._sifts(wants, sieves)
 
     # -- what is sifted ------------------------------------------------------------------------
 
-    def _sifts(
+    def _sieves(
         self, wants: Sequence[Want], denied: Mapping[str, Denied], wanted: Filter | None
-    ) -> list[_Sifts]:
+    ) -> list[Sieve | RequestError | None]:
         sieves: list[Sieve | RequestError | None] = []
         for want in wants:
             try:
@@ -93,6 +100,11 @@ class Readers:
                 sieves.append(problem)
             else:
                 sieves.append(sieve)
+        return sieves
+
+    def _sifts(
+        self, wants: Sequence[Want], sieves: Sequence[Sieve | RequestError | None]
+    ) -> list[_Sifts]:
         share = share_of(sum(isinstance(sieve, Sieve) for sieve in sieves))
         return [
             Sifting(
@@ -139,6 +151,9 @@ class Readers:
             await one.scan(
                 read, bytes_max=max(0, bytes_max - passed), may_exceed=not passed, now_ms=now_ms
             )
+            self._metrics.add(EXPIRED_RECORDS, one.expired)
+            self._metrics.add(FILTERED_RECORDS, one.filtered)
+            one.expired = one.filtered = 0
 
     def _slices(
         self,
@@ -185,6 +200,9 @@ class Readers:
             replica, sifts.next_want, bytes_max=0, isolation=isolation, may_exceed=False
         )
         return sifts.told(ahead)
+
+    async def _moved(self, wants: Sequence[Want], seconds: float) -> bool:
+        return await self._hub.moved([self._log(want.target) for want in wants], seconds)
 
     def _log(self, target: TopicPartition) -> LogId:
         return self._catalog.find(target.topic).log(target.partition)

@@ -36,9 +36,11 @@ class Regex:
         options.log_errors = False
         options.never_capture = True
         options.max_mem = MEMORY_BYTES_MAX
-        spelled = pattern.encode()
         try:
+            spelled = pattern.encode()
             compiled = re2.compile(spelled, options)
+        except UnicodeEncodeError:
+            raise InvalidRegex("half a character, which no text has") from None
         except re2.error as problem:
             reason = problem.args[0] if problem.args else b"not a regular expression"
             text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

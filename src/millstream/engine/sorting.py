@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
-from millstream.codec.records import Record, filter_batch
+from millstream.codec.records import Record, filter_steps
 from millstream.config import Limits
 from millstream.control.deferred import (
     NO_SENDER,
@@ -21,20 +21,28 @@ from millstream.control.deferred import (
     encode_target,
     id_text,
 )
-from millstream.engine.deduplication import NOWHERE, Copy, Windows
+from millstream.engine.deduplication import NOWHERE, STEP_IDS, Copy, Place, Windows
 from millstream.engine.deferred_shard import BATCH_BYTES_SPARE, DeferredShard, Parcel
 from millstream.engine.deferred_shards import DeferredShards
 from millstream.engine.queue_headers import Asked, when_due
 from millstream.engine.writing import Writing, count_batch, when_all
-from millstream.errors import BatchTooLarge, Overloaded, RequestError
+from millstream.errors import BatchTooLarge, Overloaded
 from millstream.metrics import DEFERRED_RECORDS, DUPLICATE_RECORDS, Metrics
-from millstream.model import Acks, Appended, Buffer, LogId, Offset, TopicPartition
+from millstream.model import (
+    NO_PRODUCER,
+    Acks,
+    Appended,
+    Buffer,
+    LogId,
+    Offset,
+    TopicPartition,
+)
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
 NO_OFFSET = -1
-STEP_RECORDS = 64  # Decided about or written in one step, of a millisecond or so.
+STEP_RECORDS = 64  # Written to the books in one step, of a millisecond or so.
 
 # Where a first copy is, or the index that it has in the same batch.
 Original = Copy | int
@@ -59,8 +67,10 @@ class Sorted(NamedTuple):
 
     originals: Mapping[int, Original]  # Of duplicates.
     numbers: Mapping[int, Offset]  # Of delayed ones, in the books.
-    fresh: Mapping[int, bytes]  # Message ids that are new.
     marks: Sequence[Mark]  # What must be committed before the batch is acknowledged.
+    # Where its new message ids will be: they do not count before that is known.
+    written: Place
+    waiting: Place
 
 
 class Sorting:
@@ -82,105 +92,88 @@ class Sorting:
         self._metrics = metrics
 
     def sort(
-        self, arrival: Arrival, found: Sequence[Record], asked: Asked, *, is_checked: bool
+        self, arrival: Arrival, asked: Asked, *, is_checked: bool
     ) -> Generator[None, None, Sorted]:
         """Decide about each record, and write the delayed ones to the books, in short steps.
 
         With `is_checked` message ids count. Raises with nothing written as a rule: a disk may fill
         up in between, and what is in the books then is known by its sequence when it comes again.
         """
-        originals = self._originals(arrival, asked) if is_checked else {}
+        originals: Mapping[int, Original] = {}
+        if is_checked:
+            originals = yield from self._originals(arrival, asked)
         marks = self._marks(arrival, originals)
-        fresh = {
-            index: message_id
-            for index, message_id in asked.message_ids.items()
-            if is_checked and index not in originals
-        }
-        self._remember(arrival, fresh)
         numbers: Mapping[int, Offset] = {}
         shard = self._books(arrival, asked)
         if shard is not None:
-            try:
-                numbers = yield from self._defer(arrival, shard, found, asked, originals)
-            except RequestError:
-                self._forget(arrival, fresh)
-                raise
+            numbers = yield from self._defer(arrival, shard, asked, originals)
             marks.append(shard.mark)
+        written = Place(arrival.target.partition, producer_id=_transaction(arrival.header))
+        done = Sorted(originals, numbers, marks, written, Place(NOWHERE))
+        if is_checked:
+            yield from self._remember(arrival, asked, done)
         self._metrics.add(DUPLICATE_RECORDS, len(originals))
         self._metrics.add(DEFERRED_RECORDS, len(numbers))
-        return Sorted(originals, numbers, fresh, marks)
+        return done
 
-    def finish(self, arrival: Arrival, done: Sorted) -> Writing:
+    def finish(self, arrival: Arrival, done: Sorted) -> Generator[None, None, Writing]:
         """Write the rest of a batch."""
-        written = {at: name for at, name in done.fresh.items() if at not in done.numbers}
-        try:
-            appended = self._append_rest(arrival, done.originals, done.numbers)
-        except RequestError:
-            self._forget(arrival, written)
-            raise
-        self._remember(arrival, written, base_offset=appended.base_offset)
+        appended = yield from self._append_rest(arrival, done.originals, done.numbers)
+        done.written.base_offset = appended.base_offset
+        done.waiting.base_offset = NOWHERE
         answer = _answer(arrival, appended, done.originals, done.numbers)
         marks = [*done.marks, (arrival.replica, appended.end_offset)]
         if arrival.acks is not Acks.ALL:
             marks.clear()
         return when_all([replica.committed(end, None) for replica, end in marks], answer)
 
-    async def settle(self, arrival: Arrival, done: Sorted) -> None:
+    async def settle(self, done: Sorted) -> None:
         """Wait until all of it is committed that is not in this log."""
-        try:
-            for replica, end_offset in done.marks:
-                await replica.committed(end_offset, None)
-        except RequestError:
-            self._forget(arrival, done.fresh)
-            raise
+        for replica, end_offset in done.marks:
+            await replica.committed(end_offset, None)
 
     # -- duplicates ------------------------------------------------------------------------------
 
-    def _originals(self, arrival: Arrival, asked: Asked) -> dict[int, Original]:
+    def _originals(
+        self, arrival: Arrival, asked: Asked
+    ) -> Generator[None, None, dict[int, Original]]:
         """What each duplicate in the batch is a copy of."""
-        window = self._windows.find(arrival.replica)
-        assert window is not None
-        settings, now_ms = arrival.replica.log.records.settings, self._clock.now_ms()
+        replica, transaction = arrival.replica, _transaction(arrival.header)
         originals: dict[int, Original] = {}
         here: dict[bytes, int] = {}
-        for index, message_id in asked.message_ids.items():
-            copy = window.find(message_id, settings, now_ms=now_ms)
+        for count, (index, message_id) in enumerate(asked.message_ids.items(), start=1):
+            if count % STEP_IDS == 0:
+                yield
+            first = here.setdefault(message_id, index)
+            copy = self._windows.original(replica, message_id, transaction)
             if copy is not None:
                 originals[index] = copy
-            elif message_id in here:
-                originals[index] = here[message_id]
-            else:
-                here[message_id] = index
+            elif first != index:
+                originals[index] = first
         return originals
 
     def _remember(
-        self, arrival: Arrival, message_ids: Mapping[int, bytes], base_offset: Offset | None = None
-    ) -> None:
-        """Take note of new ids; without an offset their records are not in the log, or not yet."""
-        if not message_ids:
-            return
+        self, arrival: Arrival, asked: Asked, done: Sorted
+    ) -> Generator[None, None, None]:
+        """Take note of new ids."""
         window = self._windows.find(arrival.replica)
         if window is None:
             return  # Leadership was lost meanwhile: whoever comes next makes another one.
         settings, now_ms = arrival.replica.log.records.settings, self._clock.now_ms()
-        for index, message_id in message_ids.items():
-            copy = Copy(now_ms, NOWHERE, NOWHERE)
-            if base_offset is not None:
-                copy = Copy(now_ms, arrival.target.partition, base_offset + index)
-            window.add(message_id, copy, settings)
-
-    def _forget(self, arrival: Arrival, message_ids: Mapping[int, bytes]) -> None:
-        """What is not known to be written may come again."""
-        for message_id in message_ids.values():
-            self._windows.forget(arrival.replica.id.topic_id, message_id)
+        for count, (index, message_id) in enumerate(asked.message_ids.items(), start=1):
+            if count % STEP_IDS == 0:
+                yield
+            if index not in done.originals:
+                place = done.waiting if index in done.numbers else done.written
+                window.add(message_id, Copy(now_ms, place, index), settings)
 
     def _marks(self, arrival: Arrival, originals: Mapping[int, Original]) -> list[Mark]:
         """How far which log must be committed so that the first copies are."""
         ends: dict[int, Offset] = {}
         for original in originals.values():
             if isinstance(original, Copy):
-                end = original.offset + 1
-                ends[original.partition] = max(end, ends.get(original.partition, 0))
+                partition, end = original.place.partition, original.offset + 1
+                ends[partition] = max(end, ends.get(partition, 0))
         marks: list[Mark] = []
         for partition, end_offset in ends.items():
             if partition == NOWHERE:
@@ -203,7 +196,6 @@ class Sorting:
         self,
         arrival: Arrival,
         shard: DeferredShard,
-        found: Sequence[Record],
         asked: Asked,
         originals: Mapping[int, Original],
     ) -> Generator[None, None, dict[int, Offset]]:
@@ -224,7 +216,7 @@ class Sorting:
             elif due_ms > now_ms:
                 message_id = asked.message_ids.get(index, b"")
                 slip = Slip(due_ms, target, sender, message_id)
-                parcels[index] = _parcel(slip, found[index], size_max=size_max)
+                parcels[index] = _parcel(slip, asked.records[index], size_max=size_max)
         if len(shard.pending) + len(parcels) > self._limits.deferred_records_max:
             raise Overloaded(f"{len(shard.pending)} records are delayed, which is all there may be")
         indexes = list(parcels)
@@ -239,13 +231,13 @@ class Sorting:
 
     def _append_rest(
         self, arrival: Arrival, originals: Mapping[int, Original], numbers: Mapping[int, Offset]
-    ) -> Appended:
+    ) -> Generator[None, None, Appended]:
         gone = originals.keys() | numbers.keys()
         replica, data, header = arrival.replica, arrival.data, arrival.header
         if not gone:
             count_batch(self._metrics, header)
             return replica.append(data, header)
-        rest = filter_batch(
+        rest = yield from filter_steps(
             data,
             lambda record: record.offset - header.base_offset not in gone,
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
@@ -271,12 +263,18 @@ def _answer(
         if isinstance(original, int):
             duplicates[index] = NO_OFFSET if original in numbers else base_offset + original
         else:
-            duplicates[index] = original.offset if original.partition == partition else NO_OFFSET
+            is_here = original.place.partition == partition
+            duplicates[index] = original.offset if is_here else NO_OFFSET
     if len(originals) + len(numbers) == arrival.header.count:
         base_offset = duplicates.get(0, NO_OFFSET)
         appended = appended._replace(end_offset=base_offset + 1)
     deferred = {index: id_text(arrival.target.topic, number) for index, number in numbers.items()}
     return appended._replace(base_offset=base_offset, duplicates=duplicates, deferred=deferred)
+
+
+def _transaction(header: Header) -> int:
+    """Whose transaction a batch is part of; nobody's, if it is in none."""
+    return header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
 
 
 def _sender(header: Header, index: int) -> Sender:

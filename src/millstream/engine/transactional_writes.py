@@ -60,7 +60,7 @@ class TransactionalWrites:
             return batch.write()
         coordinator = self._coordinators.find_now(batch.transactional_id)
         if joins:
-            coordinator.begin(batch.transactional_id, partial(self._join, batch))
+            coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
             if not coordinator.is_settled(batch.transactional_id):
                 return self._wait(coordinator, batch)
         coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
@@ -68,7 +68,9 @@ class TransactionalWrites:
 
     # -- batches that wait -----------------------------------------------------------------------
 
-    def _join(self, batch: Batch, value: TransactionValue | None) -> TransactionValue:
+    def _join(
+        self, batch: Batch, producers: Producers, value: TransactionValue | None
+    ) -> TransactionValue:
         after = added(
             batch.transactional_id,
             value,
@@ -77,9 +79,11 @@ class TransactionalWrites:
             participants_max=self._participants_max,
             now_ms=self._clock.now_ms(),
         )
-        # Each transaction has an epoch of its own, so its first batch in a log is at 0.
-        if batch.base_sequence != 0:
-            raise OutOfOrderSequence(batch.producer.producer_id, 0, batch.base_sequence)
+        # Each transaction has an epoch of its own, so its first batch in a log is at 0. Behind
+        # batches of which nothing was left, as all of it was there already, it goes on from them.
+        expected = producers.next_sequence(*batch.producer) or 0
+        if batch.base_sequence != expected:
+            raise OutOfOrderSequence(batch.producer.producer_id, expected, batch.base_sequence)
         return after
 
     def _wait(self, coordinator: TransactionCoordinator, batch: Batch) -> Writing:

@@ -140,11 +140,16 @@ class Hub:
         except TimeoutError:
             _log.warning("not all partitions have a leader yet waited_ms=%d", limit_ms)
 
-    async def moved(self, logs: Iterable[LogId], seconds: float | None) -> None:
-        """Wait until one of these replicas changed, or time is up."""
+    async def moved(self, logs: Iterable[LogId], seconds: float | None) -> bool:
+        """Wait until one of these replicas changed, or time is up.
+
+        At once False for who would wait some time, if too many do: answer what there is, for
+        waiting is a courtesy, memory is not.
+        """
         replicas = [self.replicas[log_id] for log_id in logs if log_id in self.replicas]
-        if self._watchers + len(replicas) > self._config.limits.read_waiters_max:
-            return  # Answer what there is: waiting is a courtesy, memory is not.
+        is_crowded = self._watchers + len(replicas) > self._config.limits.read_waiters_max
+        if is_crowded and seconds is not None:
+            return False
         self._watchers += len(replicas)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -164,6 +169,7 @@ class Hub:
             self._watchers -= len(replicas)
             for replica in replicas:
                 replica.unwatch(wake)
+        return True
 
     # -- driving -------------------------------------------------------------------------------
 

@@ -110,6 +110,33 @@ def test_a_record_with_a_known_id_is_acknowledged_with_the_offset_of_the_first(
     assert has_no_more(reader)
 
 
+def test_an_id_counts_when_its_transaction_was_committed_and_not_when_it_was_rolled_back(
+    broker: BrokerProcess, topic: str, reader: Consumer
+) -> None:
+    plain = connect(broker.address, topic)
+    producer = Producer(
+        {"bootstrap.servers": broker.address, "transactional.id": f"by-{topic}", **QUIET}
+    )
+    producer.init_transactions(SECONDS_MAX)
+    once, twice = (b"one", {"ms-message-id": "1"}), (b"one again", {"ms-message-id": "1"})
+
+    producer.begin_transaction()
+    send(producer, topic, (b"rolled back", {"ms-message-id": "1"}))
+    producer.abort_transaction(SECONDS_MAX)
+    producer.begin_transaction()
+    send(producer, topic, once, twice)
+    producer.commit_transaction(SECONDS_MAX)
+    producer.begin_transaction()
+    send(producer, topic, twice)
+    send(producer, topic, (b"two", {"ms-message-id": "2"}))
+    producer.commit_transaction(SECONDS_MAX)
+    assert values(take(reader, 3)) == [b"zero", b"one", b"two"]
+    send(plain, topic, twice, (b"three", {"ms-message-id": "3"}))
+
+    assert values(take(reader, 1)) == [b"three"]
+    assert has_no_more(reader)
+
+
 @pytest.mark.parametrize("death", ["stop", "kill"])
 def test_ids_and_delays_outlive_the_broker(
     broker: BrokerProcess, topic: str, reader: Consumer, death: str

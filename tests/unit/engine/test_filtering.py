@@ -7,8 +7,9 @@ import pytest
 from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
+from millstream.config import Config, Limits
 from millstream.engine import filtering
-from millstream.engine.filters import parse
+from millstream.engine.filters import Filter, parse
 from millstream.engine.reading import Sifted, Slice, Want
 from millstream.errors import OffsetOutOfRange, UnknownTopic
 from millstream.model import Acks, Isolation, TopicPartition
@@ -145,6 +146,43 @@ def test_who_waits_is_answered_with_the_first_match() -> None:
 
             assert shown(part) == [(1, b"bad")]
             assert loop.time() < 10
+
+    run(story())
+
+
+@pytest.mark.parametrize("wanted", [None, BAD], ids=["plain", "filtered"])
+def test_who_finds_too_many_waiting_is_answered_at_once(wanted: Filter | None) -> None:
+    async def story() -> None:
+        async with running_node(Config(limits=Limits(read_waiters_max=1))) as node:
+            await node.topics.create(SESSION, "orders")
+            loop = asyncio.get_running_loop()
+            patient = asyncio.ensure_future(read(node, min_bytes=1, deadline=loop.time() + 60))
+            await asyncio.sleep(1)
+            begun = loop.time()
+
+            part = await read(node, filter=wanted, min_bytes=1, deadline=begun + 60)
+
+            assert part.records is None
+            assert loop.time() < begun + 1
+            await append(node, b"bad")
+            assert shown(await patient) == [(0, b"bad")]
+
+    run(story())
+
+
+def test_a_time_to_live_that_is_over_at_once_is_not_shown_to_who_waits() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            deadline = asyncio.get_running_loop().time() + 60
+            waiting = asyncio.ensure_future(read(node, filter=None, min_bytes=1, deadline=deadline))
+            await asyncio.sleep(1)
+            now_ms = node.partitions._clock.now_ms()
+            dead = Record(0, now_ms - 5, None, b"dead", (("ms-ttl-ms", b"1"),))
+            await node.partitions.append(SESSION, ORDERS, build([dead]), Acks.ALL)
+            await append(node, b"alive")
+
+            assert shown(await waiting) == [(1, b"alive")]
 
     run(story())
 

@@ -1,10 +1,13 @@
 """The filter language: what each comparison says of a record, and where a mistake is."""
 
+import tracemalloc
+
 import pytest
 
 from millstream.codec.records import Record
 from millstream.engine.filter_text import FILTER_LENGTH_MAX, NESTING_MAX
 from millstream.engine.filters import flymq_filter, parse
+from millstream.engine.json_paths import JSON_BYTES_MAX, WHOLE_BYTES_MAX
 from millstream.errors.views import InvalidFilter
 
 ORDER = b'{"user": {"id": "u-17", "vip": true}, "total": 42.5, "items": [{"sku": "a"}], "n": null}'
@@ -77,6 +80,15 @@ def test_keys_and_values_are_compared_as_bytes(text: str, holds: bool) -> None:
         ("$.nothing > 1", False),
         ("$.total.deeper", False),
         ("$", True),
+        ("$.user == 'u-17'", False),
+        ("$.user != 'u-17'", True),
+        ("$.user == null", False),
+        ("$.items == null", False),
+        ("$.items contains 'a'", False),
+        ("$[0] == null", True),
+        ("$.items.sku == null", True),
+        ("$.user[0] == null", True),
+        ("$.user.id == 'u-17' and $.user.vip == true and $.user", True),
     ],
 )
 def test_paths_are_compared_as_what_json_says_they_are(text: str, holds: bool) -> None:
@@ -87,6 +99,68 @@ def test_paths_are_compared_as_what_json_says_they_are(text: str, holds: bool) -
 def test_in_a_value_that_is_no_json_there_is_no_path(value: bytes | None) -> None:
     assert not parse("$.a").matches(record(value))
     assert parse("$.a == null").matches(record(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$['it''s'] == 1", b'{"it\'s": 1}'),
+        ("$['a\"b'] == 1", b'{"a\\"b": 1}'),
+        ("$['a\"b'].c == 1 and $.d == 2", b'{"a\\"b": {"c": 1}, "d": 2}'),
+        ("$['a]'] == 1", b'{"a]": 1}'),
+        ("$[''] == 1", b'{"": 1}'),
+        ("$.na\u00efve == '\u00fc'", b'{"na\\u00efve": "\\u00fc"}'),
+        ("$['\U0001f600'] == 1", b'{"\\ud83d\\ude00": 1}'),
+        ("$[0][1].a[2] == 'x'", b'[[0, {"a": [1, 2, "x", 4]}, 5], 6]'),
+        ("$[0] == 1 and $[3] == 4 and $[1] == 2", b"[1, 2, 3, 4]"),
+        ("$ == 5", b" 5 "),
+        ("$ == 'x'", b'"x"'),
+        ("$.a == 2", b'{"a": 1, "a": 2}'),
+        ("$.n == 18446744073709551617", b'{"n": 18446744073709551617}'),
+        ("$.n < 9007199254740993", b'{"n": 9007199254740992}'),
+        ("$.n == 1", b'{"n": 1.0}'),
+        ("$.n == -0", b'{"n": 0}'),
+        ("$.n != 1", b'{"n": "1"}'),
+        ("$.n != 1", b'{"n": true}'),
+        # What was not asked for is not read closely.
+        ("$.n == 1", b'{"far": 1e999, "n": 1}'),
+        ("$.n == 1", b'{"latin": "\xfc", "n": 1}'),
+        # What is too large for a number, or no text, is there and equals nothing.
+        ("$.n and $.n != 1 and not $.n > 1 and not $.n == null", b'{"n": 1e999}'),
+        ("$.n and $.n != 1 and not $.n > 1", b'{"n": ' + b"9" * 5_000 + b"}"),
+        ("$.n and $.n != 'x' and $.n !~ '.'", b'{"n": "\xff"}'),
+    ],
+)
+def test_a_path_finds_what_the_document_says(text: str, value: bytes) -> None:
+    assert parse(text).matches(record(value))
+    assert parse(text).matches(record(value.ljust(WHOLE_BYTES_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a": 1, "b": [' + b"[[]]," * 200_000 + b"0]}",
+        b'{"b": {' + b",".join(b'"%d": {}' % at for at in range(100_000)) + b'}, "a": 1}',
+    ],
+    ids=["lists", "objects"],
+)
+def test_what_is_not_asked_for_takes_no_memory(value: bytes) -> None:
+    wanted = parse("$.a == 1")
+    wanted.matches(record(b"{}"))
+    tracemalloc.start()
+
+    assert wanted.matches(record(value))
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100_000
+
+
+def test_a_document_beyond_the_bound_has_no_paths() -> None:
+    padding = b" " * (JSON_BYTES_MAX - len(b'{"a":1}'))
+
+    assert parse("$.a == 1").matches(record(padding + b'{"a":1}'))
+    assert parse("$.a == null").matches(record(padding + b' {"a":1}'))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +183,9 @@ def test_in_a_value_that_is_no_json_there_is_no_path(value: bytes | None) -> Non
         ("header.region", True),
         ("header.twice == 'last'", True),
         ("header.flag == true", True),
+        ("header.spaced == 1000", False),
+        ("header.nan != 1", True),
+        ("header.nan < 1 or header.nan > 0", False),
         ("subject == 'orders.eu.created'", True),
         ("subject ~ '^orders[.]eu[.]'", True),
     ],
@@ -123,6 +200,8 @@ def test_headers_are_compared_by_what_the_literal_is(text: str, holds: bool) -> 
         ("twice", b"first"),
         ("twice", b"last"),
         ("flag", b"true"),
+        ("spaced", b"1_000"),
+        ("nan", b"nan"),
         ("ms-subject", b"orders.eu.created"),
     )
 
@@ -154,6 +233,9 @@ def test_a_tombstone_is_a_value_that_is_null() -> None:
         ("key < null", 6, "null"),
         ("value ? 3", 6, "no filter has this sign"),
         ("key == and", 7, "a text, a number"),
+        ("key == 'a' or value == '\ud800'", 24, "half a character"),
+        ("key and $.a[1001] == 1", 8, r"up to \[1000\]"),
+        ("$[-1]", 1, "no filter has this sign"),
         ("not", 3, "was expected"),
         ("x" * (FILTER_LENGTH_MAX + 1), FILTER_LENGTH_MAX, "at most"),
     ],
@@ -212,6 +294,8 @@ def test_a_batch_in_which_the_text_does_not_stand_need_not_be_opened(
         ("^eu", True),
         ("(", False),
         ("", True),
+        ("\ud800", False),
+        ("$.items[5000]", False),
     ],
 )
 def test_flymq_looks_for_a_path_a_text_or_a_regex(text: str, holds: bool) -> None:

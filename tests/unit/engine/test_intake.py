@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record
+from millstream.codec.records import STEP_BYTES, Record
 from millstream.config import Config, Limits
+from millstream.engine.deduplication import STEP_IDS
 from millstream.engine.reading import Want
 from millstream.engine.sorting import STEP_RECORDS
 from millstream.errors import BatchTooLarge, InvalidBatch, OutOfOrderSequence, Overloaded
@@ -472,29 +473,64 @@ def test_the_id_of_a_delayed_record_counts_from_its_arrival_also_after_a_restart
     run(story())
 
 
-def test_ids_of_a_transaction_do_not_count() -> None:
-    """It may be rolled back, and is sent again then."""
+# -- large batches ---------------------------------------------------------------------------------
 
+
+def many(count: int, *, codec: Codec = Codec.NONE) -> bytes:
+    return batch_of(*[message(b"x", message_id=b"%d" % at) for at in range(count)], codec=codec)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_others_have_their_turn_while_a_large_batch_is_looked_into(codec: Codec) -> None:
     async def story() -> None:
-        async with running_transactions() as node:
-            writer = Writer(node)
-            for commits in (False, True):
-                producer = await writer.init()
-                await writer.add(ORDERS)
-                sent = batch_of(
-                    message(b"x", message_id=b"a"),
-                    producer=producer,
-                    base_sequence=0,
-                    is_transactional=True,
-                )
-                await node.partitions.append(
-                    SESSION, ORDERS, sent, Acks.ALL, transactional_id=writer.transactional_id
-                )
-                await writer.end(commits=commits)
-            plain = batch_of(message(b"y", message_id=b"a"))
-            appended = await node.partitions.append(SESSION, ORDERS, plain, Acks.ALL)
+        async with running_orders() as node:
+            await node.partitions.append(SESSION, ORDERS, many(1), Acks.ALL)
+            turns = 0
+            writing = node.partitions.append(SESSION, ORDERS, many(5_000, codec=codec), Acks.ALL)
+            last = node.partitions.append(SESSION, ORDERS, batch(b"last"), Acks.ALL)
+            while not writing.done():
+                turns += 1
+                await asyncio.sleep(0.00001)
 
-            assert appended.duplicates == {}
+            # Looked into, compared, remembered and, without its first record, written.
+            assert (
+                turns > 2 * 5_000 * len(b"_ms-message-id0000x") / STEP_BYTES + 2 * 5_000 / STEP_IDS
+            )
+            assert (await writing).duplicates == {0: 0}
+            assert (await last).base_offset == 5_001
+
+    run(story())
+
+
+def test_large_batches_with_the_same_ids_are_taken_once_wherever_they_go() -> None:
+    async def story() -> None:
+        async with running_orders(partitions=3) as node:
+            targets = [TopicPartition("orders", partition) for partition in range(3)]
+            large = many(2_000)
+            outcomes = await asyncio.gather(
+                *[node.partitions.append(SESSION, target, large, Acks.ALL) for target in targets],
+                *[node.partitions.append(SESSION, target, many(1), Acks.ALL) for target in targets],
+            )
+
+            sizes = [len(await values_in(node, target)) for target in targets]
+            assert sorted(sizes) == [0, 0, 2_000]
+            assert sorted(len(one.duplicates) for one in outcomes) == [0, 1, 1, 1, 2_000, 2_000]
+
+    run(story())
+
+
+def test_a_bad_header_in_a_large_batch_refuses_it_and_nothing_behind_it() -> None:
+    async def story() -> None:
+        async with running_orders() as node:
+            messages = [message(b"x", message_id=b"%d" % at) for at in range(3_000)]
+            bad = batch_of(*messages, message(b"y", ttl_ms=b"long"))
+            writing = node.partitions.append(SESSION, ORDERS, bad, Acks.ALL)
+            behind = node.partitions.append(SESSION, ORDERS, many(1), Acks.ALL)
+
+            with pytest.raises(InvalidBatch, match="record 3000 has ms-ttl-ms"):
+                await writing
+            assert (await behind).duplicates == {}
+            assert await values_in(node) == [b"x"]
 
     run(story())
 

@@ -2,18 +2,21 @@
 
 import pytest
 
-from millstream.codec.batch import read_header
+from millstream.codec.batch import HEADER_BYTES, read_header, seal
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build, records
+from millstream.codec.records import STEP_BYTES, Record, build, records
 from millstream.engine.queue_headers import (
     DELIVER_AT,
     MESSAGE_ID_BYTES_MAX,
-    may_ask,
+    Asked,
     message_id_of,
     read_asked,
+    read_batch,
+    search,
     when_due,
 )
-from millstream.errors import InvalidBatch
+from millstream.engine.writing import all_at_once
+from millstream.errors import CorruptBatch, InvalidBatch
 from tests.support.nodes import NOW_MS
 from tests.support.queues import Message, batch_of, message
 
@@ -26,7 +29,7 @@ ASKING = [
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> object:
+def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> Asked:
     found = records(batch_of(*messages), decompressed_bytes_max=2**20)
     return read_asked(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
 
@@ -39,8 +42,8 @@ def test_a_header_is_found_whatever_the_codec_and_the_size(
 ) -> None:
     data = batch_of(Message(b"y" * size), asking, codec=codec)
 
-    assert may_ask(data, read_header(data))
-    assert may_ask(memoryview(data), read_header(data))
+    assert search(data, read_header(data)) is not None
+    assert search(memoryview(data), read_header(data)) is not None
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -51,13 +54,24 @@ def test_what_only_speaks_of_headers_asks_for_nothing(codec: Codec, count: int) 
 
     data = batch_of(*[plain] * count, codec=codec)
 
-    assert not may_ask(data, read_header(data))
+    assert search(data, read_header(data)) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_header_is_found_in_as_much_as_anybody_unpacks(codec: Codec) -> None:
+    large = Record(0, NOW_MS, None, bytes(2**25))
+    asking = Record(1, NOW_MS, None, b"x", message(b"x", ttl_ms=1).headers)
+    data = build([large, asking], codec=codec)
+
+    assert search(data, read_header(data)) is not None
 
 
 def test_what_cannot_be_unpacked_asks_for_nothing() -> None:
-    bomb = build([Record(0, NOW_MS, None, bytes(2**25))], codec=Codec.ZSTD)
+    bomb = build([Record(0, NOW_MS, None, bytes(2**26))], codec=Codec.ZSTD)
+    spoiled = seal(read_header(bomb), b"no zstd")[1]
 
-    assert not may_ask(bomb, read_header(bomb))
+    assert search(bomb, read_header(bomb)) is None
+    assert search(spoiled, read_header(spoiled)) is None
 
 
 def test_each_record_is_read_for_itself() -> None:
@@ -69,7 +83,8 @@ def test_each_record_is_read_for_itself() -> None:
         message(b"once", message_id=b"a", ttl_ms=1),
     )
 
-    assert asked == ({1: NOW_MS + 5_000, 2: NOW_MS + 7, 3: NOW_MS - 7}, {4: b"a"}, True)
+    assert asked[:3] == ({1: NOW_MS + 5_000, 2: NOW_MS + 7, 3: NOW_MS - 7}, {4: b"a"}, True)
+    assert [one.value for one in asked.records.values()] == [b"soon", b"then", b"past"]
 
 
 @pytest.mark.parametrize(
@@ -114,3 +129,42 @@ def test_an_id_in_a_log_that_nobody_had_looked_at_is_none() -> None:
 
     assert message_id_of(Record(0, 0, None, None, headers)) is None
     assert message_id_of(Record(0, 0, None, None, (("ms-message-id", b"i"),))) == b"i"
+
+
+def test_of_several_headers_of_a_name_the_last_counts_now_and_after_a_restart() -> None:
+    twice = Message(b"x", (("ms-message-id", b"a"), ("ms-message-id", b"b")))
+
+    assert asked_of(twice).message_ids == {0: b"b"}
+    assert message_id_of(Record(0, 0, None, None, twice.headers)) == b"b"
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_is_read_in_steps_and_only_where_headers_may_be(codec: Codec) -> None:
+    asking = {7: message(b"x", message_id=b"a"), 1_999: message(b"y", delay_ms=5)}
+    data = batch_of(*[asking.get(at, Message(b"z" * 50)) for at in range(2_000)], codec=codec)
+    header = read_header(data)
+    payload = search(data, header)
+    assert payload is not None
+
+    reading = read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS)
+    steps = 0
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            asked = end.value
+            break
+        steps += 1
+
+    assert steps >= len(payload) / STEP_BYTES / 2
+    assert (asked.message_ids, asked.due_ms) == ({7: b"a"}, {1_999: NOW_MS + 5})
+    assert [one.value for one in asked.records.values()] == [b"y"]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_what_ends_inside_a_record_is_refused(cut: int) -> None:
+    data = batch_of(*[message(b"x", message_id=b"a")] * 3)
+    header, payload = read_header(data), data[HEADER_BYTES:-cut]
+
+    with pytest.raises(CorruptBatch):
+        all_at_once(read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS))

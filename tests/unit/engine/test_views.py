@@ -1,12 +1,16 @@
 """Views as topics: made, shown, kept in step with their base, and never written to."""
 
+import asyncio
+
 import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.catalog import Topic
+from millstream.engine.delivery import SubscriptionSpec
 from millstream.engine.gate import Operation
 from millstream.engine.reading import Earliest, Latest, Want
 from millstream.errors import Denied, InvalidSetting, TopicExists
+from millstream.errors.deliveries import InvalidSubscription
 from millstream.errors.views import HasViews, InvalidFilter, ReadOnlyView
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node
@@ -164,6 +168,39 @@ def test_what_a_view_shows_can_be_changed_but_not_of_whom() -> None:
                 await node.topics.alter(SESSION, "errors", {"view_where": "("})
 
             assert await read(node) == [b"good"]
+
+    run(story())
+
+
+def test_who_waits_at_a_view_is_shown_what_it_was_told_to_show_meanwhile() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await base_and_view(node)
+            deadline = asyncio.get_running_loop().time() + 60
+            waiting = asyncio.ensure_future(
+                node.partitions.read(
+                    SESSION, [Want(ERRORS, 0, 2**20)], min_bytes=1, deadline=deadline
+                )
+            )
+            await asyncio.sleep(1)
+
+            await node.topics.alter(SESSION, "errors", {"view_where": "value contains 'ugly'"})
+            await node.partitions.append(SESSION, ORDERS, batch(b"bad", b"ugly"), Acks.ALL)
+
+            (part,) = await waiting
+            assert shown(part) == [(1, b"ugly")]
+
+    run(story())
+
+
+def test_a_subscription_does_not_name_two_topics_of_one_log() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await base_and_view(node)
+            spec = SubscriptionSpec(name="billing", topics=("errors", "orders"), is_durable=True)
+
+            with pytest.raises(InvalidSubscription, match="the same records"):
+                await node.deliveries.create(SESSION, spec)
 
     run(story())
 
