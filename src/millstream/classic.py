@@ -3,13 +3,17 @@
 Owns one connection and two threads: one reads answers and records, one sends heartbeats. Calls that
 ask the broker for something return whether it was done, and `last_error` says why not; who is not
 connected gets a `ConnectionError`. The one thing to know: handlers run in the reading thread, one
-record after the other, and records wait in the broker while one of them is busy.
+record after the other, and records wait in the broker while one of them is busy. A handler may ask
+the broker itself: then it is the one who reads until the answer is there.
 """
 
 import logging
+import secrets
+import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -24,16 +28,17 @@ _log = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 30.0
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 5.0
 FRAME_BYTES_MAX = 100 * 2**20
 _READ_BYTES = 256 * 1024
 
 
 class Message(NamedTuple):
-    message_type: int
+    message_type: Kind
     body: bytes
     properties: Mapping[str, str]
     sequence_number: int  # Of a record: its offset.
-    timestamp: int  # In milliseconds.
+    timestamp: float  # In seconds.
 
 
 Handler = Callable[[Message], object]
@@ -45,16 +50,13 @@ class BrokerClient:
     ) -> None:
         self.host = host
         self.port = port
-        self.client_id = client_id or f"client_{int(time.time())}"
+        self.client_id = client_id or f"client_{int(time.time())}_{secrets.token_hex(4)}"
         self.heartbeat_interval = HEARTBEAT_INTERVAL_S
         self.request_timeout = REQUEST_TIMEOUT_S
         self.last_error = ""  # Why the last call returned False.
-        self._socket: socket.socket | None = None
-        self._ended = threading.Event()
-        self._sending = threading.Lock()
+        self._link: _Link | None = None
         self._threads: list[threading.Thread] = []
         self._sequence = 0
-        self._answers: dict[int, SimpleQueue[Frame | None]] = {}  # By the request's number.
         self._handlers: dict[str, Handler | None] = {}  # By subscription.
         self._legacy: dict[tuple[str, int], str] = {}  # Subscriptions made by `subscribe`.
 
@@ -72,41 +74,45 @@ class BrokerClient:
 
     @property
     def is_connected(self) -> bool:
-        return self._socket is not None and not self._ended.is_set()
+        return self._link is not None and not self._link.ended.is_set()
 
     def connect(self) -> bool:
-        """Connect, or raise `ConnectionError`."""
-        if self._socket is not None:
+        """Connect, also after the broker was lost, or raise `ConnectionError`.
+
+        After that nothing is joined: the broker has let go of who was gone.
+        """
+        if self.is_connected:
             return True
+        self.disconnect()
         try:
-            self._socket = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT_S)
-        except OSError as problem:
+            connection = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT_S)
+        except (OSError, OverflowError) as problem:  # The latter for a port that cannot be.
+            why = getattr(problem, "strerror", None) or problem
             raise ConnectionError(
-                f"no classic broker at {self.host}:{self.port}: {problem.strerror or problem}"
+                f"no classic broker at {self.host}:{self.port}: {why}"
             ) from problem
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._ended = threading.Event()
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._link = link = _Link(connection)
         self._threads = [
-            threading.Thread(target=work, args=(self._socket, self._ended), daemon=True)
+            threading.Thread(target=work, args=(link,), daemon=True)
             for work in (self._read, self._beat)
         ]
+        link.reader = self._threads[0]
         for thread in self._threads:
             thread.start()
         return True
 
     def disconnect(self) -> None:
         """Leave; durable subscriptions stay with the broker."""
-        connection, self._socket = self._socket, None
-        if connection is None:
+        link, self._link = self._link, None
+        if link is None:
             return
-        self._ended.set()
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+        link.end("")
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
-        connection.close()
+                thread.join(END_TIMEOUT_S)  # A handler may be at work, even for ever.
+        link.socket.close()
         self._handlers.clear()
         self._legacy.clear()
 
@@ -146,13 +152,13 @@ class BrokerClient:
         self, subscription_id: str, handler: Handler | None = None
     ) -> bool:
         """Join a subscription: its records are shared by all who have joined it."""
-        known = subscription_id in self._handlers
+        before = self._handlers.get(subscription_id)
         self._handlers[subscription_id] = handler
         is_done = self._done(
             Kind.SUBSCRIBE, subscription_id=subscription_id, subscriber_id=self.client_id
         )
-        if not is_done and not known:
-            self._handlers.pop(subscription_id, None)
+        if not is_done:
+            self._handlers[subscription_id] = before
         return is_done
 
     def unsubscribe_from_subscription(self, subscription_id: str) -> bool:
@@ -208,62 +214,45 @@ class BrokerClient:
         for name, value in spelt.items():
             if not spellable(name, value):
                 raise ValueError(f"{name}={value!r} cannot be a property: '=' and NUL are its ends")
-        connection = self._socket
-        if connection is None or self._ended.is_set():
+        link = self._link
+        if link is None or link.ended.is_set():
             raise ConnectionError(f"not connected to {self.host}:{self.port}: call connect()")
-        answers: SimpleQueue[Frame | None] = SimpleQueue()
-        with self._sending:
+        with link.sending:
             self._sequence += 1
-            sequence = self._sequence
-            self._answers[sequence] = answers
-            self._write(connection, Frame(kind, sequence, _now_ms(), spelt, body))
+            asked = Frame(kind, self._sequence, _now_ms(), spelt, body)
+            try:
+                answer = link.ask(asked)
+            except OSError as problem:
+                raise ConnectionError(f"{self.host}:{self.port} is gone: {problem}") from problem
         try:
-            answer = answers.get(timeout=self.request_timeout)
-        except Empty:
-            self.last_error = f"no answer within {self.request_timeout:g} s"
+            found = link.wait_for(answer, self.request_timeout)
+        except TimeoutError:
+            waited = f"{self.request_timeout:g} s"
+            self.last_error = f"no answer from {self.host}:{self.port} within {waited}"
             return None
         finally:
-            self._answers.pop(sequence, None)
-        if answer is None:
-            raise ConnectionError(f"{self.host}:{self.port} closed the connection")
-        if answer.properties.get("status") != "success":
-            self.last_error = answer.properties.get("error", "refused")
+            link.answers.pop(asked.sequence, None)
+        if found is None:
+            why = f": {link.problem}" if link.problem else ""
+            raise ConnectionError(f"{self.host}:{self.port} closed the connection{why}")
+        if found.properties.get("status") != "success":
+            self.last_error = found.properties.get("error", "refused")
             return None
-        return answer.properties
+        return found.properties
 
-    def _write(self, connection: socket.socket, frame: Frame) -> None:
-        try:
-            connection.sendall(encode(frame))
-        except OSError as problem:
-            raise ConnectionError(f"{self.host}:{self.port} is gone: {problem}") from problem
+    def _read(self, link: "_Link") -> None:
+        while link.receive():
+            while link.records:
+                self._handle(link.records.popleft())
+        if link.problem:
+            _log.warning("lost the broker at %s:%d: %s", self.host, self.port, link.problem)
 
-    def _read(self, connection: socket.socket, ended: threading.Event) -> None:
-        frames = Frames(frame_bytes_max=FRAME_BYTES_MAX)
-        try:
-            while data := connection.recv(_READ_BYTES):
-                for whole in frames.feed(data):
-                    self._take(decode(whole))
-        except (OSError, ProtocolError) as problem:
-            if not ended.is_set():
-                _log.warning("lost the broker at %s:%d: %s", self.host, self.port, problem)
-        finally:
-            ended.set()
-            for answers in list(self._answers.values()):
-                answers.put(None)
-
-    def _take(self, frame: Frame) -> None:
-        if frame.kind == Kind.DATA:
-            handler = self._handlers.get(frame.properties.get("subscription_id", ""))
-            if handler is not None:
-                self._handle(handler, frame)
-        elif frame.kind == Kind.ACK:
-            answers = self._answers.get(frame.sequence)
-            if answers is not None:
-                answers.put(frame)
-
-    def _handle(self, handler: Handler, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
+        handler = self._handlers.get(frame.properties.get("subscription_id", ""))
+        if handler is None:
+            return
         message = Message(
-            frame.kind, frame.body, frame.properties, frame.sequence, frame.timestamp_ms
+            Kind.DATA, frame.body, frame.properties, frame.sequence, frame.timestamp_ms / 1000
         )
         try:
             handler(message)
@@ -271,10 +260,80 @@ class BrokerClient:
             # The next record is not to blame; the broker takes this one as delivered.
             _log.exception("a handler failed at offset %d", frame.sequence)
 
-    def _beat(self, connection: socket.socket, ended: threading.Event) -> None:
-        while not ended.wait(self.heartbeat_interval):
-            with suppress(ConnectionError), self._sending:
-                self._write(connection, Frame(Kind.HEARTBEAT, 0, _now_ms(), {}))
+    def _beat(self, link: "_Link") -> None:
+        while not link.ended.wait(self.heartbeat_interval):
+            with suppress(OSError), link.sending:
+                link.socket.sendall(encode(Frame(Kind.HEARTBEAT, 0, _now_ms(), {})))
+
+
+# What becomes of a request: its answer, or None if none will come.
+_Answer = SimpleQueue[Frame | None]
+
+
+class _Link:
+    """One connection, and what has arrived on it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.sending = threading.Lock()
+        self.reader: threading.Thread | None = None  # Who alone may `receive`.
+        self.answers: dict[int, _Answer] = {}  # By the request's number.
+        self.records: deque[Frame] = deque()  # Arrived, and not handled yet.
+        self.ended = threading.Event()
+        self.problem = ""  # Why it ended, unless that is what somebody wanted.
+        self._frames = Frames(frame_bytes_max=FRAME_BYTES_MAX)
+
+    def ask(self, frame: Frame) -> _Answer:
+        answer: _Answer = SimpleQueue()
+        spelt = encode(frame)
+        self.answers[frame.sequence] = answer
+        self.socket.sendall(spelt)
+        return answer
+
+    def wait_for(self, answer: _Answer, timeout_s: float) -> Frame | None:
+        """The answer, or None if the connection ends before; raises `TimeoutError`."""
+        deadline = time.monotonic() + timeout_s
+        if threading.current_thread() is self.reader:
+            while answer.empty() and self._is_readable(deadline) and self.receive():
+                pass
+        elif self.ended.is_set():
+            answer.put(None)  # It may have ended before it knew of the question.
+        try:
+            return answer.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            raise TimeoutError from None
+
+    def receive(self) -> bool:
+        """Take what arrives next; False if that is the end."""
+        try:
+            data = b"" if self.ended.is_set() else self.socket.recv(_READ_BYTES)
+            for whole in self._frames.feed(data):
+                frame = decode(whole)
+                if frame.kind == Kind.DATA:
+                    self.records.append(frame)
+                elif frame.kind == Kind.ACK and frame.sequence in self.answers:
+                    self.answers[frame.sequence].put(frame)
+        except (OSError, ProtocolError) as problem:
+            self.end(str(problem))
+            return False
+        if not data:
+            self.end("")
+        return bool(data)
+
+    def end(self, problem: str) -> None:
+        if self.ended.is_set():
+            return
+        self.problem = problem
+        self.ended.set()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        for answer in list(self.answers.values()):
+            answer.put(None)
+
+    def _is_readable(self, deadline: float) -> bool:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.socket, selectors.EVENT_READ)
+            return bool(selector.select(max(0.0, deadline - time.monotonic())))
 
 
 def _now_ms() -> int:

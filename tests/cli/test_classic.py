@@ -57,9 +57,44 @@ def test_a_subscription_is_deleted_after_a_question(
     assert "does not exist" in cli.refusal("delete-subscription", subscription, "--yes", *at)
 
 
+def test_subscribe_shows_one_partition_if_it_is_told_so(
+    cli: Cli, at: list[str], names: Callable[[], str]
+) -> None:
+    topic = names()
+    cli.text("create-topic", topic, "--partitions", "2", *at)
+    for partition in ("0", "1", "1"):
+        cli.text("publish", topic, f"to {partition}", "--partition", partition, *at)
+
+    shown = cli.text("classic", "subscribe", topic, "--partition", "1", "--count", "2", *at)
+
+    assert [line.split(") ")[1] for line in shown.splitlines()] == ["to 1", "to 1"]
+
+
+def test_what_cannot_be_a_property_is_misuse(cli: Cli, at: list[str]) -> None:
+    for properties in ({"a=b": "c"}, {"a": "\0"}, {"topic": "t"}, {"data": "d"}, {"self": "s"}):
+        said = cli.misuse("publish", "t", "x", "--properties", json.dumps(properties), *at)
+
+        assert f"{next(iter(properties))!r} cannot be one" in said
+
+
+def test_a_flag_that_cannot_be_is_named(cli: Cli, at: list[str]) -> None:
+    assert "'--port'" in cli.misuse("publish", "t", "x", "--port", "70000")
+    assert "'--partitions'" in cli.misuse("create-topic", "t", "--partitions", "0", *at)
+    assert "'--retention'" in cli.misuse("create-topic", "t", "--retention", "long", *at)
+    assert "'--offset'" in cli.misuse("create-subscription", "s", "t", "--offset", "-1", *at)
+    assert "'--count'" in cli.misuse("join-subscription", "s", "--count", "0", *at)
+    assert "'--wrong'" in cli.misuse("classic", "subscribe", "t", "--wrong", *at)
+    assert "SUBSCRIPTION" in cli.misuse("join-subscription", *at)
+
+
 def test_what_cannot_be_done_is_one_sentence(cli: Cli, offline: Cli, at: list[str]) -> None:
     assert "Topic 'nowhere' does not exist" in cli.refusal("publish", "nowhere", "x", *at)
     assert "does not exist" in cli.refusal("join-subscription", "nobody", *at)
     assert "no classic broker at" in offline.refusal("publish", "t", "x", "--port", "1")
+    assert "no classic broker at nowhere.invalid" in offline.refusal(
+        "join-subscription", "s", "--host", "nowhere.invalid"
+    )
+    assert "is not a topic name" in cli.refusal("create-topic", "a/b", *at)
+    assert "is not a topic name" in cli.refusal("classic", "subscribe", "a/b", *at)
     assert "not JSON" in cli.misuse("publish", "t", "x", "--properties", "{", *at)
     assert "not a JSON object" in cli.misuse("publish", "t", "x", "--properties", "1", *at)

@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.flux_script import SCRIPTS, run_script
+from tests.golden.flux_script import run_script
+from tests.support.golden import check_script, scripts
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", scripts("flux"), ids=lambda script: script.stem)
 def test_the_conversation_goes_as_told(script: Path, is_update: bool) -> None:
-    told = script.read_text()
-
-    came_of_it = run_script(told)
-
-    if is_update:
-        script.write_text(came_of_it)
-    else:
-        assert came_of_it == told
+    check_script(script, run_script, is_update=is_update)

@@ -5,17 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.core_script import run_script
+from tests.support.golden import check_script, scripts
 
-SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", scripts("raft"), ids=lambda script: script.stem)
 def test_the_plot_goes_as_told(script: Path, is_update: bool) -> None:
-    told = script.read_text()
-
-    came_of_it = run_script(told)
-
-    if is_update:
-        script.write_text(came_of_it)
-    else:
-        assert came_of_it == told
+    check_script(script, run_script, is_update=is_update)

@@ -34,6 +34,7 @@ class Broker:
         self.process = process
         self.address = _address(line, "kafka")
         self.flux_address = _address(line, "flux")
+        self.classic_address = _address(line, "classic")
         self._log_path = log_path
 
     @property

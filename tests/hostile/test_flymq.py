@@ -20,6 +20,7 @@ from millstream.protocols.flymq.wire import (
     encode_request,
 )
 from tests.hostile.broker import TOPIC, Broker, serving
+from tests.hostile.mutants import mutated
 from tests.support.flymq import FlymqClient, Refused, asking, payload_of
 from tests.unit.protocols.flymq import arbitrary as arbitrary_module
 from tests.unit.protocols.flymq.arbitrary import arbitrary
@@ -29,7 +30,6 @@ MUTANTS = 2_000
 REQUESTS = 1_000
 GZIP = 0x03
 MIB = 2**20
-EDGES = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\xff\xff")
 # What does no harm to the other tests of this broker.
 HARMLESS = [opcode for opcode in OPERATIONS if opcode != Opcode.DELETE_TOPIC]
 
@@ -111,22 +111,6 @@ def test_any_request_that_can_be_spelled_is_answered(
             client.socket.sendall(asking(opcode, request))
             client.frame()
         assert_serves(client)
-
-
-def mutated(payload: bytes, random: Random) -> bytes:
-    changed = bytearray(payload)
-    for _ in range(random.choice([1, 1, 1, 2, 5])):
-        at = random.randrange(len(changed) + 1)
-        match random.randrange(4):
-            case 0:
-                changed[at : at + 1] = random.randbytes(1)
-            case 1:
-                changed[at : at + 4] = random.choice(EDGES)
-            case 2:
-                del changed[at : at + random.randrange(8)]
-            case _:
-                changed[at:at] = random.randbytes(random.randrange(8))
-    return bytes(changed)
 
 
 def test_a_gzip_bomb_costs_no_more_than_a_frame(broker: Broker) -> None:

@@ -19,6 +19,7 @@ from tests.hostile.broker import (
     produce_request,
     spell,
 )
+from tests.hostile.mutants import EDGES
 from tests.unit.protocols.kafka import arbitrary as arbitrary_module
 from tests.unit.protocols.kafka.arbitrary import arbitrary
 
@@ -33,7 +34,6 @@ SMALL_NUMBERS = (0, 0, 1, -1, -2, 2, 5, 100)
 ASK_EVERY = 25
 MIB = 2**20
 FETCH, JOIN_GROUP = 1, 11
-EDGES = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\xff\xff")
 
 
 def fetch_request(offset: int = 0, *, max_wait_ms: int = 0) -> FetchRequest:

@@ -27,6 +27,8 @@ from millstream.cli.render import (
 if TYPE_CHECKING:
     from millstream.classic import BrokerClient, Message
 
+_ARGUMENTS = {"self", "text", "data"}  # What the client calls other things.
+_Command = Callable[..., Any]  # Whatever click calls.
 _LOOK_S = 0.2  # How often a command that waits looks whether Ctrl-C was pressed.
 
 
@@ -35,11 +37,30 @@ def classic() -> None:
     """Create, publish and subscribe over the classic protocol (port 9999)."""
 
 
-def _joined(command: Callable[..., Any]) -> Callable[..., Any]:
+def _number(
+    flag: str,
+    *,
+    least: int = 0,
+    most: int | None = None,
+    default: int | None = None,
+    help: str,  # noqa: A002 It is what click calls it.
+) -> Callable[[_Command], _Command]:
+    """A flag that is a whole number."""
+    return click.option(
+        flag,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help,
+    )
+
+
+def _joined(command: _Command) -> _Command:
     """Hand a command its client, connected for as long as it runs."""
 
     @click.option("--host", default="127.0.0.1", show_default=True, help="Where the broker is.")
-    @click.option("--port", type=int, default=9999, show_default=True, help="Its classic door.")
+    @_number("--port", least=1, most=65_535, default=9999, help="Its classic door.")
     @click.option("--client-id", metavar="NAME", help="How the broker knows this client.")
     @wraps(command)
     def run(host: str, port: int, client_id: str | None, **options: Any) -> Any:
@@ -53,8 +74,8 @@ def _joined(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @classic.command("create-topic")
 @click.argument("topic")
-@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--retention", type=click.IntRange(min=1), default=24, show_default=True, help="h.")
+@_number("--partitions", least=1, default=1, help="Logs that it is split into.")
+@_number("--retention", least=1, default=24, help="Hours that a record is kept.")
 @answered
 @_joined
 def create_topic(client: "BrokerClient", topic: str, partitions: int, retention: int) -> Answer:
@@ -67,7 +88,7 @@ def create_topic(client: "BrokerClient", topic: str, partitions: int, retention:
 @classic.command("create-subscription")
 @click.argument("subscription")
 @click.argument("topic")
-@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True)
+@_number("--offset", default=0, help="Where to begin.")
 @answered
 @_joined
 def create_subscription(
@@ -94,7 +115,7 @@ def delete_subscription(client: "BrokerClient", subscription: str, is_yes: bool)
 @classic.command()
 @click.argument("topic")
 @click.argument("message")
-@click.option("--partition", type=click.IntRange(min=0), help="Where to write it.")
+@_number("--partition", help="Where to write it.")
 @click.option("--properties", metavar="JSON", help='Such as \'{"priority": "high"}\'.')
 @answered
 @_joined
@@ -108,7 +129,7 @@ def publish(
 
 @classic.command("join-subscription")
 @click.argument("subscription")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@_number("--count", least=1, help="End after so many records.")
 @output_option
 @_joined
 def join_subscription(
@@ -120,20 +141,33 @@ def join_subscription(
 
 @classic.command()
 @click.argument("topic")
-@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@_number("--partition", help="Only what is in this one.")
+@_number("--offset", default=0, help="Where to begin.")
+@_number("--count", least=1, help="End after so many records.")
 @output_option
 @_joined
 def subscribe(
-    client: "BrokerClient", topic: str, offset: int, count: int | None, output: str
+    client: "BrokerClient",
+    topic: str,
+    partition: int | None,
+    offset: int,
+    count: int | None,
+    output: str,
 ) -> None:
     """Print the records of TOPIC from an offset on, until Ctrl-C."""
+
+    def join(take: "Callable[[Message], object]") -> bool:
+        def take_ours(message: "Message") -> None:
+            if partition is None or message.properties["partition"] == str(partition):
+                take(message)
+
+        return client.subscribe(topic, offset=offset, handler=take_ours)
+
     try:
-        _print(
-            lambda take: client.subscribe(topic, offset=offset, handler=take), client, count, output
-        )
+        _print(join, client, count, output)
     finally:
-        client.unsubscribe(topic)
+        if client.is_connected:
+            client.unsubscribe(topic)
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -153,7 +187,14 @@ def _read(properties: str | None) -> dict[str, str]:
         raise click.BadParameter(f"not JSON: {problem}", param_hint="--properties") from None
     if not isinstance(parsed, dict):
         raise click.BadParameter("not a JSON object", param_hint="--properties")
-    return {name: str(value) for name, value in parsed.items()}
+    from millstream.protocols.classic.translation import OWN_PROPERTIES
+    from millstream.protocols.classic.wire import spellable
+
+    found = {name: str(value) for name, value in parsed.items()}
+    for name, value in found.items():
+        if name in OWN_PROPERTIES | _ARGUMENTS or not spellable(name, value):
+            raise click.BadParameter(f"{name!r} cannot be one", param_hint="--properties")
+    return found
 
 
 def _print(

@@ -1,6 +1,6 @@
 """The bytes of `tests/golden/batches`, written out for people, against what we read and write."""
 
-from pathlib import Path
+from functools import partial
 
 from millstream.codec.batch import verify
 from millstream.codec.records import (
@@ -12,13 +12,9 @@ from millstream.codec.records import (
     read_marker,
     records,
 )
+from tests.support.golden import read_bytes
 
-DIRECTORY = Path(__file__).parents[2] / "golden" / "batches"
-
-
-def golden(claim: str) -> bytes:
-    lines = (DIRECTORY / f"{claim}.txt").read_text(encoding="utf-8").splitlines()
-    return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
+golden = partial(read_bytes, "batches")
 
 
 def test_nulls_and_gaps_have_their_own_spelling() -> None:

@@ -1,22 +1,24 @@
-"""One classic client's conversation: requests in, acknowledgements out, and records pushed.
+"""One classic client's conversation: requests in, acknowledgements out.
 
-Owns the answers and when records may be pushed between them. Unmodified clients take any frame
-whose number is that of a request they wait for as its answer, and register a handler only after
-the answer to SUBSCRIBE; so nothing is pushed while a request is unanswered, nor right after a
-SUBSCRIBE. What is published and who gets what is the engine's.
+Owns the answers, and letting go of clients that have fallen silent. What is published and who gets
+what is the engine's; how records are pushed between the answers is `Pusher`'s. The one thing to
+know: requests of a connection are carried out in the order they came, so a client need not wait for
+an answer before it asks for what builds on it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
+from functools import partial
 from typing import Any
 
-from millstream.engine.delivery import AckMode, AtOffset, Delivered, Member, SubscriptionSpec
+from millstream.engine.delivery import AckMode, AtOffset, RetryPolicy, SubscriptionSpec
 from millstream.engine.receipts import Receipt
 from millstream.errors import InvalidRequest, RequestError, TopicExists, UnknownTopic
 from millstream.errors.deliveries import SubscriptionExists, UnknownSubscription
 from millstream.model import Buffer, Session
 from millstream.protocols.classic.context import Name, Services
-from millstream.protocols.classic.translation import data_frame, publication
+from millstream.protocols.classic.pushing import Pusher
+from millstream.protocols.classic.translation import publication
 from millstream.protocols.classic.wire import (
     Frame,
     Frames,
@@ -29,6 +31,9 @@ from millstream.protocols.conversation import Outbox
 
 NAME_LENGTH_MAX = 255
 _HOUR_MS = 60 * 60 * 1000
+# The protocol has no word for DATA that could not be worked on: a record that was sent is done, one
+# that was not is sent again, for ever.
+_AGAIN = RetryPolicy(max_retries=-1, ack_timeout_ms=10 * 365 * 24 * _HOUR_MS)
 
 Reply = list[Buffer]
 Properties = Mapping[str, str]
@@ -44,13 +49,12 @@ class ClassicGateway:
         self._session = Session(address=peer, door="classic")
         self._frames = Frames(frame_bytes_max=services.config.limits.frame_bytes_max)
         self._loop = asyncio.get_running_loop()
-        self._members: dict[Name, Member] = {}  # By subscription and subscriber.
-        self._unanswered = 0
-        self._push_at = 0.0  # Nothing is pushed before; by the loop's clock.
+        self._pusher = Pusher(
+            outbox, services.roster, pause_s=self._settings.subscribe_pause_ms / 1000
+        )
+        self._undone = 0  # Requests that are carried out only when it is their turn.
         self._heard_at = self._loop.time()
-        self._resuming: asyncio.TimerHandle | None = None
         self._beating = self._loop.call_soon(self._beat)
-        outbox.on_room = self._resume
         self._requests: dict[int, Callable[[Frame], Answer]] = {
             Kind.CREATE_TOPIC: self._create_topic,
             Kind.PUBLISH: self._publish,
@@ -75,52 +79,58 @@ class ClassicGateway:
             return [self._refused(problem.sequence, str(problem))]
         if frame.kind == Kind.HEARTBEAT:
             return [self._spell(Kind.HEARTBEAT, frame.sequence, {})]
+        self._pusher.heard(frame.sequence)
         answer = self._requests.get(frame.kind)
         if answer is None:
             return [self._refused(frame.sequence, "Unknown message type")]
-        try:
-            answering = answer(frame)
-        except RequestError as problem:
-            return [self._refused(frame.sequence, _sentence(problem))]
-        self._unanswered += 1
-        return self._answer(frame.sequence, answering)
+        if frame.kind == Kind.PUBLISH and not self._undone:
+            # Written now, so that those behind it are written together with it.
+            try:
+                answer = partial(self._published, self._write(frame))
+            except RequestError as problem:
+                return [self._refused(frame.sequence, _sentence(problem))]
+            self._pusher.asked()
+            return self._answer(frame, answer)
+        self._undone += 1
+        self._pusher.asked()
+        return self._in_turn(frame, answer)
 
     def close(self) -> None:
         self._beating.cancel()
-        if self._resuming is not None:
-            self._resuming.cancel()
-        for name in list(self._members):
-            self._leave(name)
+        self._pusher.close()
         self._requests.clear()  # They lead back here: what was received is to be freed at once.
 
     # -- answers -----------------------------------------------------------------------------------
 
-    async def _answer(self, sequence: int, answering: Answer) -> Reply:
+    async def _in_turn(self, frame: Frame, answer: Callable[[Frame], Answer]) -> Reply:
         try:
-            properties = await answering
-        except RequestError as problem:
-            return [self._refused(sequence, _sentence(problem))]
+            return await self._answer(frame, answer)
         finally:
-            self._unanswered -= 1
-            self._resume_later(0)  # After the reply is out, which is the very next thing.
-        return [self._spell(Kind.ACK, sequence, {"status": "success", **properties})]
+            self._undone -= 1
 
-    def _create_topic(self, frame: Frame) -> Answer:
+    async def _answer(self, frame: Frame, answer: Callable[[Frame], Answer]) -> Reply:
+        try:
+            properties = await answer(frame)
+        except RequestError as problem:
+            return [self._refused(frame.sequence, _sentence(problem))]
+        finally:
+            self._pusher.answered()
+        return [self._spell(Kind.ACK, frame.sequence, {"status": "success", **properties})]
+
+    async def _create_topic(self, frame: Frame) -> Properties:
         topic = _required(frame, "topic")
         partitions = _number(frame, "partitions", 1)
         hours = _number(frame, "retention_hours", 0)
         settings = {"retention_ms": str(hours * _HOUR_MS)} if hours else {}
+        await self._services.topics.create(
+            self._session, topic, partitions=partitions, settings=settings
+        )
+        return {"topic": topic}
 
-        async def create() -> Properties:
-            await self._services.topics.create(
-                self._session, topic, partitions=partitions, settings=settings
-            )
-            return {"topic": topic}
+    async def _publish(self, frame: Frame) -> Properties:
+        return await self._published(self._write(frame), frame)
 
-        return create()
-
-    def _publish(self, frame: Frame) -> Answer:
-        """The record is written now, so that records keep the order they were sent in."""
+    def _write(self, frame: Frame) -> "asyncio.Future[Receipt]":
         topic = _required(frame, "topic")
         try:
             self._services.topics.describe(self._session, topic)
@@ -130,42 +140,36 @@ class ClassicGateway:
         (receipt,) = self._services.publisher.publish(
             self._session, [publication(frame, topic, partition)]
         )
-        return self._published(topic, receipt)
+        return receipt
 
-    async def _published(self, topic: str, receipt: "asyncio.Future[Receipt]") -> Properties:
-        offset = (await receipt).offset
+    async def _published(self, receipt: "asyncio.Future[Receipt]", frame: Frame) -> Properties:
+        topic, offset = frame.properties["topic"], (await receipt).offset
         reached = self._services.roster.reached(topic)
         return {"topic": topic, "offset": str(offset), "delivered_to": str(reached)}
 
-    def _create_subscription(self, frame: Frame) -> Answer:
+    async def _create_subscription(self, frame: Frame) -> Properties:
         name, topic = _required(frame, "subscription_id"), _required(frame, "topic")
         start = _number(frame, "start_offset", 0)
         spec = SubscriptionSpec(
-            name=name, topics=(topic,), start=AtOffset(start), acks=AckMode.ON_SEND
+            name=name,
+            topics=(topic,),
+            start=AtOffset(start),
+            acks=AckMode.EXPLICIT,  # By the pusher.
+            retry=_AGAIN,
         )
+        await self._services.deliveries.create(self._session, spec)
+        return {"subscription_id": name, "topic": topic, "start_offset": str(start)}
 
-        async def create() -> Properties:
-            await self._services.deliveries.create(self._session, spec)
-            return {"subscription_id": name, "topic": topic, "start_offset": str(start)}
-
-        return create()
-
-    def _delete_subscription(self, frame: Frame) -> Answer:
+    async def _delete_subscription(self, frame: Frame) -> Properties:
         name = _required(frame, "subscription_id")
+        await self._services.deliveries.delete(self._session, name)
+        return {"subscription_id": name}
 
-        async def delete() -> Properties:
-            await self._services.deliveries.delete(self._session, name)
-            return {"subscription_id": name}
-
-        return delete()
-
-    def _subscribe(self, frame: Frame) -> Answer:
-        name = _name(frame)
-        if len(self._members) >= self._settings.subscriptions_max:
-            raise InvalidRequest(f"{len(self._members)} subscriptions on one connection already")
-        return self._join(name)
-
-    async def _join(self, name: Name) -> Properties:
+    async def _subscribe(self, frame: Frame) -> Properties:
+        name = Name(_required(frame, "subscription_id"), _required(frame, "subscriber_id"))
+        joined = len(self._pusher.names)
+        if joined >= self._settings.subscriptions_max:
+            raise InvalidRequest(f"{joined} subscriptions on one connection already")
         deliveries, roster = self._services.deliveries, self._services.roster
         view = await deliveries.describe(self._session, name.subscription)
         if name in roster:
@@ -173,62 +177,33 @@ class ClassicGateway:
         topics = view.spec.topics
         roster.enter(name, topics)
         try:
-            self._members[name] = await deliveries.join(
-                self._session, name.subscription, self._send_for(name.subscription)
+            member = await deliveries.join(
+                self._session, name.subscription, self._pusher.send_for(name)
             )
         except BaseException:
             roster.leave(name)
             raise
-        self._outbox.is_awaited = True
-        self._push_at = self._loop.time() + self._settings.subscribe_pause_ms / 1000
+        self._pusher.add(name, member)
         answered = {"subscription_id": name.subscription, "subscriber_id": name.subscriber}
         return answered | ({"topic": topics[0]} if topics else {})
 
-    def _unsubscribe(self, frame: Frame) -> Answer:
-        name = _name(frame)
+    async def _unsubscribe(self, frame: Frame) -> Properties:
+        """Of one subscription, or of all that it has joined if none is named."""
+        subscriber = _required(frame, "subscriber_id")
+        subscription = frame.properties.get("subscription_id")
+        for name in self._pusher.names:
+            if name.subscriber == subscriber and subscription in (None, name.subscription):
+                self._pusher.remove(name)
+        return {"subscriber_id": subscriber}
 
-        async def leave() -> Properties:
-            self._leave(name)
-            return {"subscriber_id": name.subscriber}
-
-        return leave()
-
-    def _leave(self, name: Name) -> None:
-        member = self._members.pop(name, None)
-        if member is not None:
-            member.close()
-            self._services.roster.leave(name)
-        self._outbox.is_awaited = bool(self._members)
-
-    # -- what is pushed ----------------------------------------------------------------------------
-
-    def _send_for(self, subscription: str) -> Callable[[Sequence[Delivered]], bool]:
-        def send(delivered: Sequence[Delivered]) -> bool:
-            left_s = self._push_at - self._loop.time()
-            if self._unanswered:
-                return False
-            if left_s > 0:
-                self._resume_later(left_s)
-                return False
-            return self._outbox.send([encode(data_frame(one, subscription)) for one in delivered])
-
-        return send
-
-    def _resume_later(self, delay_s: float) -> None:
-        if self._resuming is None and self._members:
-            self._resuming = self._loop.call_later(delay_s, self._resume)
-
-    def _resume(self) -> None:
-        self._resuming = None
-        for member in list(self._members.values()):
-            member.resume()
+    # -- time --------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         """Tell the client that we are here; let go of those who have long said nothing."""
         silent_s = self._loop.time() - self._heard_at
         if silent_s * 1000 > self._settings.subscriber_silence_ms_max:
-            for name in list(self._members):
-                self._leave(name)
+            for name in self._pusher.names:
+                self._pusher.remove(name)
         self._outbox.send([self._spell(Kind.HEARTBEAT, 0, {})])
         self._beating = self._loop.call_later(
             self._settings.heartbeat_interval_ms / 1000, self._beat
@@ -251,10 +226,6 @@ def _required(frame: Frame, name: str) -> str:
     if len(value) > NAME_LENGTH_MAX:
         raise InvalidRequest(f"'{name}' has {len(value)} characters, at most {NAME_LENGTH_MAX}")
     return value
-
-
-def _name(frame: Frame) -> Name:
-    return Name(_required(frame, "subscription_id"), _required(frame, "subscriber_id"))
 
 
 def _number(frame: Frame, name: str, default: Any) -> Any:  # An int, or what stands for none.

@@ -102,10 +102,9 @@ def _measure(frame_bytes_max: int, head: Buffer) -> int:
 def _read_properties(data: bytes, sequence: int) -> dict[str, str]:
     if not data:
         return {}
-    if not data.endswith(_END):
-        raise InvalidProperties(sequence, "the last one has no end")
     try:
-        text = data[:-1].decode()
+        # The original does not mind if the last one has no end.
+        text = data.removesuffix(_END).decode()
     except UnicodeDecodeError:
         raise InvalidProperties(sequence, "not UTF-8") from None
     properties = {}

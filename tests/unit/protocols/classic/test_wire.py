@@ -105,10 +105,18 @@ def test_lengths_that_cannot_be_end_the_conversation(head: bytes) -> None:
         list(Frames(frame_bytes_max=2**20).feed(head))
 
 
-@pytest.mark.parametrize("properties", [b"topic=a", b"topic\0", b"=a\0", b"topic=\xff\0"], ids=repr)
+@pytest.mark.parametrize("properties", [b"topic\0", b"=a\0", b"a=b\0\0", b"topic=\xff\0"], ids=repr)
 def test_properties_that_cannot_be_name_their_request(properties: bytes) -> None:
     frame = _head(32 + len(properties), 9, len(properties), 0) + properties
 
     with pytest.raises(InvalidProperties) as refused:
         decode(frame)
     assert refused.value.sequence == 7
+
+
+def test_the_last_property_may_do_without_its_end() -> None:
+    properties = b"topic=a\0colour=red"
+
+    read = decode(_head(32 + len(properties), 9, len(properties), 0) + properties)
+
+    assert read.properties == {"topic": "a", "colour": "red"}

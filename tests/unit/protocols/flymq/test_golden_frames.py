@@ -1,6 +1,6 @@
 """The bytes of `tests/golden/flymq`, written out for people, against what we read and write."""
 
-from pathlib import Path
+from functools import partial
 
 import pytest
 
@@ -15,8 +15,9 @@ from millstream.protocols.flymq.wire import (
     encode_reply,
     opcode_of,
 )
+from tests.support.golden import read_bytes, scripts
 
-DIRECTORY = Path(__file__).parents[3] / "golden" / "flymq"
+golden = partial(read_bytes, "flymq")
 SENT_MS = 1_700_000_000_000
 
 REQUESTS = {
@@ -76,11 +77,6 @@ REPLIES = {
 }
 
 
-def golden(claim: str) -> bytes:
-    text = (DIRECTORY / f"{claim}.txt").read_text(encoding="utf-8")
-    return bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
-
-
 @pytest.mark.parametrize("claim", REQUESTS)
 def test_a_request_is_read_from_its_bytes(claim: str) -> None:
     opcode, request = REQUESTS[claim]
@@ -114,4 +110,4 @@ def test_nobody_is_read_alike_in_the_layout_of_either_client() -> None:
 def test_every_golden_file_is_read() -> None:
     claims = {*REQUESTS, *REPLIES, "an_error_has_a_code_before_its_text"}
 
-    assert {path.stem for path in DIRECTORY.glob("*.txt")} == claims
+    assert {script.stem for script in scripts("flymq")} == claims

@@ -1,6 +1,6 @@
 """The bytes of `tests/golden/kafka`, written out for people, against what we read and write."""
 
-from pathlib import Path
+from functools import partial
 from uuid import UUID
 
 from millstream.protocols.kafka.apis.discovery import (
@@ -21,16 +21,9 @@ from millstream.protocols.kafka.headers import (
 )
 from millstream.protocols.kafka.schema import NO_ID, Message
 from millstream.protocols.kafka.schema_readers import reader_source
+from tests.support.golden import read_bytes, text
 
-DIRECTORY = Path(__file__).parents[3] / "golden" / "kafka"
-
-
-def text(claim: str) -> str:
-    return (DIRECTORY / f"{claim}.txt").read_text(encoding="utf-8")
-
-
-def golden(claim: str) -> bytes:
-    return bytes.fromhex("".join(line.partition("#")[0] for line in text(claim).splitlines()))
+golden = partial(read_bytes, "kafka")
 
 
 def metadata(
@@ -100,4 +93,4 @@ def test_a_metadata_response_v12_is_flexible_and_has_topic_ids() -> None:
 def test_a_reader_of_heartbeat_v4() -> None:
     source = reader_source(HeartbeatRequest, 4, is_flexible=True)
 
-    assert source.text == text("a_reader_of_heartbeat_v4")
+    assert source.text == text("kafka", "a_reader_of_heartbeat_v4")

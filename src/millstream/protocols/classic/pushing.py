@@ -1,0 +1,154 @@
+"""What a classic client is sent without asking: records, held back while it would lose them.
+
+Owns who has joined through one connection, and what is held for them. Unmodified clients take any
+frame whose number is that of a request they wait for as its answer, and register a handler only
+after the answer to SUBSCRIBE. So nothing is pushed while a request is unanswered, nor right after a
+SUBSCRIBE; nor, while the client goes on asking, a record with a number that its next requests may
+have: they count up from 1, as offsets do, and may be on their way. What comes meanwhile is taken
+all the same: who refuses loses its turn, and a subscriber that publishes would never get one. The
+one thing to know: a record is acknowledged once the connection has its bytes, so what was held when
+the client went is given to others.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from millstream.engine.delivery import Delivered, Member, Send
+from millstream.protocols.classic.context import Name, Roster
+from millstream.protocols.classic.translation import data_frame
+from millstream.protocols.classic.wire import encode
+from millstream.protocols.conversation import Outbox
+
+NUMBERS_AHEAD = 8  # How many requests a client may have on their way: its threads ask on their own.
+
+
+class Pusher:
+    def __init__(self, outbox: Outbox, roster: Roster, *, pause_s: float) -> None:
+        self._outbox = outbox
+        self._roster = roster
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._members: dict[Name, Member] = {}
+        self._held: deque[tuple[Name, Sequence[Delivered]]] = deque()  # Bounded by flow windows.
+        self._is_refused = False  # Somebody was told that there is no room.
+        self._number = 0  # Of the last request.
+        self._unanswered = 0
+        self._push_at = 0.0  # Nothing is pushed before; by the loop's clock.
+        self._quiet_at = 0.0  # Until then the client may have asked for the next thing.
+        self._timer: asyncio.Handle | None = None  # Of the next try; all is held until then.
+        outbox.on_room = self._release
+
+    @property
+    def names(self) -> list[Name]:
+        """Who has joined."""
+        return list(self._members)
+
+    def heard(self, number: int) -> None:
+        """A request has come."""
+        self._number = number
+
+    def asked(self) -> None:
+        """It is not answered at once."""
+        self._unanswered += 1
+
+    def answered(self) -> None:
+        """Its answer leaves before anything else is done."""
+        self._unanswered -= 1
+        now = self._loop.time()
+        self._quiet_at = now + self._pause_s
+        self._release_in(max(0.0, self._push_at - now))
+
+    # -- who has joined ----------------------------------------------------------------------------
+
+    def send_for(self, name: Name) -> Send:
+        """How a subscription sends to `name`, which is added next."""
+
+        def send(delivered: Sequence[Delivered]) -> bool:
+            if self._unanswered or self._timer is not None:
+                self._held.append((name, delivered))
+                return True
+            if self._held:
+                self._is_refused = True
+                return False  # What could not leave before goes first.
+            if self._is_risky(delivered):
+                self._held.append((name, delivered))
+                self._release_in(self._quiet_at - self._loop.time())
+                return True
+            return self._push(name, delivered)
+
+        return send
+
+    def add(self, name: Name, member: Member) -> None:
+        member.on_end = lambda: self.remove(name)
+        self._members[name] = member
+        self._outbox.is_awaited = True
+        self._push_at = self._loop.time() + self._pause_s
+        self._release_in(self._pause_s)
+
+    def remove(self, name: Name) -> None:
+        """Leave, if it is here; what is held for it goes back."""
+        member = self._members.pop(name, None)
+        if member is None:
+            return
+        self._held = deque(one for one in self._held if one[0] != name)
+        member.close()
+        self._roster.leave(name)
+        self._outbox.is_awaited = bool(self._members)
+
+    def close(self) -> None:
+        for name in self.names:
+            self.remove(name)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- what is pushed ----------------------------------------------------------------------------
+
+    def _push(self, name: Name, delivered: Sequence[Delivered]) -> bool:
+        frames = [encode(data_frame(one, name.subscription)) for one in delivered]
+        if not self._outbox.send(frames):
+            self._is_refused = True
+            return False
+        member = self._members[name]
+        for one in delivered:
+            member.ack(one.target, one.record.offset)
+        return True
+
+    def _is_risky(self, delivered: Sequence[Delivered]) -> bool:
+        """Whether a request may be on its way that has the number of one of these."""
+        if self._loop.time() >= self._quiet_at:
+            return False
+        least, most = self._number + 1, self._number + NUMBERS_AHEAD
+        return any(least <= one.record.offset <= most for one in delivered)
+
+    def _release_in(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._members:
+            self._timer = self._loop.call_later(delay_s, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._release()
+
+    def _release(self) -> None:
+        """Push what is held as far as there is room, and ask for more if that was all."""
+        left_s = self._push_at - self._loop.time()
+        if self._unanswered:
+            return  # Its answer is followed by the next try.
+        if left_s > 0:
+            self._release_in(left_s)
+            return
+        while self._held:
+            name, delivered = self._held[0]
+            if self._is_risky(delivered):
+                self._release_in(self._quiet_at - self._loop.time())
+                return
+            if not self._push(name, delivered):
+                return
+            self._held.popleft()
+        if self._is_refused:
+            self._is_refused = False
+            for member in list(self._members.values()):
+                member.resume()
