@@ -2,11 +2,13 @@
 
 Owns a second way to write a batch, for those who make batches of records that came one by one. It
 spells what `records.build` spells when all records have the same time; a test compares the two.
-The one thing to know: what neighbours share (their headers, most often their key) is spelled once.
-Where all of them share it and are of one size, a `Run`, no Python is run for each.
+The one thing to know: what messages share (their headers, most often their key) is spelled once.
+Where that is known beforehand, in a `Mixture` of a few kinds, no Python is run for each of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import TypeAlias, overload
 
 from millstream.codec.batch import Header, seal
@@ -19,38 +21,63 @@ _Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Message: TypeAlias = tuple[bytes | None, bytes | None, _Headers]
 
 
-class Run(Sequence[Message]):
-    """Messages that differ in their values only."""
+class Kind:
+    """What messages share that differ in nothing but their values, which are of one size."""
 
-    __slots__ = ("headers", "key", "values")
+    __slots__ = ("bytes_max", "headers", "key", "long_head", "middle", "short_head", "size", "tail")
 
-    def __init__(self, key: bytes | None, values: Sequence[bytes], headers: _Headers) -> None:
+    def __init__(self, key: bytes | None, size: int, headers: _Headers) -> None:
         self.key = key
-        self.values = values
+        self.size = size
         self.headers = headers
+        self.bytes_max = message_bytes_max((key, None, headers)) + size
+        # Spelled: before the offset's delta, if that has one byte or two; up to the value; behind.
+        self.middle = _field(key) + _varint(size)
+        self.tail = _tail(headers)
+        shared_size = _HEAD_BYTES + len(self.middle) + size + len(self.tail)
+        self.short_head = _varint(shared_size + 1) + _HEAD
+        self.long_head = _varint(shared_size + 2) + _HEAD
+
+
+class Mixture(Sequence[Message]):
+    """Messages of a few kinds, or of one: each has a value of the size that its kind says."""
+
+    __slots__ = ("kinds", "values")
+
+    def __init__(self, kinds: Sequence[Kind], values: Sequence[bytes]) -> None:
+        assert len(kinds) == len(values)
+        self.kinds = kinds
+        self.values = values
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter([(self.key, value, self.headers) for value in self.values])
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
 
     @overload
-    def __getitem__(self, index: slice) -> "Run": ...
+    def __getitem__(self, index: slice) -> "Mixture": ...
 
-    def __getitem__(self, index: int | slice) -> "Message | Run":
+    def __getitem__(self, index: int | slice) -> "Message | Mixture":
         if isinstance(index, slice):
-            return Run(self.key, self.values[index], self.headers)
-        return self.key, self.values[index], self.headers
+            return Mixture(self.kinds[index], self.values[index])
+        kind = self.kinds[index]
+        return kind.key, self.values[index], kind.headers
 
     @property
-    def bytes_max(self) -> int:
-        """At most how many bytes they take in a batch."""
-        shared = message_bytes_max((self.key, None, self.headers))
-        return shared * len(self.values) + sum(map(len, self.values))
+    def is_run(self) -> bool:
+        """Whether all are of one kind."""
+        return self.kinds.count(self.kinds[0]) == len(self.kinds)
+
+
+def pick(messages: Sequence[Message], indexes: Sequence[int]) -> Sequence[Message]:
+    """Some messages in their order, or all of them."""
+    if len(indexes) == len(messages):
+        return messages
+    if isinstance(messages, Mixture):
+        kinds, values = messages.kinds, messages.values
+        return Mixture([kinds[index] for index in indexes], [values[index] for index in indexes])
+    return [messages[index] for index in indexes]
 
 
 def _varint(value: int) -> bytes:
@@ -61,11 +88,23 @@ def _varint(value: int) -> bytes:
 
 # Lengths and deltas are small: nearly all are found here.
 _VARINTS = tuple(_varint(value) for value in range(8192))
-_SAME_DELTA_BYTES = ((0, 64), (64, 8192))  # Of one byte, of two.
+_SHORT, _LONG = (0, 64), (64, 8192)  # Those of one byte, of two.
 _NULL = _varint(-1)
 _NO_HEADERS = _varint(0)
 _HEAD = b"\0\0"  # Attributes, and the difference to the batch's time.
 _HEAD_BYTES = len(_HEAD)
+
+_SIZE_OF, _BYTES_MAX_OF = attrgetter("size"), attrgetter("bytes_max")
+_SHORT_HEAD_OF, _LONG_HEAD_OF = attrgetter("short_head"), attrgetter("long_head")
+_MIDDLE_OF, _TAIL_OF = attrgetter("middle"), attrgetter("tail")
+
+
+def spell(messages: Sequence[Message], timestamp: int) -> bytes:
+    """Spell a batch at offset 0 whose records all have that time, uncompressed."""
+    if not isinstance(messages, Mixture) or len(messages) > len(_VARINTS):
+        return spell_batch(messages, timestamp)
+    parts = (_run_parts if messages.is_run else _mixed_parts)(messages.kinds, messages.values)
+    return _sealed(len(messages), timestamp, parts)
 
 
 def spell_batch(
@@ -76,7 +115,7 @@ def spell_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Spell a batch at offset 0 whose records all have that time, uncompressed."""
+    """Spell the same record by record: for messages that share little, or that a producer sent."""
     assert messages
     count = len(messages)
     varints = _VARINTS
@@ -108,24 +147,15 @@ def spell_batch(
     return _sealed(count, timestamp, parts, producer_id, producer_epoch, base_sequence)
 
 
-def spell_run(run: Run, timestamp: int) -> bytes:
-    """Spell the same as `spell_batch` would, in a fraction of the time if the values are alike."""
-    values = run.values
-    count = len(values)
-    sizes = set(map(len, values))
-    if len(sizes) > 1 or count > len(_VARINTS):
-        return spell_batch(run, timestamp)
-    (size,) = sizes
-    tail = _tail(run.headers)
-    middle = _field(run.key) + _varint(size)
-    shared_size = _HEAD_BYTES + len(middle) + size + len(tail)
+def _run_parts(kinds: Sequence[Kind], values: Sequence[bytes]) -> list[bytes]:
+    """Those of messages of one kind."""
+    kind = kinds[0]
+    middle, tail = kind.middle, kind.tail
+    assert set(map(len, values)) == {kind.size}
     parts: list[bytes] = []
-    for start, stop in _SAME_DELTA_BYTES:
+    for start, stop, head in ((*_SHORT, kind.short_head), (*_LONG, kind.long_head)):
         # Between two values lies the same, as long as the offsets' deltas are of one length.
-        deltas = _VARINTS[start : min(stop, count)]
-        if not deltas:
-            break
-        head = _varint(shared_size + len(deltas[0])) + _HEAD
+        deltas = _VARINTS[start : min(stop, len(values))]
         block = [tail + head] * (4 * len(deltas))
         block[1::4] = deltas
         block[2::4] = [middle] * len(deltas)
@@ -134,7 +164,20 @@ def spell_run(run: Run, timestamp: int) -> bytes:
             block[0] = head
         parts += block
     parts.append(tail)
-    return _sealed(count, timestamp, parts)
+    return parts
+
+
+def _mixed_parts(kinds: Sequence[Kind], values: Sequence[bytes]) -> list[bytes]:
+    """The same for several kinds. No Python is run for each message: it would take most of it."""
+    assert sum(map(len, values)) == sum(map(_SIZE_OF, kinds))
+    heads = [*map(_SHORT_HEAD_OF, kinds[: _SHORT[1]]), *map(_LONG_HEAD_OF, kinds[_LONG[0] :])]
+    parts = [b""] * (5 * len(values))
+    parts[0::5] = heads
+    parts[1::5] = _VARINTS[: len(values)]
+    parts[2::5] = map(_MIDDLE_OF, kinds)
+    parts[3::5] = values
+    parts[4::5] = map(_TAIL_OF, kinds)
+    return parts
 
 
 def _sealed(
@@ -171,12 +214,37 @@ def message_bytes_max(message: Message) -> int:
     return size
 
 
+def sizes_max(messages: Sequence[Message]) -> Iterable[int]:
+    """At most how many bytes each takes; neighbours that share their headers are cheap."""
+    if isinstance(messages, Mixture):
+        kinds = messages.kinds
+        if messages.is_run:
+            return repeat(kinds[0].bytes_max, len(kinds))
+        return map(_BYTES_MAX_OF, kinds)
+    return _sizes_max(messages)
+
+
+def _sizes_max(messages: Sequence[Message]) -> Iterator[int]:
+    shared = 0
+    last_key: bytes | None = None
+    last_headers: _Headers | None = None
+    for key, value, headers in messages:
+        if key is not last_key or headers is not last_headers:
+            last_key, last_headers = key, headers
+            shared = message_bytes_max((key, None, headers))
+        yield shared + len(value) if value else shared
+
+
+def _length(value: int) -> bytes:
+    return _VARINTS[value] if value < len(_VARINTS) else _varint(value)
+
+
 def _field(field: bytes | None) -> bytes:
-    return _NULL if field is None else _varint(len(field)) + field
+    return _NULL if field is None else _length(len(field)) + field
 
 
 def _tail(headers: _Headers) -> bytes:
-    parts = [_varint(len(headers))]
+    parts = [_length(len(headers))]
     for name, content in headers:
         parts += (_field(name.encode()), _field(content))
     return b"".join(parts)

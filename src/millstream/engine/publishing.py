@@ -7,13 +7,16 @@ also for messages that wait until their topic is created: later ones wait behind
 """
 
 import asyncio
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
 from millstream.codec.records import Record, build
-from millstream.codec.spelling import Message, Run, message_bytes_max, spell_batch, spell_run
+from millstream.codec.spelling import Message, Mixture, pick, sizes_max, spell
 from millstream.config import Config
 from millstream.control.catalog import Catalog, Topic
 from millstream.engine.gate import Gate, Operation, topic_resource
@@ -103,7 +106,7 @@ class Publisher:
         """Write messages of one topic, with one future for all; they have the broker's time.
 
         The future has no error of its own: `Receipts` knows what was refused. It costs little where
-        neighbours share the same key and headers objects, and least if the messages are a `Run`.
+        neighbours share the same key and headers objects, and least if they are a `Mixture`.
         """
         sending = self._sending(session, topic, partition, messages, acks)
         self._send(sending)
@@ -132,7 +135,7 @@ class Publisher:
         if partition is None:
             partition = self._place(found, message[0])
         target, now_ms = TopicPartition(topic, partition), self._clock.now_ms()
-        batch = spell_batch([message], now_ms)
+        batch = spell([message], now_ms)
         appending = self._partitions.append(session, target, batch, acks)
         return Told(appending, partial(receipt_of, target, now_ms))
 
@@ -179,15 +182,19 @@ class Publisher:
         settings = topic.settings(self._config.topic_defaults) if topic.overrides else None
         bytes_max = (settings or self._config.topic_defaults).max_message_bytes
         bytes_max = min(bytes_max, BATCH_BYTES_MAX) - BATCH_BYTES_HEADER
-        parts = []
+        batches: list[tuple[Part, Sequence[Message]]] = []
         for partition, indexes in self._spread(sending, topic):
             target = TopicPartition(topic.name, partition)
-            parts += [Part(target, some) for some in _cut(sending.messages, indexes, bytes_max)]
-        sending.expect(parts)
-        for part in parts:
+            messages = pick(sending.messages, indexes)
+            batches += [
+                (Part(target, indexes[some]), messages[some]) for some in _cut(messages, bytes_max)
+            ]
+        sending.expect([part for part, _ in batches])
+        for part, messages in batches:
+            batch = sending.spell(messages, part.indexes)
             try:
                 appending = self._partitions.append(
-                    sending.session, part.target, sending.spell(part.indexes), sending.acks
+                    sending.session, part.target, batch, sending.acks
                 )
             except RequestError as problem:
                 sending.settle(part, problem)
@@ -211,13 +218,20 @@ class Publisher:
         count = topic.partition_count
         if count == 1:
             return [(0, range(len(messages)))]
-        if isinstance(messages, Run):
-            return [(self._place(topic, messages.key), range(len(messages)))]
         turn = self._partitioner.turn(topic.topic_id, count)
-        found: dict[int, list[int]] = {}
-        for index, (key, _, _) in enumerate(messages):
-            at = turn if key is None else self._partitioner.of_key(key, count)
-            found.setdefault(at, []).append(index)
+
+        def place(key: bytes | None) -> int:
+            return turn if key is None else self._partitioner.of_key(key, count)
+
+        if isinstance(messages, Mixture):
+            kinds = messages.kinds
+            known = {kind: place(kind.key) for kind in set(kinds)}
+            places = list(map(known.__getitem__, kinds))
+        else:
+            places = [place(key) for key, _, _ in messages]
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for index, at in enumerate(places):
+            found[at].append(index)
         return list(found.items())
 
 
@@ -268,16 +282,13 @@ class _Sending:
         """After the topic was created; were it deleted meanwhile, this would wait again."""
         self._send(self)
 
-    def spell(self, indexes: Sequence[int]) -> bytes:
-        messages = self.messages
-        if self.times is None:
-            if isinstance(messages, Run) and isinstance(indexes, range):
-                return spell_run(messages[indexes.start : indexes.stop], self.now_ms)
-            is_whole = len(indexes) == len(messages)
-            return spell_batch(
-                messages if is_whole else [messages[i] for i in indexes], self.now_ms
-            )
-        return build([Record(at, self.times[i], *messages[i]) for at, i in enumerate(indexes)])
+    def spell(self, messages: Sequence[Message], indexes: Sequence[int]) -> bytes:
+        """Spell some of them, which are those of these indexes."""
+        times = self.times
+        if times is None:
+            return spell(messages, self.now_ms)
+        stamped = zip(indexes, messages, strict=True)
+        return build([Record(at, times[i], *one) for at, (i, one) in enumerate(stamped)])
 
     def expect(self, parts: list[Part]) -> None:
         self._parts = parts
@@ -314,35 +325,24 @@ def _hand_out(
 ) -> None:
     if done.cancelled():
         return
-    receipts = done.result()
-    for index, future in enumerate(futures):
+    for future, outcome in zip(futures, done.result().outcomes(), strict=True):
         if future.done():
             continue  # Whoever waited is gone; the record is not.
-        try:
-            future.set_result(receipts[index])
-        except RequestError as problem:
-            future.set_exception(problem)
+        if isinstance(outcome, RequestError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
-def _cut(
-    messages: Sequence[Message], indexes: Sequence[int], bytes_max: int
-) -> list[Sequence[int]]:
+def _cut(messages: Sequence[Message], bytes_max: int) -> list[slice]:
     """Runs of messages that fit into a batch; one that fits nowhere stands alone, to be refused."""
-    if isinstance(messages, Run) and messages.bytes_max <= bytes_max:
-        return [indexes]
-    runs: list[Sequence[int]] = []
-    size = first = shared = 0
-    last_key: bytes | None = None
-    last_headers: Headers | None = None
-    for at, index in enumerate(indexes):
-        key, value, headers = messages[index]
-        if key is not last_key or headers is not last_headers:
-            last_key, last_headers = key, headers
-            shared = message_bytes_max((key, None, headers))
-        taken = shared + len(value) if value else shared
-        if size + taken > bytes_max and at > first:
-            runs.append(indexes[first:at])
-            size, first = 0, at
-        size += taken
-    runs.append(indexes[first:])
+    if sum(sizes_max(messages)) <= bytes_max:
+        return [slice(0, len(messages))]
+    ends = list(accumulate(sizes_max(messages)))
+    runs = []
+    first = size = 0
+    while first < len(ends):
+        stop = max(first + 1, bisect_right(ends, size + bytes_max, first))
+        runs.append(slice(first, stop))
+        first, size = stop, ends[stop - 1]
     return runs

@@ -26,7 +26,7 @@ class Receipt(NamedTuple):
 class Receipts:
     """What became of the messages of one `publish_many`, by their index there."""
 
-    __slots__ = ("_parts", "_timestamp_ms", "count", "is_plain")
+    __slots__ = ("_outcomes", "_parts", "_timestamp_ms", "count", "is_plain")
 
     def __init__(self, parts: "list[Part]", count: int, timestamp_ms: int) -> None:
         self.count = count
@@ -34,16 +34,28 @@ class Receipts:
         self.is_plain = all(part.is_plain for part in parts)
         self._parts = parts
         self._timestamp_ms = timestamp_ms
+        self._outcomes: list[Receipt | RequestError] | None = None
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> Receipt:
         """The receipt of one message; raises the `RequestError` that it was refused with."""
-        for part in self._parts:
-            if index in part.indexes:
-                return part.receipt(part.indexes.index(index), self._timestamp_ms)
-        raise IndexError(index)
+        outcome = self.outcomes()[index]
+        if isinstance(outcome, RequestError):
+            raise outcome
+        return outcome
+
+    def outcomes(self) -> "list[Receipt | RequestError]":
+        """A receipt for each message, or what it was refused with."""
+        if self._outcomes is None:
+            found = {
+                index: part.outcome_of(at, self._timestamp_ms)
+                for part in self._parts
+                for at, index in enumerate(part.indexes)
+            }
+            self._outcomes = [found[index] for index in range(self.count)]
+        return self._outcomes
 
 
 class Part:
@@ -61,19 +73,13 @@ class Part:
         outcome = self.outcome
         return isinstance(outcome, Appended) and not (outcome.duplicates or outcome.deferred)
 
-    def receipt(self, at: int, timestamp_ms: int) -> Receipt:
+    def outcome_of(self, at: int, timestamp_ms: int) -> Receipt | RequestError:
         """Of the message that is the `at`th of the batch."""
         outcome = self.outcome
         assert outcome is not None
         if isinstance(outcome, RequestError):
-            raise outcome
-        if outcome.log_append_time_ms >= 0:
-            timestamp_ms = outcome.log_append_time_ms
-        if at in outcome.deferred:
-            return Receipt(self.target, -1, timestamp_ms, deferred_id=outcome.deferred[at])
-        if at in outcome.duplicates:
-            return Receipt(self.target, outcome.duplicates[at], timestamp_ms, is_duplicate=True)
-        return Receipt(self.target, outcome.base_offset + at, timestamp_ms)
+            return outcome
+        return receipt_of(self.target, timestamp_ms, outcome, at)
 
 
 class Told(Generic[T]):
@@ -99,7 +105,14 @@ class Told(Generic[T]):
         return self._tell((yield from self._future.__await__()))
 
 
-def receipt_of(target: TopicPartition, now_ms: int, appended: Appended) -> Receipt:
-    part = Part(target, range(1))
-    part.outcome = appended
-    return part.receipt(0, now_ms)
+def receipt_of(
+    target: TopicPartition, timestamp_ms: int, appended: Appended, at: int = 0
+) -> Receipt:
+    """Of the message that is the `at`th of a batch."""
+    if appended.log_append_time_ms >= 0:
+        timestamp_ms = appended.log_append_time_ms
+    if at in appended.deferred:
+        return Receipt(target, -1, timestamp_ms, deferred_id=appended.deferred[at])
+    if at in appended.duplicates:
+        return Receipt(target, appended.duplicates[at], timestamp_ms, is_duplicate=True)
+    return Receipt(target, appended.base_offset + at, timestamp_ms)

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from millstream.codec.records import Record, build, records
-from millstream.codec.spelling import spell_batch
+from millstream.codec.spelling import Kind, Mixture, spell_batch
 from millstream.config import Config, Limits
 from millstream.engine.partitioning import Partitioner, murmur2
 from millstream.engine.publishing import Publication
-from millstream.errors import BatchTooLarge, Overloaded, UnknownTopic
+from millstream.errors import BatchTooLarge, Overloaded, RequestError, UnknownTopic
 from millstream.model import TopicPartition
 from tests.support.deliveries import make_topic, values_in
 from tests.support.nodes import SESSION, running_node
@@ -103,6 +103,38 @@ def test_many_messages_are_cut_into_batches_that_the_topic_takes() -> None:
 
             assert receipts.is_plain
             assert [receipts[at].offset for at in range(100)] == list(range(100))
+
+    run(story())
+
+
+def test_a_mixture_fares_as_its_messages_would_one_by_one() -> None:
+    """Several partitions, batches that must be cut, and one kind that fits nowhere."""
+
+    async def story() -> None:
+        async with running_node() as node:
+            kinds = [Kind(b"k%d" % n, n, HEADERS) for n in (2, 90, 3)] + [Kind(b"k", 3_000, ())]
+            order = [kinds[at % 4] for at in range(400)]
+            mixed = Mixture(order, [b"%0*d" % (kind.size, 7) for kind in order])
+            outcomes, stored = [], []
+            for topic, messages in (("mixed", mixed), ("listed", list(mixed))):
+                small = {"max_message_bytes": "2000"}
+                await node.topics.create(SESSION, topic, partitions=3, settings=small)
+                receipts = await node.publisher.publish_many(SESSION, topic, messages)
+                outcomes.append(
+                    [
+                        one if isinstance(one, RequestError) else (one.target.partition, one.offset)
+                        for one in receipts.outcomes()
+                    ]
+                )
+                stored.append([await values_in(node, topic, at) for at in range(3)])
+
+            places = [[one for one in some if isinstance(one, tuple)] for some in outcomes]
+            assert places[0] == places[1]
+            for some in outcomes:
+                refused = [isinstance(one, BatchTooLarge) for one in some]
+                assert refused == ([False] * 3 + [True]) * 100
+            assert stored[0] == stored[1]
+            assert sum(map(len, stored[0])) == 300
 
     run(story())
 

@@ -42,6 +42,7 @@ class Subscribe:
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
     sid: str
+    count_max: int | None = None  # After so many messages, those before included; None: at once.
 
 
 # A message's number, and whose it was: a sid, a durable name, or `subject:name`; None: anybody's.
@@ -60,6 +61,12 @@ class Acks:
 class Nack:
     ack: Ack
     delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    ack: Ack
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,8 @@ class ReplayFirst:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayLast: ...
+class ReplayLast:
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +151,26 @@ class Leave:
 Replay: TypeAlias = ReplayOne | ReplayFrom | ReplayFirst | ReplayLast | ReplayTime
 Simple: TypeAlias = Mistake | Headers | Ping | Pong | Info | Join | Leave
 Command: TypeAlias = (
-    Subscribe | Unsubscribe | Acks | Nack | Pull | FlowControl | Statistics | Replay | Simple
+    Subscribe
+    | Unsubscribe
+    | Acks
+    | Nack
+    | Reject
+    | Pull
+    | FlowControl
+    | Statistics
+    | Replay
+    | Simple
 )
 
 USAGE: Mapping[str, str] = {
     "PUB": "PUB <subject> <bytes>",
     "HPUB": "HPUB <subject> <header bytes> <total bytes>",
     "SUB": "SUB <subject> [group | DURABLE:name] <sid>",
-    "UNSUB": "UNSUB <sid>",
+    "UNSUB": "UNSUB <sid> [messages]",
     "ACK": "ACK <seq> [sid | durable name]",
     "NACK": "NACK <seq> [sid | durable name] [delay ms]",
+    "REJECT": "REJECT <seq> [sid | durable name] [why]",
     "PULL": "PULL <subject | sid> <count>",
     "STATS": "STATS [sid]",
     "HEADERS": "HEADERS ON | OFF",
@@ -208,7 +226,12 @@ def _subscribe(words: list[str], order: SubOrder) -> Command:
 
 
 def _unsubscribe(words: list[str]) -> Command:
-    return Unsubscribe(words[0]) if len(words) == 1 else usage("UNSUB")
+    match words:
+        case [sid]:
+            return Unsubscribe(sid)
+        case [sid, text] if (count_max := number(text)) is not None:
+            return Unsubscribe(sid, count_max)
+    return usage("UNSUB")
 
 
 def _ack(words: list[str]) -> Command:
@@ -224,6 +247,11 @@ def _nack(words: list[str]) -> Command:
         return Nack(ack)
     delay_ms = number(words[2])
     return usage("NACK") if delay_ms is None else Nack(ack, delay_ms)
+
+
+def _reject(words: list[str]) -> Command:
+    ack = _sequence_and_holder(words[:2]) if words else None
+    return usage("REJECT") if ack is None else Reject(ack, " ".join(words[2:]))
 
 
 def _sequence_and_holder(words: list[str]) -> Ack | None:
@@ -269,8 +297,8 @@ def _headers(words: list[str]) -> Command:
 def _replay(words: list[str]) -> Command:
     """`REPLAY 5` is the one record, `REPLAY SEQ 5` is from there on, as the description has it."""
     match [words[0].upper(), *words[1:]] if words else []:
-        case ["LAST"]:
-            return ReplayLast()
+        case ["LAST", *counts] if (count := _count(counts, default=1)) is not None:
+            return ReplayLast(count)
         case ["FIRST", *counts] if (count := _count(counts)) is not None:
             return ReplayFirst(count)
         case ["SEQ", text, *counts] if (count := _count(counts)) is not None:
@@ -288,9 +316,9 @@ def _replay(words: list[str]) -> Command:
     return Mistake("invalid replay mode")
 
 
-def _count(words: list[str]) -> int | None:
+def _count(words: list[str], default: int = REPLAY_COUNT) -> int | None:
     if not words:
-        return REPLAY_COUNT
+        return default
     return (number(words[0]) or None) if len(words) == 1 else None
 
 
@@ -323,6 +351,7 @@ _READERS: Mapping[str, Callable[[list[str]], Command]] = {
     "UNSUB": _unsubscribe,
     "ACK": _ack,
     "NACK": _nack,
+    "REJECT": _reject,
     "PULL": _pull,
     "FLOWCTL": _flow_control,
     "STATS": _statistics,

@@ -1,13 +1,15 @@
 """What a published message becomes besides its payload: its topic, its key and its headers.
 
 Owns the way from a subject to a record: the first token is the topic, the whole is the key and
-stands in a header. The one thing to know: neighbours with the same line share one envelope, so that
-a batch spells what they share once.
+stands in a header. The one thing to know: messages with the same line share one envelope and are of
+one kind, so that a batch spells what they share once.
 """
 
-from typing import NamedTuple, cast
+from functools import lru_cache
+from typing import NamedTuple
 
 from millstream.codec.records import Record
+from millstream.codec.spelling import Kind
 from millstream.engine import queue_headers
 from millstream.engine.subjects import check_subject, topic_of
 from millstream.errors import RequestError
@@ -25,6 +27,7 @@ class Envelope(NamedTuple):
     key: bytes
     headers: HeaderList
     problem: RequestError | None = None  # Why nothing can be published under this heading.
+    kind: Kind | None = None  # As a batch spells it; known from the second time on.
 
 
 class Envelopes:
@@ -35,16 +38,13 @@ class Envelopes:
         self._delay_ms_max = delay_ms_max
         self._kept: dict[Heading, Envelope] = {}
 
-    def of_all(self, headings: list[Heading]) -> list[Envelope]:
-        found = list(map(self._kept.get, headings))
-        # By identity and in C: nearly always all of them are known.
-        if None in found:
-            return [self.of(heading) for heading in headings]
-        return cast(list[Envelope], found)
-
     def of(self, heading: Heading) -> Envelope:
         envelope = self._kept.get(heading)
         if envelope is not None:
+            if envelope.kind is None:
+                # Not before: most subjects of those who have very many do not come again.
+                envelope = envelope._replace(kind=kind_of(heading, envelope))
+                self._kept[heading] = envelope
             return envelope
         envelope = make_envelope(heading)
         if heading.headers:
@@ -65,18 +65,31 @@ class Envelopes:
         return envelope
 
 
+def kind_of(heading: Heading, envelope: Envelope) -> Kind:
+    """What all messages under a heading have in common."""
+    return Kind(envelope.key, heading.size, envelope.headers)
+
+
 def make_envelope(heading: Heading) -> Envelope:
-    try:
-        subject = check_subject(heading.subject.decode())
-    except UnicodeDecodeError:
-        return Envelope(NO_TOPIC, b"", (), InvalidSubject(repr(heading.subject), "it is not UTF-8"))
-    except RequestError as problem:
-        return Envelope(NO_TOPIC, b"", (), problem)
-    key = heading.subject
-    headers: HeaderList = ((SUBJECT, heading.subject),)
+    plain = _plain(heading.subject)
+    if plain.problem is not None or not heading.headers:
+        return plain
+    key, headers = plain.key, plain.headers
     for header in heading.headers:
         if header[0] == KEY:
             key = header[1] or b""
         else:
             headers += (header,)
-    return Envelope(topic_of(subject), key, headers)
+    return Envelope(plain.topic, key, headers)
+
+
+@lru_cache(maxsize=ENVELOPES_MAX)
+def _plain(subject: bytes) -> Envelope:
+    """Of a message that says nothing but its subject."""
+    try:
+        text = check_subject(subject.decode())
+    except UnicodeDecodeError:
+        return Envelope(NO_TOPIC, b"", (), InvalidSubject(repr(subject), "it is not UTF-8"))
+    except RequestError as problem:
+        return Envelope(NO_TOPIC, b"", (), problem)
+    return Envelope(topic_of(text), subject, ((SUBJECT, subject),))

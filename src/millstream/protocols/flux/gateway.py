@@ -28,6 +28,7 @@ from millstream.protocols.flux.commands import (
     Ping,
     Pong,
     Pull,
+    Reject,
     ReplayFirst,
     ReplayFrom,
     ReplayLast,
@@ -133,10 +134,12 @@ class FluxGateway:
                 return self._subscriptions.ack(acks)
             case Nack():
                 return self._subscriptions.nack(command)
+            case Reject():
+                return self._subscriptions.reject(command)
             case Subscribe():
                 return self._subscribe(command)
-            case Unsubscribe(sid):
-                return self._subscriptions.unsubscribe(sid)
+            case Unsubscribe():
+                return self._subscriptions.unsubscribe(command)
             case Pull():
                 return self._subscriptions.want(command) or self._replays.pull(command)
             case FlowControl():

@@ -4,18 +4,22 @@ Owns the order of replies and what each says. What makes a batch of messages is 
 """
 
 from asyncio import Future
-from collections.abc import Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from millstream.codec.spelling import Message, Run
-from millstream.engine.receipts import Receipts
+from millstream.codec.spelling import Message, Mixture, pick
+from millstream.engine.receipts import Receipt, Receipts
 from millstream.errors import RequestError, UnknownTopic
 from millstream.model import Session
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.context import Services
-from millstream.protocols.flux.envelopes import NO_TOPIC, Envelope
+from millstream.protocols.flux.envelopes import NO_TOPIC, Envelope, kind_of
 from millstream.protocols.flux.replies import Reply
-from millstream.protocols.flux.wire import Publications
+from millstream.protocols.flux.wire import Heading, Publications
+
+# With so many messages under each heading, on an average, it is worth while to find their kinds.
+ALIKE_MIN = 2
 
 
 class _Sent:
@@ -28,8 +32,7 @@ class _Sent:
         self.receipts = receipts
 
 
-# By topic: which of the publications, and what they become.
-_Groups: TypeAlias = dict[str, tuple[Sequence[int], Sequence[Message]]]
+_Known: TypeAlias = Mapping[Heading, Envelope]
 
 
 class Published(NamedTuple):
@@ -43,44 +46,44 @@ class Published(NamedTuple):
 def publish(services: Services, session: Session, run: Publications) -> Published:
     """Write all of it now, in order; the rest is to wait for it and to say so."""
     headings, payloads = run.headings, run.payloads
-    count = len(payloads)
-    problems: dict[int, RequestError] = {}
-    if headings.count(headings[0]) == count:
-        topic, key, headers, problem = services.envelopes.of(headings[0])
-        if problem is None:
-            groups: _Groups = {topic: (range(count), Run(key, payloads, headers))}
-        else:
-            groups, problems = {}, dict.fromkeys(range(count), problem)
-    else:
-        groups = _grouped(services.envelopes.of_all(headings), payloads, problems)
-    is_waiting = not all(_exists(services, session, topic) for topic in groups)
-    sent = [
-        _Sent(indexes, services.publisher.publish_many(session, topic, messages))
-        for topic, (indexes, messages) in groups.items()
-    ]
-    return Published(_answered(sent, problems, count), is_waiting)
+    known = {heading: services.envelopes.of(heading) for heading in set(headings)}
+    by_topic = _by_topic(headings, known)
+    problems = {
+        index: problem
+        for index in by_topic.pop(NO_TOPIC, ())
+        if (problem := known[headings[index]].problem) is not None
+    }
+    is_waiting = not all(_exists(services, session, topic) for topic in by_topic)
+    messages = _messages(known, run)
+    sent = []
+    for topic, indexes in by_topic.items():
+        chosen = pick(messages, indexes)
+        sent.append(_Sent(indexes, services.publisher.publish_many(session, topic, chosen)))
+    return Published(_answered(sent, problems, len(payloads)), is_waiting)
 
 
-def _grouped(
-    envelopes: list[Envelope], payloads: list[bytes], problems: dict[int, RequestError]
-) -> _Groups:
-    """Messages by their topic; those that are wrong are added to `problems` instead."""
-    messages: list[Message] = [
-        (key, payload, headers)
-        for (_, key, headers, _), payload in zip(envelopes, payloads, strict=True)
-    ]
-    topics = {envelope.topic for envelope in envelopes}
-    if len(topics) == 1 and NO_TOPIC not in topics:
-        return {topics.pop(): (range(len(messages)), messages)}
-    groups: dict[str, tuple[list[int], list[Message]]] = {}
-    for index, envelope in enumerate(envelopes):
-        if envelope.problem is not None:
-            problems[index] = envelope.problem
-            continue
-        indexes, chosen = groups.setdefault(envelope.topic, ([], []))
-        indexes.append(index)
-        chosen.append(messages[index])
-    return {**groups}
+def _by_topic(headings: list[Heading], known: _Known) -> dict[str, Sequence[int]]:
+    """Which of the publications go to which topic, in their order."""
+    topics = {heading: envelope.topic for heading, envelope in known.items()}
+    if len(names := set(topics.values())) == 1:
+        return {names.pop(): range(len(headings))}
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index, topic in enumerate(map(topics.__getitem__, headings)):
+        found[topic].append(index)
+    return {**found}
+
+
+def _messages(known: _Known, run: Publications) -> Sequence[Message]:
+    """What the publications become, also those that have problems."""
+    headings, payloads = run.headings, run.payloads
+    is_known = all(one.kind is not None for one in known.values())
+    if is_known or len(known) * ALIKE_MIN <= len(headings):
+        kinds = {heading: one.kind or kind_of(heading, one) for heading, one in known.items()}
+        if len(kinds) == 1:
+            return Mixture([*kinds.values()] * len(headings), payloads)
+        return Mixture(list(map(kinds.__getitem__, headings)), payloads)
+    found = map(known.__getitem__, headings)
+    return [(one.key, payload, one.headers) for one, payload in zip(found, payloads, strict=True)]
 
 
 def _exists(services: Services, session: Session, topic: str) -> bool:
@@ -102,18 +105,16 @@ async def _answered(sent: list[_Sent], problems: dict[int, RequestError], count:
         told[index] = replies.refusal(problem)
     for indexes, receipts in known:
         if not receipts.is_plain:
-            for at, index in enumerate(indexes):
-                told[index] = _reply(receipts, at)
+            for index, outcome in zip(indexes, receipts.outcomes(), strict=True):
+                told[index] = _reply(outcome)
     return [b"".join(told)]
 
 
-def _reply(receipts: Receipts, index: int) -> bytes:
-    try:
-        receipt = receipts[index]
-    except RequestError as problem:
-        return replies.refusal(problem)
-    if receipt.is_duplicate:
+def _reply(outcome: Receipt | RequestError) -> bytes:
+    if isinstance(outcome, RequestError):
+        return replies.refusal(outcome)
+    if outcome.is_duplicate:
         return replies.DUPLICATE
-    if receipt.deferred_id is not None:
-        return replies.ok(f"DEFERRED {receipt.deferred_id}")
+    if outcome.deferred_id is not None:
+        return replies.ok(f"DEFERRED {outcome.deferred_id}")
     return replies.OK

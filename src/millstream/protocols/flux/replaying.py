@@ -6,7 +6,8 @@ gives less then and says so, a REPLAY that had to be cut ends with an error.
 """
 
 import asyncio
-from typing import NamedTuple, assert_never
+from functools import partial
+from typing import NamedTuple, TypeAlias, assert_never
 
 from millstream.codec.records import Record
 from millstream.engine.delivery.records import CHUNK_RECORDS_MAX, Chunk, read_records
@@ -14,7 +15,7 @@ from millstream.engine.reading import AtTime, Earliest, LastRecords, Place
 from millstream.engine.sequences import place_of
 from millstream.engine.subjects import Pattern, subject_of
 from millstream.errors import OffsetOutOfRange, RequestError, UnknownTopic
-from millstream.model import INTERNAL_TOPICS, Offset, Session, TopicPartition
+from millstream.model import INTERNAL_TOPICS, LogId, Offset, Session, TopicPartition
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.commands import (
     Pull,
@@ -33,7 +34,12 @@ from millstream.protocols.flux.replies import Reply
 PULL_SID = b"pull"
 REPLAY_SID = b"replay"
 ANSWER_BYTES_MAX = 8 * 2**20  # Of values; at least one message is sent, however large.
-LAST_LOOKED_AT = 16  # Of the last records some may be markers, which nobody sees.
+TAIL_LOOKED_AT = 16  # More than were asked for: some records may be markers, which nobody sees.
+TAIL_GROWTH = 8
+EVERYTHING = Pattern.parse(">")
+
+# What comes next, by logs: a topic that is made anew under an old name has others.
+_Cursors: TypeAlias = dict[LogId, Offset]
 
 
 class Stored(NamedTuple):
@@ -56,15 +62,14 @@ class Replays:
         self._meter = meter
         self._count_max = services.config.flux.replay_count_max
         self._subjects_max = services.config.flux.subscriptions_max
-        self._pulled: dict[str, dict[TopicPartition, Offset]] = {}  # By subject: what comes next.
+        self._pulled: dict[str, _Cursors] = {}  # By subject.
 
     async def pull(self, command: Pull) -> Reply:
         """Answer with stored messages that this connection has not pulled yet."""
-        if command.count > self._count_max:
-            return [replies.error("invalid count")]
+        count = min(command.count, self._count_max)
         try:
             pattern = Pattern.parse(command.subject)
-            found = await self._pull(pattern, self._cursors(command.subject), command.count)
+            found = await self._pull(pattern, self._cursors(command.subject), count)
         except RequestError as problem:
             return [replies.refusal(problem)]
         spelled = self._spelled(found, PULL_SID)
@@ -89,7 +94,7 @@ class Replays:
 
     # -- pull --------------------------------------------------------------------------------------
 
-    def _cursors(self, subject: str) -> dict[TopicPartition, Offset]:
+    def _cursors(self, subject: str) -> _Cursors:
         cursors = self._pulled.get(subject)
         if cursors is None:
             if len(self._pulled) >= self._subjects_max:
@@ -97,22 +102,23 @@ class Replays:
             cursors = self._pulled[subject] = {}
         return cursors
 
-    async def _pull(
-        self, pattern: Pattern, cursors: dict[TopicPartition, Offset], count: int
-    ) -> list[Stored]:
+    async def _pull(self, pattern: Pattern, cursors: _Cursors, count: int) -> list[Stored]:
         found: list[Stored] = []
         room = ANSWER_BYTES_MAX
-        for target in self._targets(pattern):
+        logs = self._logs(pattern)
+        for gone in cursors.keys() - logs.values():
+            del cursors[gone]
+        for target, log_id in logs.items():
             while len(found) < count and room > 0:
-                chunk = await self._read(target, cursors.get(target, 0))
+                chunk = await self._read(target, cursors.get(log_id, 0))
                 for record in chunk.records:
-                    cursors[target] = record.offset + 1
+                    cursors[log_id] = record.offset + 1
                     if pattern.matches(subject_of(target.topic, record.headers)):
                         found.append(Stored(target, record))
                         room -= len(record.value or b"")
                         if len(found) == count or room <= 0:
                             return found
-                cursors[target] = chunk.next_offset
+                cursors[log_id] = chunk.next_offset
                 if chunk.next_offset >= chunk.end_offset:
                     break
         return found
@@ -130,8 +136,8 @@ class Replays:
                 return await self._merged(Earliest(), min(count, self._count_max))
             case ReplayTime(timestamp_ms, count):
                 return await self._merged(AtTime(timestamp_ms), min(count, self._count_max))
-            case ReplayLast():
-                return await self._last()
+            case ReplayLast(count):
+                return await self._last(min(count, self._count_max))
             case _:
                 assert_never(command)
 
@@ -150,7 +156,7 @@ class Replays:
         """The first `count` messages of all topics from there on, in the order of time."""
         best: list[Stored] = []
         is_cut = False
-        for target in self._targets():
+        for target in self._logs():
             at = await self._services.partitions.find(self._session, target, start)
             if at is not None:
                 found = await self._along(target, at.offset, count)
@@ -158,27 +164,51 @@ class Replays:
                 is_cut = is_cut or was_cut or found.is_cut
         return Found(best, is_cut and len(best) < count)
 
-    async def _last(self) -> Found:
+    async def _last(self, count: int) -> Found:
+        """The last `count` messages of all topics, in the order of time."""
         newest: list[Stored] = []
-        for target in self._targets():
-            tail = LastRecords(LAST_LOOKED_AT)
-            at = await self._services.partitions.find(self._session, target, tail)
-            if at is not None:
-                found = await self._along(target, at.offset, LAST_LOOKED_AT)
-                newest = sorted(newest + found.stored[-1:], key=_age)[-1:]
-        return Found(newest)
+        is_cut = False
+        for target in self._logs():
+            tail = await self._tail(target, count)
+            newest, was_cut = _bounded_end(sorted(newest + tail.stored, key=_age), count)
+            is_cut = is_cut or was_cut or tail.is_cut
+        return Found(newest, is_cut and len(newest) < count)
+
+    async def _tail(self, target: TopicPartition, count: int) -> Found:
+        """The last messages of a partition, looking further back where records are markers or
+        expired."""
+        find = partial(self._services.partitions.find, self._session, target)
+        first, looked_at = await find(Earliest()), count + TAIL_LOOKED_AT
+        while True:
+            at = await find(LastRecords(looked_at))
+            if at is None or first is None:
+                return Found([])
+            found = await self._to_the_end(target, at.offset, count)
+            if found.is_cut or len(found.stored) >= count or at.offset <= first.offset:
+                return found
+            looked_at *= TAIL_GROWTH
+
+    async def _to_the_end(self, target: TopicPartition, offset: Offset, count: int) -> Found:
+        """The last messages from an offset on; of those that come meanwhile some may be there."""
+        chunk = await self._read(target, offset)
+        end_offset = chunk.end_offset
+        found = _newest(target, Found([]), chunk, count)
+        while chunk.next_offset < end_offset:
+            chunk = await self._read(target, chunk.next_offset)
+            found = _newest(target, found, chunk, count)
+        return found
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _targets(self, pattern: Pattern | None = None) -> list[TopicPartition]:
+    def _logs(self, pattern: Pattern = EVERYTHING) -> dict[TopicPartition, LogId]:
         """The partitions where such messages may be. A view would only show them twice."""
-        return [
-            TopicPartition(topic.name, partition)
+        return {
+            TopicPartition(topic.name, partition): topic.log(partition)
             for topic in self._services.topics.list(self._session)
             if topic.name not in INTERNAL_TOPICS and not topic.is_view
-            if pattern is None or pattern.may_be_in(topic.name)
+            if pattern.may_be_in(topic.name)
             for partition in range(topic.partition_count)
-        ]
+        }
 
     async def _along(self, target: TopicPartition, offset: Offset, count: int) -> Found:
         """Read on from an offset, as far as one answer goes."""
@@ -220,6 +250,18 @@ def _bounded(stored: list[Stored], count: int) -> tuple[list[Stored], bool]:
         if size > ANSWER_BYTES_MAX and index:
             return stored[:index], True
     return stored[:count], False
+
+
+def _newest(target: TopicPartition, before: Found, chunk: Chunk, count: int) -> Found:
+    stored = before.stored + [Stored(target, record) for record in chunk.records]
+    newest, is_cut = _bounded_end(stored, count)
+    return Found(newest, before.is_cut or is_cut)
+
+
+def _bounded_end(stored: list[Stored], count: int) -> tuple[list[Stored], bool]:
+    """The last ones, as many as an answer may hold."""
+    kept, is_cut = _bounded(stored[: -count - 1 : -1], count)
+    return kept[::-1], is_cut
 
 
 def _age(stored: Stored) -> tuple[int, TopicPartition, Offset]:

@@ -1,4 +1,4 @@
-"""SUB, UNSUB, ACK, NACK, FLOWCTL and STATS: one connection's subscriptions.
+"""SUB, UNSUB, ACK, NACK, REJECT, FLOWCTL and STATS: one connection's subscriptions.
 
 Owns which sid stands for what. Who gets which record, and when again, is `engine.delivery`'s. The
 one thing to know: a subscription is silent until its `+OK` is on its way, because a client reads
@@ -6,7 +6,7 @@ the answer first.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from millstream.config import Flux
@@ -17,21 +17,30 @@ from millstream.engine.delivery import (
     Member,
     Overflow,
     RetryPolicy,
+    Statistics,
     SubscriptionSpec,
 )
+from millstream.engine.delivery.specs import check_flow
 from millstream.engine.sequences import OFFSET_BITS, place_of
 from millstream.engine.subjects import Pattern
 from millstream.errors import RequestError
-from millstream.model import Session, TopicPartition
+from millstream.model import Offset, Session, TopicPartition
 from millstream.protocols.conversation import Outbox
 from millstream.protocols.flux import replies
-from millstream.protocols.flux.commands import Ack, FlowControl, Nack, Pull, Subscribe
+from millstream.protocols.flux.commands import (
+    Ack,
+    FlowControl,
+    Nack,
+    Pull,
+    Reject,
+    Subscribe,
+    Unsubscribe,
+)
 from millstream.protocols.flux.context import Services
 from millstream.protocols.flux.messages import Messages
 from millstream.protocols.flux.metering import Meter
 
 OFFSET_MASK = 2**OFFSET_BITS - 1  # Of a number: the offset, plus one.
-TARGETS_KEPT_MAX = 10_000
 
 
 class WayOut:
@@ -70,12 +79,17 @@ class Subscription:
         if command.durable is not None:
             self.names |= {command.durable, f"{command.pattern}:{command.durable}"}
         self.member: Member | None = None
+        self.on_sent: Callable[[], None] | None = None  # Called soon after each time.
         self._spelled_sid = command.sid.encode()
         self._way_out = way_out
         self._is_open = False
 
     def send(self, delivered: Sequence[Delivered]) -> bool:
-        return self._is_open and self._way_out.send(delivered, self._spelled_sid)
+        if not (self._is_open and self._way_out.send(delivered, self._spelled_sid)):
+            return False
+        if self.on_sent is not None:
+            asyncio.get_running_loop().call_soon(self.on_sent)
+        return True
 
     def open(self) -> None:
         self._is_open = True
@@ -100,9 +114,8 @@ class Subscriptions:
         self._way_out = way_out
         self._outbox = way_out.outbox
         self._by_sid: dict[str, Subscription] = {}
+        self._ending: dict[Subscription, None] = {}  # After so many messages.
         self._flows: dict[str, FlowPolicy] = {}  # Set by FLOWCTL, before or after the SUB.
-        # By the upper bits of their messages' numbers, of what was acknowledged.
-        self._targets: dict[int, TopicPartition] = {}
         way_out.outbox.on_room = self._resume
 
     async def subscribe(self, command: Subscribe) -> bytes:
@@ -126,48 +139,62 @@ class Subscriptions:
         asyncio.get_running_loop().call_soon(held.open)
         return replies.OK
 
-    def unsubscribe(self, sid: str) -> bytes:
-        held = self._by_sid.pop(sid, None)
-        self._flows.pop(sid, None)
-        if held is None:
-            return replies.error(f"unknown sid {sid}")
-        held.close()
-        self._outbox.is_awaited = bool(self._by_sid)
+    def unsubscribe(self, command: Unsubscribe) -> bytes:
+        """End a subscription, or let it end by itself after so many messages."""
+        held = self._by_sid.get(command.sid)
+        if held is None or held.member is None:
+            self._flows.pop(command.sid, None)
+            return replies.error(f"unknown sid {command.sid}")
+        if command.count_max is None:
+            self._end(held)
+        else:
+            held.member.limit(command.count_max)
+            self._ending[held] = None
+            held.on_sent = self._end_those_done
+            self._end_those_done()
         return replies.OK
 
     def close(self) -> None:
         for held in self._by_sid.values():
             held.close()
         self._by_sid.clear()
+        self._ending.clear()
 
     # -- what was delivered ------------------------------------------------------------------------
 
     def ack(self, acks: Iterable[Ack]) -> bytes | None:
         """Settle messages; there is an answer only where something is wrong."""
         problems = []
-        everybody, targets = self._members(None), self._targets
+        everybody = self._members(None)
+        # Asked for each batch: a topic of the same name may be another one by now.
+        targets: dict[int, TopicPartition | None] = {}
         for sequence, holder in acks:
             members = everybody if holder is None else self._members(holder)
             if holder is not None and not members:
                 problems.append(replies.error(f"unknown subscription {holder}"))
                 continue
-            target = targets.get(sequence >> OFFSET_BITS) or self._target(sequence)
+            number = sequence >> OFFSET_BITS
+            if number not in targets:
+                targets[number] = self._target(sequence)
+            target = targets[number]
             if target is not None:  # Unknown or settled before: nothing is left to do.
                 offset = (sequence & OFFSET_MASK) - 1
                 for member in members:
                     member.ack(target, offset)
+        self._end_those_done()
         return b"".join(problems) or None
 
     def nack(self, command: Nack) -> bytes | None:
-        sequence, holder = command.ack
-        members = self._members(holder)
-        if holder is not None and not members:
-            return replies.error(f"unknown subscription {holder}")
-        target = self._target(sequence)
-        if target is not None:
-            for member in members:
-                member.nack(target, (sequence & OFFSET_MASK) - 1, command.delay_ms)
-        return None
+        def nack(member: Member, target: TopicPartition, offset: Offset) -> None:
+            member.nack(target, offset, command.delay_ms)
+
+        return self._tell(command.ack, nack)
+
+    def reject(self, command: Reject) -> bytes | None:
+        def reject(member: Member, target: TopicPartition, offset: Offset) -> None:
+            member.reject(target, offset, error=command.error)
+
+        return self._tell(command.ack, reject)
 
     def want(self, command: Pull) -> bytes | None:
         """Let a subscription in pull mode send more; None: the command names a subject instead."""
@@ -185,11 +212,12 @@ class Subscriptions:
         if held is None and len(self._flows) >= self._config.subscriptions_max:
             return replies.error(f"{self._config.subscriptions_max} subscriptions are the most")
         flow = flow_policy(command, self._config)
+        try:
+            check_flow(flow)
+        except RequestError as problem:
+            return replies.refusal(problem)
         if held is not None and held.member is not None:
-            try:
-                held.member.set_flow(flow)
-            except RequestError as problem:
-                return replies.refusal(problem)
+            held.member.set_flow(flow)
         self._flows[command.sid] = flow
         mode = "PULL" if flow.is_pull else "PUSH"
         return replies.ok(
@@ -197,36 +225,28 @@ class Subscriptions:
         )
 
     def statistics(self, sid: str | None) -> bytes:
-        """Of one sid, or of all; a sid that is not there has none, as in the original."""
-        if sid is None:
-            figures: dict[str, object] = {one: self._figures(one) for one in self._by_sid}
-            return replies.statistics(
-                {"headers": self._way_out.messages.has_headers, "sids": figures}
-            )
-        return replies.statistics(self._figures(sid))
-
-    def _figures(self, sid: str) -> dict[str, object]:
-        held = self._by_sid.get(sid)
-        if held is None or held.member is None:
-            return {}
-        figures = held.member.statistics()
-        return {
-            "id": sid,
-            "mode": int(figures.flow.is_pull),
-            "active": True,
-            "rate_limit_tokens": round(figures.tokens, 3),
-            "buffered": figures.buffered,
-            "dropped": figures.dropped,
-            "delivered": figures.delivered,
-            "buffer_usage": round(figures.buffer_usage, 3),
-            "slow_consumer": figures.is_slow,
-            "redelivered": figures.redelivered,
-            "acknowledged": figures.acknowledged,
-            "unacknowledged": figures.in_flight,
-            "dead_lettered": figures.dead_lettered,
-        }
+        """By their sids, of one or of all; a sid that is not there has none."""
+        return replies.statistics(
+            {
+                held.sid: _figures(held.sid, held.member.statistics())
+                for held in self._by_sid.values()
+                if held.member is not None and sid in (None, held.sid)
+            }
+        )
 
     # -- parts -------------------------------------------------------------------------------------
+
+    def _end(self, held: Subscription) -> None:
+        del self._by_sid[held.sid]
+        self._flows.pop(held.sid, None)
+        self._ending.pop(held, None)
+        held.close()
+        self._outbox.is_awaited = bool(self._by_sid)
+
+    def _end_those_done(self) -> None:
+        for held in list(self._ending):
+            if held.member is not None and held.member.is_done:
+                self._end(held)
 
     def _members(self, holder: str | None) -> list[Member]:
         return [
@@ -240,22 +260,48 @@ class Subscriptions:
         place = place_of(sequence)
         if place is None:
             return None
-        target = self._targets.get(sequence >> OFFSET_BITS)
-        if target is None:
-            try:
-                topic = self._services.topics.describe_number(self._session, place.topic_number)
-            except RequestError:
-                return None
-            if len(self._targets) >= TARGETS_KEPT_MAX:
-                self._targets.clear()
-            # A number is never given to another topic, so the name may be kept.
-            target = TopicPartition(topic.name, place.partition)
-            self._targets[sequence >> OFFSET_BITS] = target
-        return target
+        try:
+            topic = self._services.topics.describe_number(self._session, place.topic_number)
+        except RequestError:
+            return None
+        return TopicPartition(topic.name, place.partition)
+
+    def _tell(
+        self, ack: Ack, tell: Callable[[Member, TopicPartition, Offset], None]
+    ) -> bytes | None:
+        """Tell those who may have a message what became of it."""
+        sequence, holder = ack
+        members = self._members(holder)
+        if holder is not None and not members:
+            return replies.error(f"unknown subscription {holder}")
+        target = self._target(sequence)
+        if target is not None:
+            for member in members:
+                tell(member, target, (sequence & OFFSET_MASK) - 1)
+        self._end_those_done()
+        return None
 
     def _resume(self) -> None:
         for held in self._by_sid.values():
             held.resume()
+
+
+def _figures(sid: str, figures: Statistics) -> dict[str, object]:
+    return {
+        "id": sid,
+        "mode": int(figures.flow.is_pull),
+        "active": True,
+        "rate_limit_tokens": round(figures.tokens, 3),
+        "buffered": figures.buffered,
+        "dropped": figures.dropped,
+        "delivered": figures.delivered,
+        "buffer_usage": round(figures.buffer_usage, 3),
+        "slow_consumer": figures.is_slow,
+        "redelivered": figures.redelivered,
+        "acknowledged": figures.acknowledged,
+        "unacknowledged": figures.in_flight,
+        "dead_lettered": figures.dead_lettered,
+    }
 
 
 def specification(command: Subscribe, config: Flux, flow: FlowPolicy | None) -> SubscriptionSpec:
@@ -275,19 +321,27 @@ def specification(command: Subscribe, config: Flux, flow: FlowPolicy | None) -> 
         pattern=Pattern.parse(command.pattern),
         acks=AckMode.EXPLICIT if config.ack_timeout_ms else AckMode.ON_SEND,
         retry=_retry_policy(config),
-        flow=flow or FlowPolicy(window=config.unacknowledged_max, buffer=config.flow_buffer),
+        flow=flow or _flow_policy(config),
     )
 
 
 def flow_policy(command: FlowControl, config: Flux) -> FlowPolicy:
-    return FlowPolicy(
-        window=config.unacknowledged_max,
+    return replace(
+        _flow_policy(config),
         rate=command.rate or float(config.flow_rate),
         burst=command.burst or config.flow_burst,
         buffer=command.buffer or config.flow_buffer,
+        is_pull=command.is_pull,
+    )
+
+
+def _flow_policy(config: Flux) -> FlowPolicy:
+    """Of a subscription that has no FLOWCTL: as fast as its client reads."""
+    return FlowPolicy(
+        window=config.unacknowledged_max,
+        buffer=config.flow_buffer,
         overflow=Overflow(config.flow_overflow),
         slow_threshold=config.flow_slow_threshold,
-        is_pull=command.is_pull,
     )
 
 

@@ -9,6 +9,8 @@ the payload if its size is known, else with the next line.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import cast
 
 from millstream.protocols.flux.commands import (
     NUMBER_DIGITS_MAX,
@@ -22,9 +24,13 @@ from millstream.protocols.flux.commands import (
 )
 from millstream.protocols.flux.headers import HeaderList, read_headers
 
-KNOWN_LINES_MAX = 4_096
+KNOWN_LINES_MAX = 8_192  # Each counts twice.
 KNOWN_LINE_BYTES_MAX = 256
 ACKS_MAX = 1_000  # In a row that become one request.
+# Looked at at once for publications under mixed headings.
+BLOCK_BYTES_MIN = 4 * 2**10
+BLOCK_BYTES_MAX = 64 * 2**10
+MIXED_MIN = 8  # With fewer of them in a block it is cheaper to take them one by one.
 
 
 class Heading:
@@ -136,6 +142,7 @@ class Parser:
         known, find, startswith = self._known, data.find, data.startswith
         add_heading, add_payload = run.headings.append, run.payloads.append
         last: Heading | None = None
+        block_bytes = BLOCK_BYTES_MIN
         while (eol := find(b"\n", at)) >= 0:
             heading = known.get(data[at:eol])
             start = eol + 1
@@ -151,7 +158,9 @@ class Parser:
             add_payload(data[start:end])
             if heading is last:
                 at = _repeated(data, end, run) or at
-            last = heading
+            elif block_bytes and last is not None:
+                at, block_bytes = _mixed(data, at, known, run, block_bytes)
+            last = run.headings[-1]
         return at
 
     def _publication(self, data: bytes, at: int, eol: int) -> tuple[Heading, int, int] | None:
@@ -159,6 +168,9 @@ class Parser:
 
         None: `_command` finds out what it is instead.
         """
+        known = self._known.get(data[at:eol])
+        if known is not None and data.startswith(b"\n", end := eol + 1 + known.size):
+            return known, eol + 1, end + 1
         words = data[at:eol].split() if eol - at <= self._bounds.line_bytes_max else []
         if not words or words[0].upper() not in _PUBLISHING:
             return None
@@ -174,11 +186,15 @@ class Parser:
         else:
             return None
         if not heading.headers and len(words) == _PUB_WORDS and eol - at <= KNOWN_LINE_BYTES_MAX:
-            if len(self._known) >= KNOWN_LINES_MAX:
-                self._known.clear()
-            heading.seam = b"\r\n" + data[at : eol + 1]
-            self._known[data[at:eol]] = heading
+            self._learn(data[at:eol], heading)
         return heading, start, end
+
+    def _learn(self, line: bytes, heading: Heading) -> None:
+        """With and without the CR: it is looked for in a stream cut at LF, or at CRLF."""
+        if len(self._known) + 2 > KNOWN_LINES_MAX:
+            self._known.clear()
+        heading.seam = b"\r\n%b\n" % line
+        self._known[line] = self._known[line.removesuffix(b"\r")] = heading
 
     def _heading(
         self, words: list[bytes], data: bytes, at: int
@@ -256,6 +272,7 @@ class Parser:
 _PUBLISHING = (b"PUB", b"HPUB")
 _PUB_WORDS = 3
 _HPUB_WORDS = 4
+_SIZE_OF = attrgetter("size")
 
 
 def _repeated(data: bytes, end: int, run: Publications) -> int:
@@ -280,6 +297,33 @@ def _repeated(data: bytes, end: int, run: Publications) -> int:
         end = start + 2 - gap
     run.headings += [heading] * (len(run.payloads) - len(run.headings))
     return end
+
+
+def _mixed(
+    data: bytes, at: int, known: Known, run: Publications, block_bytes: int
+) -> tuple[int, int]:
+    """Take what follows in a block under headings that are known, if no payload has a CRLF in it.
+
+    Return where that ends, and how large a block to try next: a small one where not all could be
+    taken, since whatever is behind that was looked at in vain; none where it was hardly anything.
+    """
+    block = data[at : at + block_bytes]
+    parts = block.split(b"\r\n")
+    whole = (len(parts) - 1) // 2
+    payloads = parts[1 : 2 * whole : 2]
+    found = list(map(known.get, parts[0 : 2 * whole : 2]))
+    count = found.index(None) if None in found else whole
+    headings = cast(list[Heading], found[:count])
+    sizes, lengths = list(map(_SIZE_OF, headings)), list(map(len, payloads[:count]))
+    if sizes != lengths:
+        count = next(index for index in range(count) if sizes[index] != lengths[index])
+    run.headings += headings[:count]
+    run.payloads += payloads[:count]
+    rest = parts[2 * count :]
+    end = at + len(block) - sum(map(len, rest)) - 2 * (len(rest) - 1)
+    if count == whole and (count or block_bytes < BLOCK_BYTES_MAX):
+        return end, min(2 * block_bytes, BLOCK_BYTES_MAX)
+    return end, BLOCK_BYTES_MIN if count >= MIXED_MIN else 0
 
 
 def _sizes(words: list[bytes]) -> tuple[int, int] | Mistake:

@@ -15,10 +15,10 @@ from millstream.engine.sequences import place_of
 from millstream.errors import NotLeader, RequestError, StorageUnavailable
 from millstream.metrics import APPENDED_BATCHES
 from millstream.model import Acks, TopicPartition
-from millstream.protocols.flux import headers
+from millstream.protocols.flux import headers, replaying
 from millstream.server.greeters import flux_greeter
 from millstream.server.node import Node
-from tests.support.flux import FluxTalk
+from tests.support.flux import FluxTalk, messages
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, running_node
 from tests.support.virtual_loop import run
 
@@ -32,6 +32,12 @@ async def stored(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
         found += records(data, at, decompressed_bytes_max=2**20)
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     return found
+
+
+async def statistics(talk: FluxTalk, sid: str) -> dict[str, object]:
+    told: dict[str, dict[str, object]]
+    told = json.loads((await talk.say(b"STATS %b" % sid.encode())).removeprefix(b"+STATS "))
+    return told[sid]
 
 
 def batches(node: Node) -> float:
@@ -204,13 +210,15 @@ def test_statistics_tell_what_a_subscription_does() -> None:
             first, _ = await talk.hear(2)
             await talk.say(b"ACK %d" % first.sequence)
 
-            one = json.loads((await talk.say(b"STATS s1")).removeprefix(b"+STATS "))
+            ones = json.loads((await talk.say(b"STATS s1")).removeprefix(b"+STATS "))
             both = json.loads((await talk.say(b"STATS")).removeprefix(b"+STATS "))
 
+            assert set(ones) == {"s1"}
+            one = ones["s1"]
             assert one.items() >= {"id": "s1", "mode": 0, "active": True, "delivered": 2}.items()
             assert one.items() >= {"acknowledged": 1, "unacknowledged": 1, "dropped": 0}.items()
             assert set(one) >= {"rate_limit_tokens", "buffered", "buffer_usage", "slow_consumer"}
-            assert set(both["sids"]) == {"s1", "s2"}
+            assert set(both) == {"s1", "s2"}
             assert await talk.say(b"STATS nobody") == b"+STATS {}\r\n"
 
     run(story())
@@ -288,6 +296,27 @@ def test_subscriptions_of_one_connection_are_bounded() -> None:
     run(story())
 
 
+def test_what_is_configured_for_slow_consumers_holds_for_all_who_say_nothing() -> None:
+    async def story() -> None:
+        flux = Flux(flow_buffer=4, flow_slow_threshold=0.5, flow_overflow="drop")
+        async with running_node(replace(Config(), flux=flux)) as node:
+            talk, publisher = FluxTalk(node), FluxTalk(node)
+            await talk.say(b"SUB orders s1")
+            talk.has_room = False
+
+            await publisher.say(*[b"PUB orders 1", b"A"] * 2)
+            while (figures := await statistics(talk, "s1"))["buffered"] != 2:
+                await asyncio.sleep(0.001)
+            assert (figures["slow_consumer"], figures["dropped"]) == (True, 0)
+
+            await publisher.say(*[b"PUB orders 1", b"B"] * 9)
+            while (figures := await statistics(talk, "s1"))["dropped"] != 7:
+                await asyncio.sleep(0.001)
+            assert (figures["buffered"], figures["buffer_usage"]) == (4, 1.0)
+
+    run(story())
+
+
 def test_a_message_is_done_when_it_is_sent_if_the_broker_is_told_so() -> None:
     async def story() -> None:
         config = replace(Config(), flux=Flux(ack_timeout_ms=0))
@@ -297,9 +326,107 @@ def test_a_message_is_done_when_it_is_sent_if_the_broker_is_told_so() -> None:
             await talk.say(b"PUB orders 1", b"A")
             await talk.hear(1)
 
-            figures = json.loads((await talk.say(b"STATS s1")).removeprefix(b"+STATS "))
+            figures = await statistics(talk, "s1")
 
             assert figures["unacknowledged"] == 0
+
+    run(story())
+
+
+def test_a_limited_subscription_ends_with_its_last_message_if_nothing_is_acknowledged() -> None:
+    async def story() -> None:
+        config = replace(Config(), flux=Flux(ack_timeout_ms=0))
+        async with running_node(config) as node:
+            talk = FluxTalk(node)
+            await talk.say(b"SUB orders s1", b"UNSUB s1 2")
+            await talk.say(*[b"PUB orders 1", b"A"] * 5)
+            await talk.hear(2)
+
+            while await talk.say(b"STATS s1") != b"+STATS {}\r\n":
+                await asyncio.sleep(0.001)
+
+            assert not messages(talk.heard)
+            assert await talk.say(b"SUB orders s1") == b"+OK\r\n"
+
+    run(story())
+
+
+def test_the_last_message_is_the_last_however_large_those_before_it_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(replaying, "ANSWER_BYTES_MAX", 100)
+        async with running_node() as node:
+            talk = FluxTalk(node)
+            for number in range(10):
+                await talk.say(b"PUB orders 60", b"%060d" % number)
+
+            one = messages(await talk.say(b"REPLAY LAST"))
+            told = await talk.say(b"REPLAY LAST 3")
+
+            assert [int(message.value) for message in one] == [9]
+            assert [int(message.value) for message in messages(told)] == [9]
+            assert told.endswith(b"-ERR cut after 1 messages\r\n")
+
+    run(story())
+
+
+def test_a_topic_that_is_made_anew_is_pulled_from_its_beginning() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            talk = FluxTalk(node)
+            await talk.say(*[b"PUB orders 1", b"A"] * 2)
+            (one, _) = messages(await talk.say(b"PULL orders 9"))
+
+            await node.topics.delete(SESSION, "orders")
+            gone = await talk.say(b"PULL orders 9", b"REPLAY %d" % one.sequence)
+            await talk.say(*[b"PUB orders 1", b"B"] * 3)
+            again = messages(await talk.say(b"PULL orders 9"))
+
+            assert gone == b"+OK 0\r\n-ERR there is no such message\r\n"
+            assert [message.value for message in again] == [b"B"] * 3
+            assert one.sequence not in [message.sequence for message in again]
+
+    run(story())
+
+
+def test_an_ack_for_a_topic_that_is_gone_settles_nothing_of_its_successor() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            talk = FluxTalk(node)
+            await talk.say(b"SUB orders s1", b"PUB orders 1", b"A", b"PUB orders 1", b"A")
+            (first, second) = await talk.hear(2)
+            await talk.say(b"ACK %d" % first.sequence)
+
+            await node.topics.delete(SESSION, "orders")
+            await talk.say(*[b"PUB orders 1", b"B"] * 2)
+            (_, successor) = await talk.hear(2)
+            await talk.say(b"ACK %d" % second.sequence)
+            before = await statistics(talk, "s1")
+            await talk.say(b"ACK %d" % successor.sequence)
+            after = await statistics(talk, "s1")
+
+            assert (before["acknowledged"], before["unacknowledged"]) == (1, 2)
+            assert (after["acknowledged"], after["unacknowledged"]) == (2, 1)
+
+    run(story())
+
+
+def test_the_last_message_is_found_behind_many_that_expired() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            talk = FluxTalk(node)
+            await talk.say(b"PUB orders 1", b"A", b"PUB orders 1", b"B")
+            await talk.say(*[b"HPUB orders 18 19", b"ms-ttl-ms: 500", b"", b"X"] * 300)
+            await asyncio.sleep(1)
+
+            last = messages(await talk.say(b"REPLAY LAST"))
+            two = messages(await talk.say(b"REPLAY LAST 2"))
+            more = messages(await talk.say(b"REPLAY LAST 9"))
+
+            assert [message.value for message in last] == [b"B"]
+            assert [message.value for message in two] == [b"A", b"B"]
+            assert [message.value for message in more] == [b"A", b"B"]
 
     run(story())
 

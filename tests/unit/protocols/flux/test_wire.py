@@ -2,6 +2,7 @@
 
 import tracemalloc
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -221,6 +222,42 @@ def test_every_stream_is_read_as_it_was_spelled(
     requests = [r for i, j in pairwise(edges) for r in one.feed(stream[i:j])]
 
     assert told(requests) == [expected for _, expected in commands]
+
+
+TRICKY = [
+    published(b"a", b"same"),
+    published(b"b.c", b"same"),
+    published(b"b.c", b""),
+    published(b"d", b"x" * 200),
+    published(b"e", b"PUB a 1\r\nx"),
+    published(b"f", b"\r"),
+    published(b"f", b"\n"),
+    published(b"g", b"\r\n\r\n"),
+    published(b"h", b"1", b"2"),
+    (b"PUB a 4\nsame\n", (b"a", (), b"same")),
+    (b"PUB a 4\r\nsame\n", (b"a", (), b"same")),
+    (b"PUB  a 4\r\nsame\r\n", (b"a", (), b"same")),
+    (b"PUB a 4\r\nlonger\r\n", Mistake("what follows is longer than 4 bytes")),
+    (b"PUB a x\r\n", Mistake("usage: PUB <subject> <bytes>")),
+    (b"PING\r\n", Ping()),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, len(TRICKY)), st.integers(20, 30_000))
+def test_mixed_publications_are_read_one_by_one_or_at_once(
+    seed: int, kinds: int, chunk: int
+) -> None:
+    random = Random(seed)
+    # Plain ones are many, so that rows of them are long enough to be taken at once.
+    order = random.choices(TRICKY[:kinds], [100] * min(kinds, 4) + [1] * (kinds - 4), k=1_000)
+    stream = b"".join(spelled for spelled, _ in order)
+
+    one = parser()
+    chunks = [stream[at : at + chunk] for at in range(0, len(stream), chunk)]
+    requests = [request for some in chunks for request in one.feed(some)]
+
+    assert told(requests) == [expected for _, expected in order]
 
 
 def test_a_stream_may_come_one_byte_at_a_time() -> None:
