@@ -2,10 +2,10 @@
 
 Owns names, kinds and meanings; exporters render them. A metric that is not declared here cannot be
 counted. Adding to a counter is one dictionary update, so the hot path may do it once per request,
-never once per record.
+never once per record. What is known elsewhere anyway is looked up when somebody asks, see `watch`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -63,10 +63,35 @@ DELIVERED_RECORDS = Metric(
     Kind.COUNTER,
     "Records pushed to members of subscriptions, each time anew.",
 )
+REDELIVERED_RECORDS = Metric(
+    "millstream_redelivered_records_total",
+    Kind.COUNTER,
+    "Records pushed to members of subscriptions that had been pushed before.",
+)
+ACKNOWLEDGED_RECORDS = Metric(
+    "millstream_acknowledged_records_total",
+    Kind.COUNTER,
+    "Records that members of subscriptions are done with.",
+)
+DROPPED_RECORDS = Metric(
+    "millstream_dropped_records_total",
+    Kind.COUNTER,
+    "Records that the flow policy of a subscription dropped.",
+)
 DEAD_LETTERS = Metric(
     "millstream_dead_letters_total", Kind.COUNTER, "Records given up and kept as dead letters."
 )
 READ_BYTES = Metric("millstream_read_bytes_total", Kind.COUNTER, "Bytes handed to readers.")
+EXPIRED_RECORDS = Metric(
+    "millstream_expired_records_total",
+    Kind.COUNTER,
+    "Records that a reader was not shown because their time was over, for each reader anew.",
+)
+FILTERED_RECORDS = Metric(
+    "millstream_filtered_records_total",
+    Kind.COUNTER,
+    "Records that a filter or a view did not show a reader, for each reader anew.",
+)
 SYNC_ROUNDS = Metric(
     "millstream_sync_rounds_total", Kind.COUNTER, "Group commits: one makes all waiting durable."
 )
@@ -91,6 +116,91 @@ DISK_USABLE = Metric(
     "millstream_disk_usable", Kind.GAUGE, "1 while the data directory is trusted, else 0."
 )
 
+_PARTITION = ("topic", "partition")
+LOW_WATERMARK = Metric(
+    "millstream_partition_low_watermark", Kind.GAUGE, "The first offset there is.", _PARTITION
+)
+HIGH_WATERMARK = Metric(
+    "millstream_partition_high_watermark",
+    Kind.GAUGE,
+    "The offset behind the last committed record.",
+    _PARTITION,
+)
+LAST_STABLE_OFFSET = Metric(
+    "millstream_partition_last_stable_offset",
+    Kind.GAUGE,
+    "Where the oldest open transaction begins, or the high watermark.",
+    _PARTITION,
+)
+END_OFFSET = Metric(
+    "millstream_partition_end_offset",
+    Kind.GAUGE,
+    "The offset behind the last record, committed or not.",
+    _PARTITION,
+)
+PARTITION_BYTES = Metric(
+    "millstream_partition_bytes", Kind.GAUGE, "What the files of the log hold.", _PARTITION
+)
+PARTITION_SEGMENTS = Metric(
+    "millstream_partition_segments", Kind.GAUGE, "Files that the log is cut into.", _PARTITION
+)
+INDEX_ENTRIES = Metric(
+    "millstream_partition_index_entries",
+    Kind.GAUGE,
+    "Places of the log that the index knows; the bytes by these are its density.",
+    _PARTITION,
+)
+INDEX_STRETCH_BYTES = Metric(
+    "millstream_partition_index_stretch_bytes",
+    Kind.GAUGE,
+    "The longest stretch of the log between two entries of the index.",
+    _PARTITION,
+)
+INDEX_GAPS = Metric(
+    "millstream_partition_index_gaps",
+    Kind.GAUGE,
+    "Files of the log whose index is not proven to be whole.",
+    _PARTITION,
+)
+GROUP_LAG = Metric(
+    "millstream_group_lag",
+    Kind.GAUGE,
+    "Records of a topic that a group has committed nothing behind yet.",
+    ("group", "topic"),
+)
+DELAYED_RECORDS = Metric(
+    "millstream_delayed_records", Kind.GAUGE, "Records that wait here for their time."
+)
+# Subscriptions without a name are one, with an empty name.
+_SUBSCRIPTION = ("subscription",)
+SUBSCRIBERS = Metric(
+    "millstream_subscribers", Kind.GAUGE, "Members of the subscription.", _SUBSCRIPTION
+)
+SLOW_SUBSCRIBERS = Metric(
+    "millstream_slow_subscribers",
+    Kind.GAUGE,
+    "Members whose subscription has more waiting than their flow policy calls slow.",
+    _SUBSCRIPTION,
+)
+OUTSTANDING_RECORDS = Metric(
+    "millstream_outstanding_records",
+    Kind.GAUGE,
+    "Records that members have and that they are not done with.",
+    _SUBSCRIPTION,
+)
+WAITING_RECORDS = Metric(
+    "millstream_waiting_records",
+    Kind.GAUGE,
+    "Records read for a subscription that no member has room for.",
+    _SUBSCRIPTION,
+)
+CUT_SHORT = Metric(
+    "millstream_metrics_cut_short",
+    Kind.GAUGE,
+    "1 if there are more of these than have samples of their own, else 0.",
+    ("kind",),
+)
+
 DECLARED: tuple[Metric, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)
 )
@@ -106,7 +216,13 @@ class Metrics:
     """The live values of one node. Belongs to the event loop; not for other threads."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[Metric, tuple[str, ...]], float] = {}
+        # What was never counted is 0, and is told so.
+        self._values: dict[tuple[Metric, tuple[str, ...]], float] = {
+            (metric, ()): 0
+            for metric in DECLARED
+            if metric.kind is Kind.COUNTER and not metric.labels
+        }
+        self._looks: list[Callable[[], Iterator[Sample]]] = []
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         assert metric.kind is Kind.COUNTER
@@ -122,8 +238,19 @@ class Metrics:
     def value(self, metric: Metric, *labels: str) -> float:
         return self._values.get((metric, labels), 0)
 
+    def total(self, metric: Metric) -> float:
+        """The sum over all labels."""
+        return sum(value for (one, _), value in self._values.items() if one is metric)
+
+    def watch(self, look: Callable[[], Iterator[Sample]]) -> None:
+        """Have `look` called by `samples`, for what nobody counts. It bounds how much it tells."""
+        self._looks.append(look)
+
     def samples(self) -> Iterator[Sample]:
+        """All there is: what is counted by name, then what is looked up, as one asks for it."""
         for (metric, labels), value in sorted(
             self._values.items(), key=lambda item: (item[0][0].name, item[0][1])
         ):
             yield Sample(metric, labels, value)
+        for look in self._looks:
+            yield from look()

@@ -29,6 +29,7 @@ CONFIRMED = (
     "group delete",
     "txn abort",
     "dlq purge",
+    "delayed cancel",
     "context delete",
     "classic delete-subscription",
 )

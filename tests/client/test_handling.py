@@ -153,6 +153,19 @@ def test_what_is_rejected_or_cannot_be_decoded_is_given_up_at_once(
     assert committed(client, group, topic) == 3
 
 
+def test_the_largest_record_that_a_topic_takes_can_be_given_up(
+    client: Client, topic: str, reader: Consumer
+) -> None:
+    value = b"x" * 1_048_400
+    with client.producer(value_serde="bytes", message_max_bytes=10_000_000) as producer:
+        producer.send(topic, value, partition=1).result()
+
+    done = client.handle(reader, failing(value, problem=Reject("no")))
+
+    assert done == Handled(done=0, given_up=1)
+    assert [letter.value for letter in waiting(client, topic)] == [value]
+
+
 def test_a_dead_letter_that_does_not_arrive_leaves_the_record_uncommitted(
     client: Client,
     topic: str,

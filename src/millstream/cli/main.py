@@ -25,6 +25,7 @@ _MODULES = {
     "subscribe": "consume",
     "group": "group",
     "dlq": "dlq",
+    "delayed": "delayed",
     "explore": "explore",
     "txn": "txn",
     "pipeline": "pipeline",

@@ -1,4 +1,4 @@
-"""Reading what people type: pairs, places in a log, times.
+"""Reading what people type: pairs, places in a log, times and spans of time.
 
 Owns the small languages of the flags and the sentence that says what they take. Pure: nothing here
 talks to a broker.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.client import StartPoint
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def read_place(ctx: click.Context, param: click.Parameter, text: str) -> "StartPoint":
@@ -37,9 +37,37 @@ def parse_place(text: str, *, now: datetime) -> "StartPoint":
         return "latest"
     if text.isdecimal():
         return int(text)
-    if age := re.fullmatch(r"(\d+)([smhd])", text):
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
-    return datetime.fromisoformat(text)
+    age = parse_span(text)
+    return datetime.fromisoformat(text) if age is None else now - age
+
+
+def read_span(ctx: click.Context, param: click.Parameter, text: str | None) -> timedelta | None:
+    """For a flag that takes a span of time."""
+    if text is None:
+        return None
+    try:
+        span = parse_span(text)
+    except OverflowError:
+        span = None
+    if span is None:
+        raise click.BadParameter(f"{text!r} is not a span such as 500ms, 5s, 15m, 1h or 2d.")
+    return span
+
+
+def parse_span(text: str) -> timedelta | None:
+    """Read a whole number and its unit; None if it is none, `OverflowError` if it is ages."""
+    found = re.fullmatch(r"(\d+)(ms|[smhd])", text, re.ASCII)
+    return None if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def read_time(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+    """For a flag that takes a time. One without a zone is local time."""
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time such as 2026-05-01T12:00:00Z; without a zone it is local."
+        ) from None
 
 
 def pairs(texts: Iterable[str], flag: str) -> dict[str, str]:

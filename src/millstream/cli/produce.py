@@ -1,23 +1,26 @@
 """`millstream produce`: records from an argument, from lines on standard input, or from a file."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from millstream.cli.connection import Target, connection_options, open_client
-from millstream.cli.options import ordered_pairs
+from millstream.cli.options import ordered_pairs, read_span, read_time
 from millstream.cli.records import CODINGS, encode
-from millstream.cli.render import Answer, answered, progress
+from millstream.cli.render import Answer, answered, instant, progress
 
 if TYPE_CHECKING:
-    from millstream.client import Producer, RecordMetadata
+    from millstream.client import Client, Producer, RecordMetadata
     from millstream.client.producer import Delivery
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_ELSEWHERE = "a delayed record, or of one in another partition"
 
 
 class Item(NamedTuple):
@@ -34,9 +37,13 @@ class Wish:
     topic: str
     key: str | None
     separator: str | None
-    headers: list[tuple[str, str]]
+    headers: list[tuple[str, bytes]]
     partition: int | None
     coding: str
+    delay: timedelta | datetime | None = None
+    ttl: timedelta | None = None
+    message_id: str | None = None
+    has_acks: bool = True
 
     def read(self, line: str) -> Item:
         """One line of input as a record."""
@@ -45,7 +52,7 @@ class Wish:
             head, found, tail = line.partition(self.separator)
             if found:
                 key, value = head, tail
-        return Item(key.encode() if key is not None else None, encode(value, self.coding))
+        return Item(None if key is None else encode(key, "string"), encode(value, self.coding))
 
 
 @click.command()
@@ -70,52 +77,67 @@ class Wish:
     help="json: checked before it is sent; binary: base64.",
 )
 @click.option("--tombstone", "is_tombstone", is_flag=True, help="No value: deletes the key.")
+@click.option("--delay", callback=read_span, metavar="SPAN", help="Appear that much later: 5s, 1h.")
+@click.option(
+    "--deliver-at",
+    callback=read_time,
+    metavar="TIME",
+    help="Appear at that time, such as 2026-05-01T12:00:00Z; without a zone it is local.",
+)
+@click.option("--ttl", callback=read_span, metavar="SPAN", help="Be shown to nobody when so old.")
+@click.option("--message-id", metavar="ID", help="Be left out if the topic has just seen the id.")
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @answered
 @connection_options
 def produce(
     target: Target,
-    topic: str,
     value: str | None,
     path: Path | None,
-    key: str | None,
-    separator: str | None,
-    headers: tuple[str, ...],
-    partition: int | None,
-    coding: str,
     is_tombstone: bool,
     compression: str,
     acks: str,
+    delay: timedelta | None,
+    deliver_at: datetime | None,
+    headers: tuple[str, ...],
+    **flags: object,
 ) -> Answer:
-    """Send records to TOPIC: VALUE, or every line of --file or of standard input."""
+    """Send records to TOPIC: VALUE, or every line of --file or of standard input.
+
+    With --delay or --deliver-at they wait until they are due; `millstream delayed list` shows them.
+    """
     if sum((value is not None, path is not None, is_tombstone)) > 1:
         raise click.UsageError("Pass one of VALUE, --file and --tombstone.")
-    if is_tombstone and key is None:
+    if is_tombstone and flags["key"] is None:
         raise click.UsageError("--tombstone needs --key.")
+    if delay is not None and deliver_at is not None:
+        raise click.UsageError("Pass one of --delay and --deliver-at.")
     wish = Wish(
-        topic=topic,
-        key=key,
-        separator=separator,
-        headers=ordered_pairs(headers, "--header"),
-        partition=partition,
-        coding=coding,
+        headers=[
+            (name, encode(text, "string")) for name, text in ordered_pairs(headers, "--header")
+        ],
+        delay=deliver_at if delay is None else delay,
+        has_acks=acks != "0",
+        **flags,  # type: ignore[arg-type]
     )
+    is_one = value is not None or is_tombstone or (path is not None and wish.coding == "binary")
+    if wish.message_id is not None and not is_one:
+        raise click.UsageError("--message-id names one record: pass it as VALUE.")
     if is_tombstone:
         items: Iterator[Item] = iter([wish.read("")._replace(value=None)])
     elif value is not None:
         items = iter([wish.read(value)])
     else:
         items = _items(wish, path)
-    is_safe = acks == "all"
     with (
         open_client(target) as client,
         client.producer(
-            compression_type=compression, acks=acks, enable_idempotence=is_safe
+            compression_type=compression, acks=acks, enable_idempotence=acks == "all"
         ) as producer,
     ):
+        ends = {} if wish.message_id is None else _ends(client, wish.topic)
         tally = _send_all(producer, wish, items)
-    return tally.answer(topic)
+    return tally.answer(wish, ends)
 
 
 @dataclass(slots=True)
@@ -138,15 +160,32 @@ class Tally:
             max(last, record.offset),
         )
 
-    def answer(self, topic: str) -> Answer:
+    def answer(self, wish: Wish, ends: Mapping[int, int]) -> Answer:
+        """What is known: Kafka's answer to a producer has an offset, and no words."""
         total = sum(count for count, _, _ in self.spans.values())
         places = [
             {"partition": partition, "count": count, "first_offset": first, "last_offset": last}
             for partition, (count, first, last) in sorted(self.spans.items())
         ]
-        shown = ", ".join(_span(topic, *at) for at in sorted(self.spans.items()))
+        is_delayed = wish.delay is not None and all(last < 0 for _, _, last in self.spans.values())
+        is_duplicate = wish.message_id is not None and any(
+            # What has an offset that was there before, or none and is not delayed, is another one.
+            first < ends.get(partition, 0) if first >= 0 else wish.has_acks and not is_delayed
+            for partition, (_, first, _) in self.spans.items()
+        )
+        shown = ", ".join(_span(wish.topic, *at) for at in sorted(self.spans.items()))
         text = shown if total == 1 else f"{total} records: {shown}"
-        data = {"topic": topic, "count": total, "partitions": places}
+        if is_duplicate:
+            text = f"duplicate of {shown if '@' in shown else _ELSEWHERE}"
+        elif is_delayed:
+            text += f", {_delay(wish)}"
+        data = {
+            "topic": wish.topic,
+            "count": total,
+            "partitions": places,
+            "is_delayed": is_delayed and total > 0,
+            "is_duplicate": is_duplicate,
+        }
         return Answer(data, text if total else "nothing to send")
 
 
@@ -159,6 +198,9 @@ def _send_all(producer: "Producer", wish: Wish, items: Iterator[Item]) -> Tally:
             key=item.key,
             headers=list(wish.headers),
             partition=wish.partition,
+            delay=wish.delay,
+            ttl=wish.ttl,
+            message_id=wish.message_id,
         )
         delivery.add_done_callback(tally.note)  # type: ignore[arg-type]
         if tally.failure:
@@ -167,6 +209,17 @@ def _send_all(producer: "Producer", wish: Wish, items: Iterator[Item]) -> Tally:
     if tally.failure:
         raise tally.failure
     return tally
+
+
+def _ends(client: "Client", topic: str) -> dict[int, int]:
+    """Where the partitions end before anything is sent."""
+    from millstream.client import NotFound
+
+    try:
+        offsets = client.admin.offsets(topic, "latest")
+    except NotFound:
+        return {}  # It may be created by being sent to.
+    return {at.partition: offset for at, offset in offsets.items()}
 
 
 def _items(wish: Wish, path: Path | None) -> Iterator[Item]:
@@ -199,3 +252,14 @@ def _span(topic: str, partition: int, span: tuple[int, int, int]) -> str:
     if last < 0:
         return f"{topic}/{partition}"  # Without acks nobody knows the offset.
     return f"{topic}/{partition}@{first}" + (f"-{last}" if last > first else "")
+
+
+def _delay(wish: Wish) -> str:
+    when = wish.delay
+    assert when is not None
+    if isinstance(when, datetime):
+        told = f"delayed until {instant(when.astimezone(UTC))}"
+    else:
+        told = f"delayed by {when.total_seconds():g} s"
+    # The answer to a record that was there already, delayed as well, is the same.
+    return told if wish.message_id is None else f"{told} unless the id was known"

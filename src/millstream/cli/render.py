@@ -9,10 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import wraps
 from typing import IO, Any, NamedTuple, ParamSpec, TypeVar
 
 import click
+
+BRIEF_LENGTH_MAX = 60  # Of a text in a table; JSON has all of it.
 
 _P = ParamSpec("_P")
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -97,6 +100,17 @@ def card(found: Mapping[str, object]) -> str:
         f"{name.replace('_', ' ').ljust(width)}  {_cell(value)}".rstrip()
         for name, value in found.items()
     )
+
+
+def instant(when: datetime) -> str:
+    """A time of UTC, to the second."""
+    return when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def brief(text: str) -> str:
+    """A text on one line of a table."""
+    line = " ".join(text.split())
+    return line if len(line) <= BRIEF_LENGTH_MAX else line[: BRIEF_LENGTH_MAX - 3] + "..."
 
 
 def confirm(question: str, *, is_yes: bool) -> None:

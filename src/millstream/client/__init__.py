@@ -11,6 +11,7 @@ from millstream.client.admin import Admin
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import Consumer
 from millstream.client.dead_letters import DeadLetters
+from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import (
     AlreadyExists,
     BadData,
@@ -33,6 +34,9 @@ from millstream.client.models import (
     Cluster,
     DeadLetter,
     DeadLetterStatistics,
+    Delayed,
+    DelayedPage,
+    DelayedRecord,
     Group,
     GroupDescription,
     GroupLag,
@@ -74,6 +78,7 @@ __all__ = [
     "Admin",
     "Views",
     "DeadLetters",
+    "DelayedRecords",
     "RetryPolicy",
     "Reject",
     "Handled",
@@ -105,6 +110,9 @@ __all__ = [
     "DeadLetter",
     "DeadLetterStatistics",
     "Redriven",
+    "Delayed",
+    "DelayedRecord",
+    "DelayedPage",
     "ClientError",
     "NotFound",
     "AlreadyExists",

@@ -18,6 +18,7 @@ from millstream.client.closing import AsyncClosing
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
 from millstream.client.dead_letters import DeadLetters
+from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError
 from millstream.client.link import TIMEOUT_S
 from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicPartition
@@ -128,6 +129,7 @@ class AsyncClient(AsyncClosing):
         self._threads = threads
         self.admin = AsyncAdmin(client.admin, threads)
         self.dead_letters = AsyncAdmin(client.dead_letters, threads)
+        self.delayed = AsyncAdmin(client.delayed, threads)
 
     @property
     def address(self) -> str:
@@ -213,9 +215,9 @@ class AsyncClient(AsyncClosing):
 
 
 class AsyncAdmin:
-    """`await client.admin.list_topics()`: every call of `Admin`, or of `DeadLetters`, awaited."""
+    """`await client.admin.list_topics()`: every call of `Admin` and its like, awaited."""
 
-    def __init__(self, admin: Admin | DeadLetters, threads: _Threads) -> None:
+    def __init__(self, admin: Admin | DeadLetters | DelayedRecords, threads: _Threads) -> None:
         self._admin = admin
         self._threads = threads
 

@@ -20,8 +20,16 @@ def text(value: str | None) -> bytes:
     """A string, or the absence of one."""
     if value is None:
         return _varint(0)
-    data = value.encode()
+    data = utf8(value)
     return _varint(len(data) + 1) + data
+
+
+def utf8(value: str) -> bytes:
+    """The bytes of a text; what a shell made of odd bytes is none."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise Refused(f"{value!r} is not a text that UTF-8 can spell") from None
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from millstream.client.admin import Admin
 from millstream.client.closing import Closing
 from millstream.client.consumer import Consumer
 from millstream.client.dead_letters import DeadLetters
+from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
-from millstream.client.handling import Graveyard, Handled, RetryPolicy, handle
+from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
 from millstream.client.health import topic_health
 from millstream.client.link import TIMEOUT_S, Link
 from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicHealth
@@ -73,6 +74,7 @@ class Client(Closing):
         self.views = Views(self.admin)
         self._own = OwnRequests(link, lambda: self.admin.describe_cluster().nodes[0])
         self.dead_letters = DeadLetters(self._own)
+        self.delayed = DelayedRecords(self._own)
         link.has_queues = self.admin.has_queues
         self._link = link
         self._serdes = Serdes()
@@ -229,7 +231,8 @@ class Client(Closing):
         """
         self._check_open()
         graveyard = Graveyard(
-            self.admin, lambda: self.producer(value_serde="bytes", key_serde="bytes", linger_ms=0)
+            self.admin,
+            lambda: self.producer(value_serde="bytes", key_serde="bytes", **LETTER_SETTINGS),
         )
         with closing(graveyard):
             return handle(consumer, function, retry, graveyard)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+from millstream.client.errors import Refused
+
 # Where a reader begins: an end of the log, a moment, or an offset in every partition.
 StartPoint = Literal["earliest", "latest"] | datetime | int
 Headers = Mapping[str, bytes | str | None] | list[tuple[str, bytes | str | None]]
@@ -24,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMetadata:
-    """Where an acknowledged record is. Without acks, the offset is not known: -1."""
+    """Where an acknowledged record is. Without acks, or while it is delayed, the offset is -1."""
 
     topic: str
     partition: int
@@ -267,10 +269,44 @@ class Redriven:
     skipped: int  # Not wanted, or their topic is gone.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delayed:
+    """A record that waits for its time. `id` is what it is cancelled by."""
+
+    id: str
+    topic: str
+    partition: int
+    due_ms: int
+
+    @property
+    def due(self) -> datetime:
+        return moment(self.due_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedRecord(Delayed):
+    """The same with what will be delivered, as the bytes that it is."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedPage:
+    """Some that wait, and where the next ones begin."""
+
+    records: tuple[Delayed, ...]
+    next_after: str | None  # None: there are no more.
+
+
 def moment(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 
 def milliseconds(when: datetime) -> int:
     """A time without a zone is local time, as everywhere in Python."""
-    return round(when.timestamp() * 1000)
+    try:
+        return round(when.timestamp() * 1000)
+    except (ValueError, OverflowError):  # In the first year or the last, by the zone.
+        raise Refused(f"{when} is no time that can be counted from 1970") from None

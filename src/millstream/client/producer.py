@@ -8,9 +8,10 @@ not arrive is never silent: its future fails, and `flush` raises for those nobod
 import threading
 import weakref
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from millstream.client import records, shapes
@@ -189,7 +190,12 @@ class Producer(Closing):
             "headers": named,
             "partition": -1 if partition is None else partition,
             "timestamp": records.timestamp_ms(timestamp),
-            "on_delivery": partial(self._delivered, delivery),
+            "on_delivery": partial(
+                self._delivered,
+                delivery,
+                asked=feature,
+                is_delayed=records.is_delayed(named, now_ms=int(time() * 1000)),
+            ),
         }
 
     def _put(self, topic: str, record: dict[str, Any]) -> bool:
@@ -209,14 +215,26 @@ class Producer(Closing):
             return unreachable(self._link.address, "send", f"{what}; {self._link.down_reason}")
         return TimedOut(f"cannot send: {what}.", retriable=True)
 
-    def _delivered(self, delivery: Delivery, error: "KafkaError | None", raw: "Raw") -> None:
+    def _delivered(
+        self,
+        delivery: Delivery,
+        error: "KafkaError | None",
+        raw: "Raw",
+        *,
+        asked: str | None,
+        is_delayed: bool,
+    ) -> None:
         # On librdkafka's terms this must not raise: nobody would see it.
         if error is None:
             self._link.reached()
-            delivery.set_result(shapes.metadata(raw))
+            # librdkafka counts on from the first of a batch; what waits has no offset yet.
+            placed = shapes.metadata(raw)
+            delivery.set_result(replace(placed, offset=-1) if is_delayed else placed)
             return
         self.is_broken = self.is_broken or error.fatal()
         problem = self._link.error(error, f"send to {raw.topic()!r}")
+        if asked is not None and error.name() == "INVALID_RECORD":
+            problem = records.refused(asked, str(problem))
         self._failed_count += 1
         if len(self._failed) < FAILURES_KEPT_MAX:
             self._failed.append((delivery, problem))

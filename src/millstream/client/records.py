@@ -8,6 +8,7 @@ is ignored is a record too early.
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from millstream.client.answers import utf8
 from millstream.client.errors import NotSupported, Refused
 from millstream.client.models import Headers, milliseconds
 
@@ -34,7 +35,8 @@ def queue_headers(
     """What asks a broker for a delay, a lifetime, or to take a record once."""
     found: HeaderList = []
     if isinstance(delay, datetime):
-        found.append((DELIVER_AT, b"%d" % milliseconds(delay)))
+        # Before 1970 is as long ago as any other past: it is due.
+        found.append((DELIVER_AT, b"%d" % max(0, milliseconds(delay))))
     elif delay is not None:
         found.append((DELAY, b"%d" % _span_ms("delay", delay)))
     if ttl is not None:
@@ -42,7 +44,7 @@ def queue_headers(
     if message_id is not None:
         if not message_id:
             raise Refused("message_id is empty: it must name the record")
-        found.append((MESSAGE_ID, message_id.encode()))
+        found.append((MESSAGE_ID, utf8(message_id)))
     return found
 
 
@@ -51,8 +53,25 @@ def asks(headers: Iterable[tuple[str, object]]) -> str | None:
     return next((RESERVED[name] for name, _ in headers if name in RESERVED), None)
 
 
+def is_delayed(headers: Iterable[tuple[str, bytes | None]], *, now_ms: int) -> bool:
+    """Whether a broker that carries it out will not write the record at once."""
+    for name, value in headers:
+        if name in (DELAY, DELIVER_AT) and value is not None and value.isdigit():
+            return int(value) > (0 if name == DELAY else now_ms)
+    return False
+
+
 def unserved(name: str, address: str) -> NotSupported:
     return NotSupported(f"{name} is not supported by the broker at {address}; Millstream does it.")
+
+
+def refused(name: str, said: str) -> Refused:
+    """The broker's own words do not come through librdkafka; what it refuses is known."""
+    return Refused(
+        f"{said} It asks for {name}: a number that is none is refused, and so is a delay in a "
+        "transaction or beyond the broker's limits.deferred_ms_max.",
+        code="INVALID_RECORD",
+    )
 
 
 def timestamp_ms(when: datetime | int | None) -> int:
@@ -69,7 +88,7 @@ def _bytes(name: str, value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return utf8(value)
     raise Refused(f"header {name!r} is a {type(value).__name__}; it must be bytes, str or None")
 
 

@@ -45,6 +45,7 @@ def kafka_greeter(node: Node) -> Greeter:
         client_quotas=node.client_quotas,
         usage=node.usage,
         dead_letters=node.dead_letters,
+        deferred=node.deferred,
     )
 
     def greet(guest: Guest) -> Gateway:

@@ -45,6 +45,7 @@ from millstream.model import CONTROL_LOG, NodeId
 from millstream.ports import Ports
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
+from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.directory import DataDirectory, open_directory
 from millstream.storage.journal import open_journal
@@ -116,6 +117,9 @@ class Node:
         self._hosting = Hosting(me, self.hub, config.topic_defaults)
         self._controller = Controller(control, state, ports.clock, self._hosting.applied)
         self._open_services(Gate(policy, self.metrics), state.catalog, ports)
+        pump = self._delivering.pump
+        observer = Observer(state.catalog, self.hub, self._coordinators, self._delaying, pump)
+        self.metrics.watch(observer.samples)
 
     @property
     def cluster_id(self) -> str:

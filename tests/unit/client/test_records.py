@@ -1,11 +1,18 @@
 """Headers and times of records, and what they ask the broker for."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from millstream.client.errors import Refused
-from millstream.client.records import asks, header_list, queue_headers, timestamp_ms
+from millstream.client.records import (
+    asks,
+    header_list,
+    is_delayed,
+    queue_headers,
+    timestamp_ms,
+)
 
 
 def test_headers_keep_their_order_and_may_repeat() -> None:
@@ -32,6 +39,20 @@ def test_a_delay_is_a_span_or_a_time() -> None:
         queue_headers(delay=-1)
 
 
+def test_a_time_long_ago_is_due_and_one_that_is_none_is_refused() -> None:
+    assert queue_headers(delay=datetime(1960, 1, 1, tzinfo=UTC)) == [("ms-deliver-at", b"0")]
+    with pytest.raises(Refused, match="no time"):
+        queue_headers(delay=datetime(1, 1, 1))  # noqa: DTZ001 - local, and so before the first year
+
+
+@pytest.mark.parametrize(
+    "sent", [lambda odd: queue_headers(message_id=odd), lambda odd: header_list({"a": odd})]
+)
+def test_what_is_no_text_is_refused(sent: Callable[[str], object]) -> None:
+    with pytest.raises(Refused, match="not a text"):
+        sent("\udcff")
+
+
 def test_a_lifetime_and_an_identity_are_headers_as_well() -> None:
     assert queue_headers(ttl=0.25, message_id="a-1") == [
         ("ms-ttl-ms", b"250"),
@@ -54,6 +75,24 @@ def test_a_lifetime_and_an_identity_are_headers_as_well() -> None:
 def test_a_reserved_header_asks_for_what_it_is_named_after(name: str, feature: str) -> None:
     assert asks([("a", b""), (name, b"1")]) == feature
     assert asks([("a", b"")]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "waits"),
+    [
+        ("ms-delay-ms", b"1", True),
+        ("ms-delay-ms", b"0", False),
+        ("ms-delay-ms", b"soon", False),
+        ("ms-delay-ms", None, False),
+        ("ms-deliver-at", b"1001", True),
+        ("ms-deliver-at", b"1000", False),
+        ("ms-ttl-ms", b"5", False),
+    ],
+)
+def test_a_record_is_delayed_if_it_asks_for_a_time_to_come(
+    name: str, value: bytes | None, waits: bool
+) -> None:
+    assert is_delayed([("a", b"1"), (name, value)], now_ms=1_000) is waits
 
 
 def test_a_time_is_a_datetime_or_milliseconds() -> None:

@@ -315,3 +315,21 @@ def test_the_figures_follow_what_happens(tmp_path: Path) -> None:
             assert after.uptime_s > before.uptime_s
 
     run(story())
+
+
+def test_every_metric_can_be_asked_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = BrokerConfig(data_dir=str(tmp_path / "data"), port=0)
+        async with Broker(config) as broker:
+            await broker.topics.create("orders", partitions=30)
+            await broker.partitions.append("orders", 0, [NewRecord(b"x")] * 3)
+
+            found = {
+                (one.metric.name, one.labels): one.value for one in await broker.metrics.samples()
+            }
+
+            assert found["millstream_appended_records_total", ()] == 3
+            assert found["millstream_partition_high_watermark", ("orders", "0")] == 3
+            assert found["millstream_partition_high_watermark", ("orders", "29")] == 0
+
+    run(story())

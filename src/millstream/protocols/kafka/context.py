@@ -10,6 +10,7 @@ from millstream.config import Config
 from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.dead_letters import DeadLetters
+from millstream.engine.deferred import Deferred
 from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
@@ -47,6 +48,7 @@ class Broker:
     client_quotas: ClientQuotas
     usage: Usage
     dead_letters: DeadLetters
+    deferred: Deferred
 
     @property
     def node_id(self) -> int:

@@ -14,6 +14,7 @@ from millstream.protocols.kafka import (
     coordination,
     data,
     dead_letters,
+    delayed,
     discovery,
     fetch,
     logs,
@@ -38,6 +39,7 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **batches.HANDLERS,
     **dead_letters.HANDLERS,
     **logs.HANDLERS,
+    **delayed.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

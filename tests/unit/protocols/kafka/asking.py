@@ -13,6 +13,7 @@ from millstream.protocols.kafka import (
     coordination,
     data,
     dead_letters,
+    delayed,
     discovery,
     fetch,
     logs,
@@ -44,6 +45,7 @@ HANDLERS = {
     **batches.HANDLERS,
     **dead_letters.HANDLERS,
     **logs.HANDLERS,
+    **delayed.HANDLERS,
 }
 STRANGER = Session(principal="stranger")
 
@@ -67,6 +69,7 @@ def context_of(
         client_quotas=node.client_quotas,
         usage=node.usage,
         dead_letters=node.dead_letters,
+        deferred=node.deferred,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 

@@ -1,4 +1,4 @@
-"""Tables of what only Millstream has: batches of transactions that end as one, dead letters, logs.
+"""Tables of what only Millstream has: batches that end as one, dead letters, logs, delayed records.
 
 The keys lie far behind Kafka's own, and are advertised only to clients that call themselves
 Millstream's: other clients never see a key that they do not know.
@@ -164,3 +164,53 @@ class DescribeLogsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: String | None = None
     partitions: list[Partition] = empty()
+
+
+class ListDelayedRequest(Message, kw_only=True):
+    topic: String | None  # None: all of them.
+    after: String | None  # The id of the last one that is known.
+    count_max: Int32
+
+
+class ListDelayedResponse(Message, kw_only=True):
+    class Delayed(Message, kw_only=True):
+        id: String
+        topic: String
+        partition: Int32
+        due_ms: Int64
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    delayed: list[Delayed] = empty()
+    next_after: String | None = None  # None: there are no more.
+
+
+class DescribeDelayedRequest(Message, kw_only=True):
+    id: String
+
+
+class DescribeDelayedResponse(Message, kw_only=True):
+    class Header(Message, kw_only=True):
+        name: String
+        value: Bytes | None
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    topic: String = ""
+    partition: Int32 = -1
+    due_ms: Int64 = -1
+    key: Bytes | None = None
+    value: Bytes | None = None
+    headers: list[Header] = empty()
+
+
+class CancelDelayedRequest(Message, kw_only=True):
+    id: String
+
+
+class CancelDelayedResponse(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    topic: String = ""
+    partition: Int32 = -1
+    due_ms: Int64 = -1

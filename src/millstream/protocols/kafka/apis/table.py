@@ -261,6 +261,9 @@ _ROWS = (
         10_006, millstream.PurgeDeadLettersRequest, millstream.PurgeDeadLettersResponse, (0, 0), 0
     ),
     _api(10_007, millstream.DescribeLogsRequest, millstream.DescribeLogsResponse, (0, 0), 0),
+    _api(10_008, millstream.ListDelayedRequest, millstream.ListDelayedResponse, (0, 0), 0),
+    _api(10_009, millstream.DescribeDelayedRequest, millstream.DescribeDelayedResponse, (0, 0), 0),
+    _api(10_010, millstream.CancelDelayedRequest, millstream.CancelDelayedResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

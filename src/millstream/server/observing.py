@@ -1,0 +1,138 @@
+"""The figures of a node that nobody counts: they are looked up when somebody asks for the metrics.
+
+Owns which partitions, groups and subscriptions are told one by one, and how many: names are chosen
+by clients, so there is no other bound on them. What it tells is lazy: who asks may let others run
+in between, and what goes meanwhile is not told.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from millstream.control.catalog import Catalog
+from millstream.control.groups import OffsetValue
+from millstream.engine.coordinators import Coordinators
+from millstream.engine.deferred_shards import DeferredShards
+from millstream.engine.delivery.pump import Pump
+from millstream.engine.delivery.subscription import Subscription
+from millstream.errors import CoordinatorLoading, UnknownTopic
+from millstream.metrics import (
+    CUT_SHORT,
+    DELAYED_RECORDS,
+    END_OFFSET,
+    GROUP_LAG,
+    HIGH_WATERMARK,
+    INDEX_ENTRIES,
+    INDEX_GAPS,
+    INDEX_STRETCH_BYTES,
+    LAST_STABLE_OFFSET,
+    LOW_WATERMARK,
+    OUTSTANDING_RECORDS,
+    PARTITION_BYTES,
+    PARTITION_SEGMENTS,
+    SLOW_SUBSCRIBERS,
+    SUBSCRIBERS,
+    WAITING_RECORDS,
+    Metric,
+    Sample,
+)
+from millstream.model import INTERNAL_TOPICS, TopicPartition
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+LABELLED_MAX = 1_000  # Partitions, and topics of groups, and subscriptions, told one by one.
+
+
+class Observer:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hub: Hub,
+        coordinators: Coordinators,
+        delaying: DeferredShards,
+        pump: Pump,
+    ) -> None:
+        self._catalog = catalog
+        self._hub = hub
+        self._coordinators = coordinators
+        self._delaying = delaying
+        self._pump = pump
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample(DELAYED_RECORDS, (), self._delaying.pending_count)
+        for kind, found in (
+            ("partition", self._partitions()),
+            ("group", self._groups()),
+            ("subscription", self._subscriptions()),
+        ):
+            is_cut = False
+            for count, figures in enumerate(found):
+                is_cut = count == LABELLED_MAX
+                if is_cut:
+                    break
+                yield from figures
+            yield Sample(CUT_SHORT, (kind,), int(is_cut))
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _partitions(self) -> Iterator[Sequence[Sample]]:
+        """Of topics that have logs, users' own first."""
+        topics = [topic for topic in self._catalog.topics() if not topic.is_view]
+        for topic in sorted(topics, key=lambda one: (one.name in INTERNAL_TOPICS, one.name)):
+            for partition in range(topic.partition_count):
+                replica = self._hub.replicas.get(topic.log(partition))
+                if replica is not None:
+                    yield _partition(TopicPartition(topic.name, partition), replica)
+
+    def _groups(self) -> Iterator[Sequence[Sample]]:
+        try:
+            coordinators = self._coordinators.all_here()
+        except CoordinatorLoading:
+            return
+        homes = {name: one for one in coordinators for name in one.groups}
+        for group_id, coordinator in sorted(homes.items()):
+            lags: defaultdict[str, int] = defaultdict(int)
+            for target, value in coordinator.find_stored(group_id).offsets.items():
+                lags[target.topic] += self._lag(target, value)
+            for topic, lag in sorted(lags.items()):
+                yield [Sample(GROUP_LAG, (group_id, topic), lag)]
+
+    def _lag(self, target: TopicPartition, committed: OffsetValue) -> int:
+        try:
+            topic = self._catalog.find(target.topic)
+            replica = self._hub.replicas.get(topic.log(target.partition))
+        except UnknownTopic:
+            return 0
+        if replica is None or topic.topic_id != committed.topic_id:
+            return 0
+        return max(0, replica.high_watermark - max(committed.offset, replica.log.start_offset))
+
+    def _subscriptions(self) -> Iterator[Sequence[Sample]]:
+        named: defaultdict[str, list[Subscription]] = defaultdict(list)
+        for subscription in self._pump.live:
+            named[subscription.name].append(subscription)
+        for name, found in sorted(named.items()):
+            members = [one.statistics(seat) for one in found for seat in one.members.values()]
+            figures: dict[Metric, int] = {
+                SUBSCRIBERS: len(members),
+                SLOW_SUBSCRIBERS: sum(member.is_slow for member in members),
+                OUTSTANDING_RECORDS: sum(member.in_flight for member in members),
+                WAITING_RECORDS: sum(one.desk.ready_count for one in found),
+            }
+            yield [Sample(metric, (name,), value) for metric, value in figures.items()]
+
+
+def _partition(target: TopicPartition, replica: Replica) -> Sequence[Sample]:
+    log = replica.log.records.health()
+    figures: dict[Metric, int] = {
+        LOW_WATERMARK: log.start_offset,
+        HIGH_WATERMARK: replica.high_watermark,
+        LAST_STABLE_OFFSET: replica.last_stable_offset,
+        END_OFFSET: log.end_offset,
+        PARTITION_BYTES: log.size_bytes,
+        PARTITION_SEGMENTS: log.segment_count,
+        INDEX_ENTRIES: log.index_entries,
+        INDEX_STRETCH_BYTES: log.index_bytes_per_entry_max,
+        INDEX_GAPS: log.index_gaps,
+    }
+    labels = target.topic, str(target.partition)
+    return [Sample(metric, labels, value) for metric, value in figures.items()]

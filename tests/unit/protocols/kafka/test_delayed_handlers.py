@@ -1,0 +1,79 @@
+"""Delayed records as our own clients ask for them."""
+
+from collections.abc import Sequence
+
+from millstream.model import Acks
+from millstream.protocols.kafka.apis.millstream import (
+    CancelDelayedRequest,
+    CancelDelayedResponse,
+    DescribeDelayedRequest,
+    DescribeDelayedResponse,
+    ListDelayedRequest,
+    ListDelayedResponse,
+)
+from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.server.node import Node
+from tests.support.nodes import NOW_MS, ORDERS, SESSION
+from tests.support.queues import batch_of, message, running_orders
+from tests.support.virtual_loop import run
+from tests.unit.protocols.kafka.asking import ask
+
+DUE_MS = NOW_MS + 60_000
+
+
+async def delay(node: Node, *values: bytes) -> Sequence[str]:
+    sent = batch_of(*(message(value, deliver_at=DUE_MS) for value in values), key=b"k")
+    appended = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
+    return [appended.deferred[at] for at in range(len(values))]
+
+
+async def listed(
+    node: Node, *, topic: str | None, after: str | None, count_max: int
+) -> ListDelayedResponse:
+    request = ListDelayedRequest(topic=topic, after=after, count_max=count_max)
+    return await ask(node, request, ListDelayedResponse)
+
+
+def test_they_are_listed_looked_at_and_cancelled() -> None:
+    async def story() -> None:
+        async with running_orders() as node:
+            first, second = await delay(node, b"1", b"2")
+
+            page = await listed(node, topic="orders", after=None, count_max=1)
+            rest = await listed(node, topic=None, after=page.next_after, count_max=9)
+            found = await ask(node, DescribeDelayedRequest(id=second), DescribeDelayedResponse)
+            gone = await ask(node, CancelDelayedRequest(id=first), CancelDelayedResponse)
+
+            assert [one.id for one in page.delayed] == [first]
+            assert [one.id for one in rest.delayed] == [second]
+            assert rest.next_after is None
+            place = ("orders", 0, DUE_MS)
+            for one in (*rest.delayed, found, gone):
+                assert (one.topic, one.partition, one.due_ms) == place
+            assert (found.key, found.value) == (b"k", b"2")
+            assert [(one.name, one.value) for one in found.headers] == [
+                ("ms-deliver-at", b"%d" % DUE_MS)
+            ]
+
+    run(story())
+
+
+def test_what_cannot_be_is_refused_with_a_reason() -> None:
+    async def story() -> None:
+        async with running_orders() as node:
+            await delay(node, b"1")
+
+            nothing = await listed(node, topic=None, after=None, count_max=0)
+            nowhere = await listed(node, topic="no", after=None, count_max=1)
+            unknown = [
+                await listed(node, topic=None, after="x", count_max=1),
+                await ask(node, DescribeDelayedRequest(id="orders~99"), DescribeDelayedResponse),
+                await ask(node, CancelDelayedRequest(id="orders~99"), CancelDelayedResponse),
+            ]
+
+            assert nothing.error_code == ErrorCode.INVALID_REQUEST
+            assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}
+            assert all(one.error_message for one in (nothing, nowhere, *unknown))
+
+    run(story())
