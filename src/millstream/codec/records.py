@@ -22,7 +22,15 @@ from millstream.codec.batch import (
 )
 from millstream.codec.compression import Codec, compress
 from millstream.codec.primitives import write_varint
-from millstream.codec.scanning import INT64_MAX, INT64_MIN, open_batch, scan, wrap_int64
+from millstream.codec.scanning import (
+    INT64_MAX,
+    INT64_MIN,
+    NO_NEEDLES,
+    Needles,
+    open_batch,
+    scan,
+    wrap_int64,
+)
 from millstream.codec.scanning import Record as Record
 from millstream.errors import InvalidBatch
 from millstream.model import Buffer
@@ -226,7 +234,7 @@ def filter_steps(
     *,
     decompressed_bytes_max: int,
     glance: Callable[[bytes], bool | None] | None = None,
-    needles: Sequence[bytes] = (),
+    needles: Needles = NO_NEEDLES,
     keep_empty: bool = False,
     trims: bool = False,
     delete_horizon_ms: int | None = None,

@@ -5,7 +5,7 @@ know: every length and count is checked against the bytes that are there before 
 it, and what comes out of a batch never outgrows `decompressed_bytes_max`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from millstream.codec.batch import HEADER_BYTES, Header, verify
@@ -31,6 +31,23 @@ class Record(NamedTuple):
     headers: _Headers = ()
 
 
+class Needles(NamedTuple):
+    """Texts of which one stands in the bytes of every wanted record; none: nothing is known."""
+
+    texts: tuple[bytes, ...] = ()
+    folds_case: bool = False  # They are looked for in ASCII's lower case, as they are spelled.
+
+    def stand_in(self, data: bytes) -> bool:
+        haystack = self.haystack(data)
+        return any(text in haystack for text in self.texts)
+
+    def haystack(self, data: bytes) -> bytes:
+        """Where to look for them: every byte is in its place."""
+        return data.lower() if self.folds_case else data
+
+
+NO_NEEDLES = Needles()
+
 # A record, where its bytes start, where those behind the timestamp delta start, where all end.
 Found: TypeAlias = tuple[Record, int, int, int]
 
@@ -47,7 +64,7 @@ def open_batch(buffer: Buffer, at: int, decompressed_bytes_max: int) -> tuple[He
 
 
 def scan(
-    header: Header, data: bytes, *, utf8_errors: str, needles: Sequence[bytes] = ()
+    header: Header, data: bytes, *, utf8_errors: str, needles: Needles = NO_NEEDLES
 ) -> Iterator[Found]:
     """Find the records in `data`; their offsets rise and stay within the header's last one.
 
@@ -58,6 +75,7 @@ def scan(
     is_stamped, append_time = header.has_log_append_time, header.max_timestamp
     last_delta = header.last_offset_delta
     new_record = tuple.__new__  # What Record(...) does in the end, in less than half the time.
+    texts, haystack = needles.texts, needles.haystack(data)
     previous = -1
     at = 0
     try:
@@ -67,9 +85,9 @@ def scan(
             end = at + length
             if length < 0 or end > len(data):
                 raise CorruptBatch(f"record of {length} bytes, {len(data) - at} are there")
-            if needles:
-                for needle in needles:
-                    if data.find(needle, at, end) >= 0:
+            if texts:
+                for text in texts:
+                    if haystack.find(text, at, end) >= 0:
                         break
                 else:
                     at = end

@@ -9,12 +9,13 @@ readers always move.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from millstream.codec.batch import Header, read_header, verify
 from millstream.codec.lifetime import Lifetime
 from millstream.codec.records import ControlKind, Record, control_batch, filter_steps
+from millstream.codec.scanning import NO_NEEDLES, Needles
 from millstream.engine.filters import Filter
 from millstream.engine.reading import ANY_EPOCH, Sifted, Slice, Want
 from millstream.errors import (
@@ -62,9 +63,9 @@ class Sieve(NamedTuple):
         return passes
 
     @property
-    def needles(self) -> Sequence[bytes]:
-        """One of them stands in every record that passes; empty if that is not known."""
-        return next((one.needles for one in self.filters if one.needles), ())
+    def needles(self) -> Needles:
+        """Those of one filter: all must be passed."""
+        return next((one.needles for one in self.filters if one.needles.texts), NO_NEEDLES)
 
     def glance(self, header: Header, data: bytes, now_ms: int) -> bool | None:
         """Whether all records in the bytes of a batch pass, or none; None if each must be seen."""

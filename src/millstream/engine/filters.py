@@ -10,12 +10,13 @@ decides how it is compared: a number as a number, a text as bytes in order. What
 """
 
 import operator as operators
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from millstream.codec.records import Record
+from millstream.codec.scanning import NO_NEEDLES, Needles
 from millstream.engine.filter_text import (
     All,
     Comparison,
@@ -59,11 +60,10 @@ class Filter:
 
     __slots__ = ("_test", "needles", "text")
 
-    def __init__(self, text: str, test: _Test, needles: Iterable[bytes] = ()) -> None:
+    def __init__(self, text: str, test: _Test, needles: Needles = NO_NEEDLES) -> None:
         self.text = text
         self._test = test
-        # In the bytes of a record that matches stands one of these; none: nothing is known of it.
-        self.needles = tuple(needles)
+        self.needles = needles
 
     def __repr__(self) -> str:
         return f"<Filter {self.text!r}>"
@@ -77,13 +77,13 @@ class Filter:
 
         A filter that asks for a certain text needs no look at records in which it does not stand.
         """
-        return not self.needles or any(needle in data for needle in self.needles)
+        return not self.needles.texts or self.needles.stand_in(data)
 
 
 def parse(text: str) -> Filter:
     """Compile a filter; raise `InvalidFilter` that names the place."""
     node = read_filter(text)
-    return Filter(text, _Compiler(text).test(node), _needles(node))
+    return Filter(text, _Compiler(text).test(node), Needles(tuple(_needles(node))))
 
 
 def flymq_filter(text: str) -> Filter:
@@ -108,7 +108,8 @@ def flymq_filter(text: str) -> Filter:
         is_there = exists is not None and exists(record, topic)
         return is_there or found(record.value) or found(record.key)
 
-    return Filter(text, test)
+    is_plain = exists is None and regex is not None and regex.literal is not None
+    return Filter(text, test, _folded_needles(lowered) if is_plain else NO_NEEDLES)
 
 
 class _Compiler:
@@ -274,6 +275,15 @@ def _lowered(content: bytes) -> bytes:
 
 
 # -- what must stand in a batch for any of its records to match --------------------------------
+
+# The two characters beyond ASCII whose lower case begins with a letter of it.
+_ALSO_LOWER = {b"k": "\N{KELVIN SIGN}", b"i": "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"}
+
+
+def _folded_needles(lowered: bytes) -> Needles:
+    """For a text of ASCII that is found in any case."""
+    others = [text.encode() for letter, text in _ALSO_LOWER.items() if letter in lowered]
+    return Needles((lowered, *others), folds_case=True)
 
 
 def _needles(node: Node) -> frozenset[bytes]:

@@ -1,0 +1,52 @@
+"""FlyMQ's filters find a text in any case, also where records are passed over unread."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from millstream.codec.records import Record, build, filter_steps, records
+from millstream.engine.filters import flymq_filter
+
+# With both characters whose lower case begins with a letter of ASCII: the signs of Kelvin, and İ.
+LETTERS = "aAkKiI.\N{KELVIN SIGN}\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}äÄ"
+words = st.text(LETTERS, max_size=4)
+contents = st.one_of(words.map(str.encode), st.none(), st.binary(max_size=4))
+
+
+def naive(text: str, content: bytes | None) -> bool:
+    return content is not None and text.lower() in content.decode(errors="replace").lower()
+
+
+@given(st.text("aAkKiI", min_size=1, max_size=3), st.lists(st.tuples(contents, contents)))
+@example("ki", [(b"", "\N{KELVIN SIGN}\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}".encode())])
+def test_a_text_is_found_wherever_its_lower_case_is(
+    text: str, fields: list[tuple[bytes | None, bytes | None]]
+) -> None:
+    wanted = flymq_filter(text)
+    sent = [Record(at, 0, key, value) for at, (key, value) in enumerate(fields)]
+    expected = [one for one in sent if naive(text, one.key) or naive(text, one.value)]
+    assert [one for one in sent if wanted.matches(one)] == expected
+    if not sent:
+        return
+
+    assert wanted.needles.texts
+    steps = filter_steps(
+        build(sent), wanted.matches, decompressed_bytes_max=2**20, needles=wanted.needles
+    )
+    kept: bytes | None = None
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            kept = end.value
+            break
+
+    found = [] if kept is None else records(kept, decompressed_bytes_max=2**20)
+    assert found == expected
+
+
+def test_no_other_character_has_a_letter_of_ascii_in_its_lower_case() -> None:
+    others = [chr(code) for code in range(128, 0x110000)]
+
+    found = [one for one in others if any(part.isascii() for part in one.lower())]
+
+    assert found == ["\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "\N{KELVIN SIGN}"]
