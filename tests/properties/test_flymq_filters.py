@@ -4,6 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.codec.records import Record, build, filter_steps, records
+from millstream.codec.steps import all_at_once
 from millstream.engine.filters import flymq_filter
 
 # With both characters whose lower case begins with a letter of ASCII: the signs of Kelvin, and İ.
@@ -32,13 +33,7 @@ def test_a_text_is_found_wherever_its_lower_case_is(
     steps = filter_steps(
         build(sent), wanted.matches, decompressed_bytes_max=2**20, needles=wanted.needles
     )
-    kept: bytes | None = None
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            kept = end.value
-            break
+    kept = all_at_once(steps)
 
     found = [] if kept is None else records(kept, decompressed_bytes_max=2**20)
     assert found == expected

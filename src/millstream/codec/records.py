@@ -32,6 +32,7 @@ from millstream.codec.scanning import (
     wrap_int64,
 )
 from millstream.codec.scanning import Record as Record
+from millstream.codec.steps import all_at_once
 from millstream.errors import InvalidBatch
 from millstream.model import Buffer
 
@@ -220,12 +221,7 @@ def filter_batch(
         keep_empty=keep_empty,
         delete_horizon_ms=delete_horizon_ms,
     )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            kept: bytes | None = end.value
-            return kept
+    return all_at_once(steps)
 
 
 def filter_steps(

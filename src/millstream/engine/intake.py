@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import NamedTuple
 
+from millstream.codec.steps import all_at_once
 from millstream.config import Limits
 from millstream.control.transactions import Participant
 from millstream.engine.deduplication import STEP_IDS, Windows
@@ -19,16 +20,10 @@ from millstream.engine.deferred_shards import DeferredShards
 from millstream.engine.queue_headers import Asked, read_batch, search
 from millstream.engine.shards import BROKER
 from millstream.engine.sorting import STEP_RECORDS, Arrival, Sorting
+from millstream.engine.steps import one_by_one
 from millstream.engine.topics import Topics
 from millstream.engine.transactional_writes import Batch, TransactionalWrites
-from millstream.engine.writing import (
-    Writing,
-    all_at_once,
-    count_batch,
-    one_by_one,
-    pass_on,
-    see,
-)
+from millstream.engine.writing import Writing, count_batch, pass_on, see
 from millstream.errors import CoordinatorUnavailable, InvalidBatch, Overloaded, RequestError
 from millstream.metrics import Metrics
 from millstream.model import Acks, Buffer, LogId, Producer

@@ -16,7 +16,7 @@ from millstream.codec.compression import Codec, decompress
 from millstream.codec.lifetime import TTL_HEADER
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import Record
-from millstream.engine.writing import all_at_once
+from millstream.codec.steps import all_at_once
 from millstream.errors import BatchTooLarge, CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 

@@ -4,14 +4,12 @@ Owns nothing but the rules: whoever asked may be gone, and nobody may look at th
 """
 
 import asyncio
-from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from millstream.codec.batch import Header
 from millstream.metrics import APPENDED_BATCHES, APPENDED_BYTES, APPENDED_RECORDS, Metrics
 from millstream.model import Appended
-
-T = TypeVar("T")
 
 Writing = asyncio.Future[Appended]
 
@@ -31,27 +29,6 @@ def see(waiting: Writing) -> None:
     """Without acks nobody looks at the outcome."""
     if not waiting.cancelled():
         waiting.exception()
-
-
-def all_at_once(steps: Generator[None, None, T]) -> T:
-    """Take all steps of something that is short enough."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
-async def one_by_one(steps: Generator[None, None, T]) -> T:
-    """Take the same steps, and let others have a turn after each."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await asyncio.sleep(0)
 
 
 def count_batch(metrics: Metrics, header: Header) -> None:

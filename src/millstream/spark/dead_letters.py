@@ -24,23 +24,18 @@ from millstream.spark.groups import noted
 from millstream.spark.offsets import OffsetRange
 from millstream.spark.partitioner import Columns, Router
 from millstream.spark.producing import Pipeline
+from millstream.spark.queue_names import ACTING, DEAD_SUBJECT, DLQ_PREFIX, DLQ_SUFFIX, SUBJECT
 from millstream.spark.rows import Rows
 from millstream.spark.sink_options import BATCH_BYTES, IN_FLIGHT_MAX, Guarantee, SinkOptions
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".dlq"
-PREFIX = "ms-dlq-"
 REASON = "schema"  # As the pipeline *validate* calls it.
 # Letters of one transaction; a task that has more writes several.
 LETTERS_MAX = 20_000
 LETTERS_BYTES_MAX = 8 * 2**20
 TRIES_MAX = 5  # Against other attempts at the same range.
 TRANSACTION_MS_MAX = 60_000
-# What asks the broker for something would ask for it again, and of a transaction in vain.
-_SPENT = ("ms-delay-ms", "ms-deliver-at", "ms-message-id", "ms-ttl-ms")
-# Who listens to a subject does not get its dead letters with it.
-_SUBJECT, _DEAD_SUBJECT = "ms-subject", b"DLQ."
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -71,7 +66,7 @@ class DeadLetters:
     def __init__(self, cluster: Cluster, group: str, wanted: OffsetRange) -> None:
         self._cluster = cluster
         self._group = group
-        self._memory = f"{group}{SUFFIX}"  # The group that remembers.
+        self._memory = f"{group}{DLQ_SUFFIX}"  # The group that remembers.
         self._wanted = wanted
         self._letters: list[Letter] = []
         self._size = 0
@@ -110,7 +105,7 @@ class DeadLetters:
                 "error": why.encode(),
             }
             pairs = _own([(one["key"], one["value"]) for one in own], target.topic)
-            pairs += [(PREFIX + name, text) for name, text in told.items()]
+            pairs += [(DLQ_PREFIX + name, text) for name, text in told.items()]
             letters.append(Letter(offset, key, value, pairs))
         return letters
 
@@ -164,7 +159,7 @@ class DeadLetters:
 
     @property
     def _topic(self) -> str:
-        return f"{self._wanted.target.topic}{SUFFIX}"
+        return f"{self._wanted.target.topic}{DLQ_SUFFIX}"
 
     @property
     def _options(self) -> SinkOptions:
@@ -173,11 +168,12 @@ class DeadLetters:
 
 def _own(own: Headers, topic: str) -> Headers:
     """The record's own headers, as a dead letter has them."""
-    kept = [one for one in own if one[0] not in _SPENT and not one[0].startswith(PREFIX)]
-    subjects = [text for name, text in kept if name == _SUBJECT and text]
-    found = [one for one in kept if one[0] != _SUBJECT]
-    found.append((_SUBJECT, _DEAD_SUBJECT + (subjects[0] if subjects else topic.encode())))
-    return [*found, *((f"{PREFIX}subject", text) for text in subjects[:1])]
+    kept = [one for one in own if one[0] not in ACTING and not one[0].startswith(DLQ_PREFIX)]
+    subjects = [text for name, text in kept if name == SUBJECT and text]
+    found = [one for one in kept if one[0] != SUBJECT]
+    living = subjects[0] if subjects else topic.encode()
+    found.append((SUBJECT, DEAD_SUBJECT.encode() + living))
+    return [*found, *((f"{DLQ_PREFIX}subject", text) for text in subjects[:1])]
 
 
 def _columns(letters: list[Letter]) -> Columns:

@@ -5,6 +5,7 @@ import pytest
 from millstream.codec.batch import HEADER_BYTES, read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.records import STEP_BYTES, Record, build, records
+from millstream.codec.steps import all_at_once
 from millstream.engine.queue_headers import (
     DELIVER_AT,
     MESSAGE_ID_BYTES_MAX,
@@ -15,7 +16,6 @@ from millstream.engine.queue_headers import (
     search,
     when_due,
 )
-from millstream.engine.writing import all_at_once
 from millstream.errors import CorruptBatch, InvalidBatch
 from tests.support.nodes import NOW_MS
 from tests.support.queues import Message, batch_of, message

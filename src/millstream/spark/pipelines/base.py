@@ -19,14 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millstream.spark.pipelines.failures import PipelineFailed, boiled_down
-from millstream.spark.pipelines.summaries import (
-    DLQ_SUFFIX,
-    OBSERVED,
-    Progress,
-    Summary,
-    add,
-    total,
-)
+from millstream.spark.pipelines.summaries import OBSERVED, Progress, Summary, add, total
+from millstream.spark.queue_names import DLQ_SUFFIX
 
 FORMAT = "millstream"
 POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none is missed.

@@ -12,17 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 
 from millstream.spark.pipelines import records
 from millstream.spark.pipelines.base import Context, read
-from millstream.spark.pipelines.summaries import DLQ_SUFFIX, Summary
+from millstream.spark.pipelines.summaries import Summary
+from millstream.spark.queue_names import ACTING, DEAD_SUBJECT, DLQ_PREFIX, DLQ_SUFFIX, SUBJECT
 
-PREFIX = "ms-dlq-"
 REDRIVEN = "ms-redrive-count"
 UNKNOWN = "unknown"
 SHOWN_LENGTH_MAX = 200
 
 _ALL = r".*\.dlq"
-_SUBJECT, _DEAD = "ms-subject", "DLQ."
-# What asks the broker for something would ask for it again, and a dead letter does not expire.
-_ACTING = ("ms-delay-ms", "ms-deliver-at", "ms-message-id", "ms-ttl-ms")
 
 
 class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -44,25 +41,25 @@ def put_aside(headers: Column, topic: Column) -> Column:
 
     Who listens to the record's subject does not listen to its dead letter's.
     """
-    subject = records.header(headers, _SUBJECT)
-    kept = F.filter(headers, lambda one: ~one["key"].isin(_SUBJECT, *_ACTING))
-    dead = F.concat(F.lit(_DEAD), F.coalesce(subject, topic))
-    found = records.with_headers(records.without_headers(kept, PREFIX), {_SUBJECT: dead})
-    had_one = records.with_headers(found, {f"{PREFIX}subject": subject})
+    subject = records.header(headers, SUBJECT)
+    kept = F.filter(headers, lambda one: ~one["key"].isin(SUBJECT, *ACTING))
+    dead = F.concat(F.lit(DEAD_SUBJECT), F.coalesce(subject, topic))
+    found = records.with_headers(records.without_headers(kept, DLQ_PREFIX), {SUBJECT: dead})
+    had_one = records.with_headers(found, {f"{DLQ_PREFIX}subject": subject})
     return F.when(subject.isNotNull(), had_one).otherwise(found)
 
 
 def brought_back(headers: Column) -> Column:
     """The headers that the record had."""
-    own = records.without_headers(records.without_headers(headers, PREFIX), REDRIVEN)
+    own = records.without_headers(records.without_headers(headers, DLQ_PREFIX), REDRIVEN)
 
     def is_kept(one: Column) -> Column:
-        is_dead = (one["key"] == _SUBJECT) & one["value"].cast("string").startswith(_DEAD)
+        is_dead = (one["key"] == SUBJECT) & one["value"].cast("string").startswith(DEAD_SUBJECT)
         return ~F.coalesce(is_dead, F.lit(False))
 
     found = F.filter(own, is_kept)
-    subject = records.header(headers, f"{PREFIX}subject")
-    had_one = records.with_headers(found, {_SUBJECT: subject})
+    subject = records.header(headers, f"{DLQ_PREFIX}subject")
+    had_one = records.with_headers(found, {SUBJECT: subject})
     return F.when(subject.isNotNull(), had_one).otherwise(found)
 
 
@@ -76,7 +73,7 @@ def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
     named = F.regexp_replace("topic", rf"{DLQ_SUFFIX.replace('.', '[.]')}$", "")
 
     def told(name: str) -> Column:
-        return records.header(headers, PREFIX + name)
+        return records.header(headers, DLQ_PREFIX + name)
 
     found = frame.select(
         F.coalesce(told("topic"), named).alias("origin_topic"),

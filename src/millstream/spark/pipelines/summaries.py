@@ -11,7 +11,6 @@ from typing import Any, Final
 
 # Observed by every query, under this name; see `base.run_streams`.
 OBSERVED: Final = "millstream"
-DLQ_SUFFIX: Final = ".dlq"
 
 Offsets = Mapping[str, Mapping[str, int]]
 

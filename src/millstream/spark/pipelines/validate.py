@@ -17,11 +17,11 @@ from millstream.spark.pipelines import records
 from millstream.spark.pipelines.base import Context, ToTopic, run_stream, source
 from millstream.spark.pipelines.dead_letters import put_aside
 from millstream.spark.pipelines.records import IS_MALFORMED, RECORD, WRITTEN, FromTopic
-from millstream.spark.pipelines.summaries import DLQ_SUFFIX, Summary
+from millstream.spark.pipelines.summaries import Summary
+from millstream.spark.queue_names import DLQ_PREFIX, DLQ_SUFFIX
 
 OBSERVED = "expectations"
 MALFORMED = "schema"  # The name of the expectation that a schema is.
-DLQ = "ms-dlq-"
 
 # No row may stop the query: what an expression can't compute is null, and the row is bad.
 _LENIENT = {"spark.sql.ansi.enabled": "false"}
@@ -134,11 +134,11 @@ def routed(frame: DataFrame, parameters: Parameters) -> DataFrame:
     is_bad = F.size(_FAILED) > 0
     headers = F.col(f"{RECORD}.headers")
     letter = {
-        f"{DLQ}topic": F.col(f"{RECORD}.topic"),
-        f"{DLQ}partition": F.col(f"{RECORD}.partition"),
-        f"{DLQ}offset": F.col(f"{RECORD}.offset"),
-        f"{DLQ}reason": F.array_join(_FAILED, ", "),
-        f"{DLQ}error": F.array_join(_BROKEN, "; "),
+        f"{DLQ_PREFIX}topic": F.col(f"{RECORD}.topic"),
+        f"{DLQ_PREFIX}partition": F.col(f"{RECORD}.partition"),
+        f"{DLQ_PREFIX}offset": F.col(f"{RECORD}.offset"),
+        f"{DLQ_PREFIX}reason": F.array_join(_FAILED, ", "),
+        f"{DLQ_PREFIX}error": F.array_join(_BROKEN, "; "),
     }
     aside = put_aside(headers, F.col(f"{RECORD}.topic"))
     own = F.concat(f"{RECORD}.topic", F.lit(DLQ_SUFFIX))
