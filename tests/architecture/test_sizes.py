@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.source_tree import SOURCE, functions, modules
 
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
 
