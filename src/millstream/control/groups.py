@@ -15,10 +15,12 @@ import msgspec
 
 from millstream.codec.records import ControlKind, Marker, Record
 from millstream.control.consumer_groups import ConsumerKey, ConsumerValue, StoredConsumers
-from millstream.errors import ProtocolError
+from millstream.errors import InvalidRequest, ProtocolError
 from millstream.model import Offset, TopicPartition
 
 NO_EPOCH_KNOWN = -1
+# A string of Kafka's older versions has 32767 bytes; a member id has 37 more than its instance id.
+TEXT_BYTES_MAX = 2**15 - 1 - 37
 _INT32_SIGN = 2**31
 
 
@@ -220,10 +222,12 @@ def encode_value(value: GroupValue | OffsetValue | ConsumerValue) -> bytes:
 
 
 def check_text(*texts: str | None) -> None:
-    """Refuse what cannot be spelled in UTF-8, before it is anywhere in a group."""
+    """Refuse what is not UTF-8, or too long for a string of Kafka, before it is in a group."""
     try:
         for text in texts:
-            (text or "").encode()
+            size = len((text or "").encode())
+            if size > TEXT_BYTES_MAX:
+                raise InvalidRequest(f"a name of {size} bytes, at most {TEXT_BYTES_MAX}")
     except UnicodeEncodeError as problem:
         raise ProtocolError(f"text that is no Unicode: {problem.reason}") from problem
 

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from millstream.config import Limits
-from millstream.errors import ProtocolError
 from millstream.model import Buffer, Session
 from millstream.protocols.conversation import Pace
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
@@ -33,6 +32,7 @@ from millstream.protocols.kafka.schema import Chunk, Message
 Outcome = Message | Awaitable[Message | None] | None
 Handler = Callable[[Context, Any], Outcome]
 
+# Metrics, quotas and groups know a client by this much of its id; the protocol allows 32 KiB.
 CLIENT_ID_LENGTH_MAX = 256
 
 
@@ -106,7 +106,7 @@ class KafkaGateway:
     def _session_of(self, header: RequestHeader) -> Session:
         client_id = header.client_id or ""
         if len(client_id) > CLIENT_ID_LENGTH_MAX:
-            raise ProtocolError(f"client id of {len(client_id)} characters")
+            client_id = client_id[:CLIENT_ID_LENGTH_MAX]
         if self._session is None or self._session.client_id != client_id:
             self._session = Session(client_id=client_id, address=self._peer, door="kafka")
         return self._session

@@ -25,6 +25,7 @@ from millstream.protocols.kafka.schema_source import Source
 Splices: TypeAlias = list[tuple[int, int, Sequence[Chunk]]]
 Writer: TypeAlias = Callable[[Message, bytearray, Splices], None]
 
+ERROR_MESSAGE_LENGTH_MAX = 1_000
 _TABLED_COUNT = 16  # Arrays of numbers below this length have a `Struct` at hand.
 _BUFFERS = (bytes, bytearray, memoryview)
 _NO_TAGS = ("B", "0")  # An empty tagged section, packed with the fields before it.
@@ -126,7 +127,9 @@ class _WriterSource:
                 self._source.line(f"splices.append((len(out), n, {chunks}))")
         else:
             if field.kind is Kind.STRING:
-                self._source.line(f"{variable} = {variable}.encode()")
+                # A refusal may quote a name of 32 KiB, and its length must fit into 16 bits.
+                cut = f"[:{ERROR_MESSAGE_LENGTH_MAX}]" if field.name == "error_message" else ""
+                self._source.line(f"{variable} = {variable}{cut}.encode()")
             self._source.line(f"n = len({variable})")
             self._length("int16" if field.kind is Kind.STRING else "int32")
             self._source.line(f"out += {variable}")

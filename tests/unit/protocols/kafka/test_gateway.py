@@ -195,15 +195,20 @@ def test_the_session_says_who_asks_and_from_where() -> None:
     run(main())
 
 
-def test_a_client_id_without_end_is_refused() -> None:
-    handlers = Handlers()
-    gateway = gateway_with(handlers.quick)
+def test_a_long_client_id_is_cut_and_its_client_is_served() -> None:
+    async def main() -> None:
+        handlers = Handlers()
+        gateway = gateway_with(handlers.waiting)
+        long_id = "x" * CLIENT_ID_LENGTH_MAX + "y"
 
-    begin(gateway, heartbeat("g", client_id="x" * CLIENT_ID_LENGTH_MAX))
-    with pytest.raises(ProtocolError, match="client id of 257 characters"):
-        begin(gateway, heartbeat("g", client_id="x" * (CLIENT_ID_LENGTH_MAX + 1)))
+        for _ in range(2):
+            await answer(gateway, heartbeat("g", client_id=long_id))
 
-    assert handlers.seen == ["g"]
+        first, second = handlers.sessions
+        assert first.client_id == "x" * CLIENT_ID_LENGTH_MAX
+        assert first is second
+
+    run(main())
 
 
 def _cut(raw: bytes) -> bytes:
