@@ -153,13 +153,18 @@ class OpenTransactions:
                 one.loan.producer = one.producer
         except RequestError as problem:
             if problem.retriable:
-                self._open[name] = one
+                self._reopen(name, one)
             raise
         finally:
             if name not in self._open:
                 self._idle.append(one.loan)
         if commits and one.problem is not None:
             raise InvalidTransactionState(f"aborted, because a record was lost: {one.problem}")
+
+    def _reopen(self, name: str, one: _Open) -> None:
+        """Have it open again at its place by end: `_drop_overdue` stops at the first not due."""
+        self._open[name] = one
+        self._open = dict(sorted(self._open.items(), key=lambda item: item[1].ends_at))
 
     async def _until_seen(self, session: Session, loan: _Loan) -> None:
         """Wait for the markers: clients read what they have committed right after it.

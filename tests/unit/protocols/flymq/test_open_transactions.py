@@ -12,7 +12,7 @@ from millstream.errors import (
     TransactionNotFound,
 )
 from millstream.model import Appended
-from millstream.protocols.flymq.open_transactions import OpenTransactions
+from millstream.protocols.flymq.open_transactions import TIMEOUT_MS, OpenTransactions
 from millstream.server.node import Node
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run
@@ -111,5 +111,26 @@ def test_a_client_that_goes_while_it_commits_does_not_keep_the_id() -> None:
                 await asyncio.sleep(1)
 
             assert len(node.transactions.list(SESSION)) <= 2
+
+    run(main())
+
+
+def test_a_transaction_whose_end_failed_is_still_dropped_when_its_time_is_up() -> None:
+    async def main() -> None:
+        async with running_node() as node:
+            flaky = Flaky(node.transactions, "end", unavailable)
+            transactions = opened(node, transactions=flaky)
+            first = await transactions.begin(SESSION)
+            await transactions.produce(SESSION, first, "orders", b"a")
+            await asyncio.sleep(TIMEOUT_MS / 2000)
+            await transactions.begin(SESSION)
+            flaky.failures_left = 1
+            with pytest.raises(CoordinatorUnavailable):
+                await transactions.end(SESSION, first, commits=True)
+
+            await asyncio.sleep(TIMEOUT_MS / 2000 + 1)
+
+            with pytest.raises(TransactionNotFound):
+                await transactions.end(SESSION, first, commits=True)
 
     run(main())
