@@ -128,7 +128,8 @@ class Subscriptions:
             spec = specification(command, self._config, self._flows.get(command.sid))
             member = await self._services.deliveries.subscribe(self._session, spec, held.send)
         except RequestError as problem:
-            del self._by_sid[command.sid]
+            # `close` may have cleared the table while the engine was asked.
+            self._by_sid.pop(command.sid, None)
             return replies.refusal(problem)
         if self._by_sid.get(command.sid) is not held:
             member.close()  # The client left while we waited.

@@ -558,3 +558,26 @@ def test_what_is_refused_is_refused_to_each_publication(
             assert replied == line * 2 + b"PONG\r\n"
 
     run(story())
+
+
+def test_a_client_that_leaves_before_its_subscription_is_refused_is_nothing_unusual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            has_left = asyncio.Event()
+
+            async def refuse(*_: object, **__: object) -> None:
+                await has_left.wait()
+                raise StorageUnavailable("the disk is gone")
+
+            monkeypatch.setattr(node.deliveries, "subscribe", refuse)
+            talk = FluxTalk(node)
+            saying = asyncio.ensure_future(talk.say(b"SUB orders s1"))
+            await asyncio.sleep(0.001)
+            talk.gateway.close()
+            has_left.set()
+
+            assert b"disk is gone" in await saying
+
+    run(story())
