@@ -279,7 +279,7 @@ def test_a_task_of_a_committed_batch_takes_its_rows_and_writes_none(
 
 def fallback(address: str, topic: str) -> Plan:
     """What is planned where batches can't be ended as one: the same broker, asked no more."""
-    chosen = options(address, topic, allowNonDeterministic="true")
+    chosen = options(address, topic, assumeDeterministicTasks="true")
     return Plan(options=chosen, way=Way.TASKS, identity=topic)
 
 

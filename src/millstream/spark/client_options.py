@@ -13,6 +13,7 @@ from millstream.model import Isolation
 from millstream.spark.errors import InvalidOption
 
 PREFIX = "kafka."
+LIKENESS_MIN = 0.75  # Of an unknown name to the one that is proposed instead, from 0 to 1.
 FETCH_BYTES = 4 * 2**20  # One Arrow batch of this size keeps Spark busy; see docs/spark.md.
 
 _ISOLATIONS = {level.name.lower(): level for level in Isolation}
@@ -142,9 +143,11 @@ def positive(name: str, text: str) -> int:
 
 def nearest(name: str, names: list[str] | tuple[str, ...]) -> str:
     """The end of a sentence about an unknown name: what may have been meant."""
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
-    meant = [n for n in names if n.lower() in close]
-    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(names)}"
+    # Compared without the prefix, which would make any two Kafka settings alike.
+    by_word = {known.lower().removeprefix(PREFIX): known for known in names}
+    word = name.lower().removeprefix(PREFIX)
+    close = difflib.get_close_matches(word, by_word, n=1, cutoff=LIKENESS_MIN)
+    return f"did you mean {by_word[close[0]]}?" if close else f"there are {', '.join(names)}"
 
 
 def _check_name(name: str) -> None:

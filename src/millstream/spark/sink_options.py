@@ -5,9 +5,11 @@ never lowered in silence.
 """
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 from millstream.codec.compression import Codec
 from millstream.spark.client_options import KNOWN as CLIENT_NAMES
@@ -20,6 +22,8 @@ from millstream.spark.client_options import (
 )
 from millstream.spark.errors import InvalidOption
 from millstream.spark.places import choice
+
+log = logging.getLogger(__name__)
 
 # A batch may be as large as brokers take by default, less what compression may add.
 BATCH_BYTES = 512 * 1024
@@ -43,7 +47,7 @@ class SinkOptions:
     topic: str | None
     identity: str | None
     guarantee: Guarantee
-    allows_non_deterministic: bool
+    assumes_deterministic_tasks: bool
     writes_headers: bool
     codec: Codec
     batch_bytes_max: int
@@ -56,8 +60,9 @@ _OPTIONS = (
     "includeHeaders",
     "deliveryGuarantee",
     "transactionalIdPrefix",
-    "allowNonDeterministic",
+    "assumeDeterministicTasks",
 )
+_FORMER_NAME = "allowNonDeterministic"  # Of assumeDeterministicTasks; it said the opposite.
 # Spark hands these over with the user's own.
 _SPARKS_OWN = ("checkpointLocation", "queryName")
 _NO_OPTIONS = {
@@ -120,7 +125,7 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         topic=topic or None,
         identity=identity,
         guarantee=guarantee,
-        allows_non_deterministic=choice(options, "allowNonDeterministic", _FLAGS, "false"),
+        assumes_deterministic_tasks=_assumes_deterministic_tasks(options),
         writes_headers=choice(options, "includeHeaders", _FLAGS, "true"),
         codec=_codec(options),
         batch_bytes_max=_number(options, "batch.size", BATCH_BYTES),
@@ -140,7 +145,7 @@ def _identity(options: Mapping[str, str]) -> str | None:
 
 def _check_names(options: Mapping[str, str]) -> None:
     refused = {name.lower(): (name, why) for name, why in _NO_OPTIONS.items()}
-    known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN)}
+    known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN, _FORMER_NAME)}
     for name in options:
         if name in refused:
             spelt, why = refused[name]
@@ -157,11 +162,26 @@ def _check_kafka_name(name: str) -> None:
     if name in _ONLY_READERS:
         raise InvalidOption(f"option {PREFIX}{name} means nothing to a sink")
     if name not in _KAFKA:
-        names = [PREFIX + known for known in _KAFKA]
+        names = tuple(PREFIX + known for known in _KAFKA)
         raise InvalidOption(
             f"option {PREFIX}{name} has no effect in this sink and is refused rather than ignored; "
             f"{nearest(PREFIX + name, names)}"
         )
+
+
+def _assumes_deterministic_tasks(options: Mapping[str, str]) -> bool:
+    name = "assumeDeterministicTasks"
+    if _FORMER_NAME.lower() in options:
+        if name.lower() in options:
+            raise InvalidOption(f"{_FORMER_NAME} is the former name of {name}: set only {name}")
+        _warn_of_former_name()
+        name = _FORMER_NAME
+    return choice(options, name, _FLAGS, "false")
+
+
+@cache  # Spark asks for a writer twice in each batch.
+def _warn_of_former_name() -> None:
+    log.warning("option %s is now called assumeDeterministicTasks", _FORMER_NAME)
 
 
 def _client(options: Mapping[str, str]) -> ClientSettings:

@@ -101,13 +101,13 @@ def open_batch(options: SinkOptions, *, asked: Sequence[str] = ()) -> Plan:
     if transactions.has_batches(cluster):
         opened = transactions.begin_batch(cluster, GROUP_PREFIX + identity)
         return Plan(options=options, way=Way.BATCHES, identity=identity, opened=opened)
-    if options.allows_non_deterministic:
+    if options.assumes_deterministic_tasks:
         return Plan(options=options, way=Way.TASKS, identity=identity)
     raise InvalidOption(
         "this broker can't end the transactions of all tasks as one, so a batch that is run again "
         "is exactly once only if each task gets the same rows again, which a data source can't "
-        "see: set allowNonDeterministic to true if that is so (no shuffle, no random values), or "
-        "deliveryGuarantee to at_least_once"
+        "see: set assumeDeterministicTasks to true if that is so (no shuffle, no random values), "
+        "or deliveryGuarantee to at_least_once"
     )
 
 

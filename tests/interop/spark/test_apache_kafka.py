@@ -32,7 +32,7 @@ from tests.spark.topics import Topics
 
 OURS = "millstream"
 EARLIEST = {"startingOffsets": "earliest"}
-BY_TASK = {"allowNonDeterministic": "true"}  # The tasks of these tests get the same rows again.
+BY_TASK = {"assumeDeterministicTasks": "true"}  # The tasks of these tests get the same rows again.
 WAIT_SECONDS = 120
 
 
@@ -191,7 +191,7 @@ def test_exactly_once_of_whole_batches_is_refused_with_the_ways_out(
     topics.create(topic)
     frame = spark.sql("select 'x' as value")
 
-    with pytest.raises(PySparkException, match="set allowNonDeterministic to true"):
+    with pytest.raises(PySparkException, match="set assumeDeterministicTasks to true"):
         save(frame, OURS, kafka.address, topic=topic)
 
     assert not numbers(kafka.address, topic)

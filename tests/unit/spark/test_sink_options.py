@@ -14,6 +14,7 @@ from pyspark.sql.types import (
 )
 
 from millstream.codec.compression import Codec
+from millstream.spark import sink_options as sink_options_module
 from millstream.spark.errors import InvalidOption
 from millstream.spark.sink import check_rows
 from millstream.spark.sink_options import Guarantee, SinkOptions, sink_options
@@ -87,7 +88,7 @@ def test_kafkas_producer_settings_are_taken() -> None:
         ("subscribe", "x", "there is no option subscribe in the sink"),
         ("topic", " ", "option topic is empty"),
         ("deliveryGuarantee", "twice", "expected one of exactly_once, at_least_once"),
-        ("allowNonDeterministic", "yes", "expected one of true, false"),
+        ("assumeDeterministicTasks", "yes", "expected one of true, false"),
         ("kafka_acks", "1", "expected one of all, -1"),
         ("kafka_enable_idempotence", "false", "expected one of true"),
         ("kafka_max_in_flight_requests_per_connection", "6", "at most 5"),
@@ -103,6 +104,27 @@ def test_kafkas_producer_settings_are_taken() -> None:
 )
 def test_a_mistake_is_a_sentence(name: str, text: str, sentence: str) -> None:
     assert sentence in refused(**{name: text})
+
+
+def test_the_former_name_of_an_option_is_taken_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink_options_module._warn_of_former_name.cache_clear()
+
+    found = [options(allowNonDeterministic="true") for _ in range(3)]
+
+    assert all(one.assumes_deterministic_tasks for one in found)
+    assert [record.getMessage() for record in caplog.records] == [
+        "option allowNonDeterministic is now called assumeDeterministicTasks"
+    ]
+    assert "set only assumeDeterministicTasks" in refused(
+        allowNonDeterministic="true", assumeDeterministicTasks="true"
+    )
+
+
+@pytest.mark.parametrize("name", ["kafka_max_poll_records", "kafka_sasl_kerberos_service_name"])
+def test_a_name_that_resembles_none_is_not_guessed_at(name: str) -> None:
+    assert "did you mean" not in refused(**{name: "5"})
 
 
 def test_a_batch_query_has_no_lasting_identity() -> None:

@@ -97,9 +97,9 @@ def test_a_broker_that_ends_batches_is_asked_to(broker: FakeBroker) -> None:
 def test_plain_kafka_is_refused_unless_tasks_may_commit_by_themselves(broker: FakeBroker) -> None:
     be_kafka(broker)
 
-    with pytest.raises(InvalidOption, match="allowNonDeterministic"):
+    with pytest.raises(InvalidOption, match="assumeDeterministicTasks"):
         writing.open_batch(options(broker))
-    assert writing.open_batch(options(broker, allowNonDeterministic="true")).way is Way.TASKS
+    assert writing.open_batch(options(broker, assumeDeterministicTasks="true")).way is Way.TASKS
 
 
 def test_at_least_once_is_the_same_everywhere(broker: FakeBroker) -> None:
