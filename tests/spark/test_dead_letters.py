@@ -41,13 +41,15 @@ class Reader:
         self.topic = topic
         self.clusters: list[Cluster] = []
 
-    def read(self, start: int, end: int, *, group: str = "g") -> list[int]:
+    def read(
+        self, start: int, end: int, *, group: str = "g", memories: tuple[str, ...] = ()
+    ) -> list[int]:
         """The ids of a range's good rows; its bad ones are put aside."""
         cluster = Cluster(self.settings)
         self.clusters.append(cluster)
 
         def judge_of(wanted: OffsetRange) -> Judge:
-            letters = DeadLetters(cluster, group, wanted)
+            letters = DeadLetters(cluster, group, wanted, memories)
             return Judge(wanted, json_reader(KIND), OnError.DLQ, letters)
 
         reader = RangeReader(
@@ -87,6 +89,16 @@ def test_a_range_that_is_read_again_puts_nothing_aside_again(
     for start, end in [(0, 30), (0, 30), (30, COUNT), (30, COUNT), (0, COUNT)]:
         found = reader.read(start, end)
         assert found == [number for number in range(start, end) if number % 3]
+
+    assert aside(broker, topic) == each_once(0, COUNT)
+
+
+def test_what_was_put_aside_under_a_former_name_is_not_put_aside_again(
+    reader: Reader, broker: BrokerProcess, topic: str
+) -> None:
+    reader.read(0, 30, memories=("former.dlq",))
+    for start, end in [(0, 30), (30, COUNT), (0, COUNT)]:
+        reader.read(start, end, memories=("new.dlq", "former.dlq"))
 
     assert aside(broker, topic) == each_once(0, COUNT)
 

@@ -95,7 +95,8 @@ def _judges(options: SourceOptions, schema: Schema) -> "JudgeMaker | None":
     def judge_of(wanted: OffsetRange) -> "Judge":
         letters = None
         if options.on_error is OnError.DLQ:
-            letters = DeadLetters(cluster_for(options.client), options.group, wanted)
+            cluster = cluster_for(options.client)
+            letters = DeadLetters(cluster, options.group, wanted, options.letter_groups)
         return Judge(wanted, read_values, options.on_error, letters)
 
     return judge_of

@@ -7,6 +7,7 @@ transaction that the letters are written in. Whoever runs the range again leaves
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -63,10 +64,13 @@ class Span(NamedTuple):
 class DeadLetters:
     """Those of one range, which one task reads in order."""
 
-    def __init__(self, cluster: Cluster, group: str, wanted: OffsetRange) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, wanted: OffsetRange, memories: Sequence[str] = ()
+    ) -> None:
+        """`memories` are the groups that remember, the one in use first; see `SourceOptions`."""
         self._cluster = cluster
         self._group = group
-        self._memory = f"{group}{DLQ_SUFFIX}"  # The group that remembers.
+        self._memory, *self._former_memories = memories or (f"{group}{DLQ_SUFFIX}",)
         self._wanted = wanted
         self._letters: list[Letter] = []
         self._size = 0
@@ -152,10 +156,11 @@ class DeadLetters:
 
     def _known(self) -> Span:
         """What an earlier attempt, or another read of the same group, has written."""
-        found = noted(self._cluster, self._memory, self._wanted.target)
-        if found is None or not found.note.isdecimal():
-            return Span(self._wanted.start, self._wanted.start)
-        return Span(int(found.note), found.offset)
+        for memory in (self._memory, *self._former_memories):
+            found = noted(self._cluster, memory, self._wanted.target)
+            if found is not None and found.note.isdecimal():
+                return Span(int(found.note), found.offset)
+        return Span(self._wanted.start, self._wanted.start)
 
     @property
     def _topic(self) -> str:
@@ -190,7 +195,7 @@ def _sink(client: ClientSettings, topic: str) -> SinkOptions:
         topic=topic,
         identity=None,
         guarantee=Guarantee.EXACTLY_ONCE,
-        allows_non_deterministic=False,
+        assumes_deterministic_tasks=False,
         writes_headers=True,
         codec=Codec.NONE,
         batch_bytes_max=BATCH_BYTES,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 from millstream.spark.client_options import (
     PREFIX,
@@ -20,14 +21,18 @@ from millstream.spark.client_options import (
 )
 from millstream.spark.errors import InvalidOption
 from millstream.spark.places import (
+    Assigned,
     Committed,
+    Pattern,
     Place,
     Subscription,
+    Topics,
     choice,
     ending,
     starting,
     subscription,
 )
+from millstream.spark.queue_names import DLQ_SUFFIX
 from millstream.spark.subjects import Subjects
 from millstream.spark.value_options import ValueOptions, value_options
 
@@ -44,6 +49,9 @@ class SourceOptions:
 
     client: ClientSettings
     group: str
+    # Groups that remember which dead letters are written: the first is written to. The others are
+    # names that an earlier version gave it, read where the first remembers nothing.
+    letter_groups: tuple[str, ...]
     subscription: Subscription
     starting: Place
     ending: Place
@@ -103,6 +111,7 @@ _NOT_YET = {
     "group.id": "use kafka.group.id or groupIdPrefix",
 }
 _KNOWN = (*_BOTH, *_BATCH, *_STREAM)
+_VALUES = ("valueFormat", "valueSchema", "valueMessage")
 _FLAGS = {"true": True, "false": False}
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -115,12 +124,12 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
     """
     options = {name.lower(): text for name, text in raw.items()}
     _check_names(options, is_streaming=is_streaming)
-    number, prefix = _Numbers(options), _group_prefix(options, is_streaming=is_streaming)
-    group = options.get("kafka.group.id", "").strip() or f"{prefix}-{_fingerprint(options)}"
+    number = _Numbers(options)
     start = starting(options, is_streaming=is_streaming)
     if isinstance(start, Committed) and "kafka.group.id" not in options:
         raise InvalidOption("startingOffsets is committed: name the group with kafka.group.id")
     subscribed = subscription(options)
+    group, letter_groups = _groups(options, subscribed, is_streaming=is_streaming)
     offsets_min = number.positive("minOffsetsPerTrigger")
     offsets_max = number.positive("maxOffsetsPerTrigger")
     if offsets_min is None and "maxtriggerdelay" in options:
@@ -132,6 +141,7 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
     return SourceOptions(
         client=client_settings(options, client_id=group),
         group=group,
+        letter_groups=letter_groups,
         subscription=subscribed,
         starting=start,
         ending=ending(options),
@@ -205,19 +215,44 @@ class _Numbers:
             raise InvalidOption(f"{name} is {text!r}, expected a whole number") from None
 
 
-def _group_prefix(options: Mapping[str, str], *, is_streaming: bool) -> str:
-    default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
-    return options.get("groupidprefix", default).strip()
+def _groups(
+    options: Mapping[str, str], subscribed: Subscription, *, is_streaming: bool
+) -> tuple[str, tuple[str, ...]]:
+    """The consumer group of the query, and those that remember its dead letters.
 
-
-def _fingerprint(options: Mapping[str, str]) -> str:
-    """Tell queries apart by what they ask for: Spark tells a source nothing else that lasts.
-
-    Not by how brokers are reached: a password that is changed is no other query.
+    The default group is named by what is read alone, so that lag keeps its name when a limit or a
+    schema changes. Which values are bad depends on the schema: dead letters are remembered by it.
     """
+    named = options.get("kafka.group.id", "").strip()
+    if named:
+        return named, (named + DLQ_SUFFIX,)
+    default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
+    prefix = options.get("groupidprefix", default).strip()
+    group = f"{prefix}-{_digest([*_spelt(subscribed), options.get('brokerfilter')])}"
+    values = _digest([options.get(name.lower()) for name in _VALUES])
+    # Before, all options but how brokers are reached were in the name.
     asked = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
-    text = json.dumps(sorted(asked.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    former = f"{prefix}-{_digest(sorted(asked.items()))}"
+    return group, (f"{group}-{values}{DLQ_SUFFIX}", former + DLQ_SUFFIX)
+
+
+def _spelt(subscribed: Subscription) -> list[object]:
+    """What is read, in one spelling: the order of topics and blanks between them do not count."""
+    match subscribed:
+        case Topics(names):
+            return ["topics", sorted(names)]
+        case Pattern(expression):
+            return ["pattern", expression]
+        case Assigned(partitions):
+            return ["partitions", [str(target) for target in partitions]]
+        case Subjects(patterns):
+            return ["subjects", sorted(patterns)]
+        case other:
+            assert_never(other)
+
+
+def _digest(text: object) -> str:
+    return hashlib.sha256(json.dumps(text).encode()).hexdigest()[:12]
 
 
 def _on_error(options: Mapping[str, str]) -> OnError:

@@ -128,6 +128,35 @@ def test_the_group_has_the_given_prefix_and_lasts() -> None:
     assert first.group != stream(groupIdPrefix="mine", subscribe="others").group
 
 
+def test_the_group_is_named_by_what_is_read_alone() -> None:
+    first = stream(subscribe="a,b", maxOffsetsPerTrigger="5").group
+
+    assert first == stream(subscribe=" b, a", **JSON, includeHeaders="true").group
+    assert first == stream(subscribe="a,b", startingOffsets="earliest").group
+    assert first != stream(subscribe="a").group
+    assert first != stream(subscribe="a,b", brokerFilter="key").group
+
+
+def test_dead_letters_are_remembered_by_schema_and_where_they_were_before() -> None:
+    given = {"onError": "dlq", "maxOffsetsPerTrigger": "5"}
+    memory, former = stream(**JSON, **given).letter_groups
+
+    assert memory == stream(**JSON, onError="dlq").letter_groups[0]
+    assert memory != stream(**JSON | {"valueSchema": "id bigint"}, **given).letter_groups[0]
+    # As the version before named it, from all of these options.
+    assert former == "spark-kafka-source-b8d95d78eefb.dlq"
+    assert stream(**JSON, **given, **{"kafka.group.id": "g"}).letter_groups == ("g.dlq",)
+
+
+def test_a_setting_that_resembles_none_is_not_guessed_at() -> None:
+    for name in ("max.poll.records", "session.timeout.ms", "sasl.kerberos.service.name"):
+        with pytest.raises(InvalidOption) as problem:
+            batch(**{f"kafka.{name}": "5"})
+        assert "did you mean" not in str(problem.value)
+    with pytest.raises(InvalidOption, match=r"did you mean kafka\.sasl\.password\?"):
+        batch(**{"kafka.sasl.pasword": "5"})
+
+
 def test_durations_have_units() -> None:
     options = stream(minOffsetsPerTrigger="10", maxTriggerDelay="90s")
 
