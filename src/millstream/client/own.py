@@ -8,6 +8,7 @@ before it is asked something that it would hang up on.
 from collections.abc import Callable
 from time import monotonic, sleep
 
+from millstream import __version__
 from millstream.client.answers import NO_TAGS, Reader, text, understanding
 from millstream.client.errors import KIND_OF, Busy, ClientError, NotSupported, Refused, Unreachable
 from millstream.client.link import Link
@@ -74,9 +75,7 @@ class OwnRequests:
 
 
 def _served_by(broker: Connection) -> frozenset[int]:
-    from importlib.metadata import version
-
-    body = text("millstream") + text(version("millstream")) + NO_TAGS
+    body = text("millstream") + text(__version__) + NO_TAGS
     answer = Reader(broker.ask(API_VERSIONS, API_VERSIONS_VERSION, body, is_flexible=True))
     with understanding("ask what the broker serves"):
         if answer.number(">h"):

@@ -8,9 +8,9 @@ subscribes and then publishes, in one breath, gets its message.
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sized
-from importlib.metadata import version
 from typing import Any, assert_never
 
+from millstream import __version__
 from millstream.config import Limits
 from millstream.model import Session
 from millstream.protocols.conversation import Outbox, Pace
@@ -178,7 +178,7 @@ class FluxGateway:
         return replies.info(
             {
                 "server_id": self._dialled,
-                "version": version("millstream"),
+                "version": __version__,
                 "cluster_id": self._services.cluster_id,
                 "node_id": str(config.node_id),
                 "leader": self._dialled,
