@@ -50,6 +50,10 @@ class LostAcks:
         with self._lock:
             self._left = 0
 
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
+
     def takes(self, api_key: int) -> bool:
         """Whether the reply to this request is to be lost; if so, it counts."""
         with self._lock:
@@ -68,7 +72,8 @@ class AckLoss:
 
     def begin(self, of: What, count: int | None) -> LostAcks:
         loss = LostAcks(of, count)
-        self._losses = [*self._losses, loss]  # Another list: the broker may be walking the old one.
+        # Another list: the broker may be walking the old one. Those that are over lose nothing.
+        self._losses = [*(one for one in self._losses if not one.is_over), loss]
         return loss
 
     def takes(self, api_key: int) -> bool:

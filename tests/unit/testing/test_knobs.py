@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import RunningBroker, run_broker
 from millstream.testing.broker import Mode, Storage
+from millstream.testing.lost_acks import AckLoss
 from tests.support.kafka_clients import (
     SECONDS_MAX,
     all_messages,
@@ -271,3 +272,13 @@ def test_created_topics_have_the_partitions_they_were_given(broker: RunningBroke
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert len(admin.list_topics(timeout=SECONDS_MAX).topics["orders"].partitions) == 4
+
+
+def test_losses_that_are_over_are_not_kept() -> None:
+    losses = AckLoss()
+    for _ in range(1_000):
+        losses.begin("produce", 1).stop()
+    losses.begin("produce", None)
+
+    assert len(losses._losses) == 1
+    assert losses.takes(0)
