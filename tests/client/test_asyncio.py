@@ -205,3 +205,20 @@ def test_errors_are_the_same(broker: BrokerProcess, topic: str) -> None:
                 await client.produce(topic, b"", delay=-1.0)
 
     asyncio.run(main())
+
+
+def test_a_delivery_that_was_waited_for_too_briefly_ends_nothing_else(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async def main() -> list[int]:
+        async with opened(broker) as client, client.producer(linger_ms=300) as producer:
+            hasty = await producer.send(topic, b"a", partition=0)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(hasty, 0.01)
+            plain = producer._producer.send(topic, b"b", partition=0)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(plain), 0.01)
+            later = await producer.produce(topic, b"c", partition=0)
+            return [later.offset]
+
+    assert asyncio.run(main()) == [2]

@@ -1,6 +1,7 @@
 """Sending records: one and many, with reports, a bounded buffer and errors that are seen."""
 
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from time import sleep, time
 
 import pytest
@@ -90,6 +91,48 @@ def test_a_record_that_is_too_large_fails_by_its_future_or_at_the_end(
 def test_a_partition_that_is_not_there_is_told(client: Client, topic: str) -> None:
     with pytest.raises(NotFound):
         client.produce(topic, b"", partition=99)
+
+
+def test_a_cancelled_delivery_ends_nothing_else(client: Client, topic: str) -> None:
+    with client.producer(linger_ms=200) as producer:
+        cancelled = producer.send(topic, b"a", partition=0)
+        assert cancelled.cancel()
+        later = producer.send(topic, b"b", partition=0)
+
+        assert later.result(timeout=20).offset == 1
+        assert producer.send(topic, b"c", partition=0).result(timeout=20).offset == 2
+    assert cancelled.cancelled()
+
+
+def test_a_cancelled_delivery_of_a_record_that_failed_is_told_by_flush(
+    client: Client, topic: str
+) -> None:
+    client.admin.alter_topic(topic, {"max.message.bytes": 1_000})
+    with client.producer(linger_ms=200) as producer:
+        producer.send(topic, b"x" * 5_000).cancel()
+
+        with pytest.raises(Undelivered, match="1 records did not arrive"):
+            producer.flush()
+        assert producer.send(topic, b"y").result(timeout=20).offset == 0
+
+
+def test_a_callback_of_the_program_that_raises_ends_nothing(
+    broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = Event()
+
+    def fail(statistics: str) -> None:
+        called.set()
+        raise ZeroDivisionError(statistics)
+
+    with connect(broker.address) as client:
+        producer = client.producer(stats_cb=fail, statistics_interval_ms=50)
+        assert called.wait(20)
+        assert producer.send(topic, b"a", partition=0).result(timeout=20).offset == 0
+        with client.consumer(topic, stats_cb=fail, statistics_interval_ms=50) as consumer:
+            assert next(consumer).value == b"a"
+
+    assert "callback=stats_cb" in caplog.text
 
 
 def test_a_topic_name_that_cannot_be_is_refused(client: Client) -> None:

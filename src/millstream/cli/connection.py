@@ -128,7 +128,8 @@ def open_client(target: Target, *, timeout_s: float = TIMEOUT_S) -> "Client":
 
     # The names of librdkafka's settings have dots: none is a parameter of connect.
     settings: dict[str, Any] = {**target.settings}
-    return connect(target.bootstrap, timeout_s=timeout_s, **settings)
+    # A person waits here: a record has the time of any other request.
+    return connect(target.bootstrap, timeout_s=timeout_s, delivery_timeout_s=timeout_s, **settings)
 
 
 def choose_target(bootstrap: str | None, context_name: str | None) -> Target:

@@ -20,7 +20,7 @@ from millstream.client.consumer import POLL_S, Consumer
 from millstream.client.dead_letters import DeadLetters
 from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError
-from millstream.client.link import TIMEOUT_S
+from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
 from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicPartition
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Delivery, Producer
 from millstream.client.serde import Serde, SerdeSpec
@@ -74,6 +74,9 @@ class AsyncDelivery(asyncio.Future[RecordMetadata]):
     def _settle(self) -> None:
         if self.done():
             return
+        if self._delivery.cancelled():
+            self.cancel()
+            return
         problem = Future.exception(self._delivery)  # Not ours: that would count as looking.
         if problem is None:
             self.set_result(Future.result(self._delivery))
@@ -90,10 +93,17 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
         address: str = "localhost:9092",
         *,
         timeout_s: float = TIMEOUT_S,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         wait_s: float = 0.0,
         **settings: Any,
     ) -> None:
-        self._open = lambda: connect(address, timeout_s=timeout_s, wait_s=wait_s, **settings)
+        self._open = lambda: connect(
+            address,
+            timeout_s=timeout_s,
+            delivery_timeout_s=delivery_timeout_s,
+            wait_s=wait_s,
+            **settings,
+        )
         self._client: AsyncClient | None = None
 
     def __await__(self) -> Any:

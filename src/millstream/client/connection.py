@@ -21,7 +21,7 @@ from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
 from millstream.client.health import topic_health
-from millstream.client.link import TIMEOUT_S, Link
+from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
 from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicHealth
 from millstream.client.own import OwnRequests
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
@@ -41,15 +41,18 @@ def connect(
     address: str = "localhost:9092",
     *,
     timeout_s: float = TIMEOUT_S,
+    delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
     wait_s: float = 0.0,
     **settings: Any,
 ) -> "Client":
     """Reach a cluster, and raise `Unreachable` if no broker is there.
 
-    `timeout_s` is how long any call waits for the cluster; `wait_s` is how long to wait for a
+    `timeout_s` is how long a request waits for its answer, `delivery_timeout_s` how long a record
+    that was sent may take, restarts of the broker included; `wait_s` is how long to wait for a
     broker that is about to start. `settings` are librdkafka's, with `_` for `.`, for all handles.
     """
-    client = Client(Link(address, settings, timeout_s=timeout_s))
+    link = Link(address, settings, timeout_s=timeout_s, delivery_timeout_s=delivery_timeout_s)
+    client = Client(link)
     deadline = monotonic() + wait_s
     while True:
         try:

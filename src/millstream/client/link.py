@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT_S = 30.0
+# Kafka's delivery.timeout.ms: a restart of the broker fits in.
+DELIVERY_TIMEOUT_S = 120.0
 STEP_S = 0.05
 
 # A settings value is whatever librdkafka takes: text, number, truth or callback.
@@ -41,6 +43,10 @@ _UNDERSCORED = {
     *("on_commit", "on_delivery", "logger"),
 }
 
+# Called by librdkafka in the thread that polls: what they raise would end that thread, or come out
+# of a call that has nothing to do with it. `oauth_cb` is not among them: its error is its answer.
+_CALLBACKS = {"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery"}
+
 
 def dotted(settings: Settings) -> Settings:
     """Settings as keyword arguments spell them, `linger_ms`, as librdkafka does, `linger.ms`."""
@@ -53,11 +59,20 @@ def dotted(settings: Settings) -> Settings:
 class Link:
     """One cluster as one client sees it. Threads may share it."""
 
-    def __init__(self, address: str, settings: Settings, *, timeout_s: float = TIMEOUT_S) -> None:
-        if timeout_s <= 0:
-            raise Refused(f"timeout_s is {timeout_s}; it must be more than 0 seconds")
+    def __init__(
+        self,
+        address: str,
+        settings: Settings,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+    ) -> None:
+        for name, span_s in (("timeout_s", timeout_s), ("delivery_timeout_s", delivery_timeout_s)):
+            if span_s <= 0:
+                raise Refused(f"{name} is {span_s}; it must be more than 0 seconds")
         self.address = address
         self.timeout_s = timeout_s
+        self.delivery_timeout_s = delivery_timeout_s
         self.down_reason = ""
         self.is_down = False
         # Whether its brokers carry out delays and the like; who knows how to ask says so.
@@ -75,6 +90,8 @@ class Link:
         }
         for layer in (*layers[:1], self._settings, *layers[1:]):
             config |= dotted(layer)
+        for name in _CALLBACKS & config.keys():
+            config[name] = _guarded(name, config[name])
         heard = config.get("error_cb")
         config["error_cb"] = lambda error: self._hear(error, heard)
         return config
@@ -149,6 +166,17 @@ class Link:
         log.info("librdkafka said code=%s reason=%s", name, error.str())
         if heard is not None:
             heard(error)
+
+
+# A callback takes what librdkafka gives for its kind.
+def _guarded(name: str, callback: "Callable[..., object]") -> "Callable[..., None]":
+    def call(*arguments: Any) -> None:
+        try:
+            callback(*arguments)
+        except Exception:
+            log.exception("a callback of the program failed callback=%s", name)
+
+    return call
 
 
 def _reason(said: str) -> str:

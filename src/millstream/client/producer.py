@@ -5,9 +5,11 @@ caller and the broker. A full buffer makes `send` wait: that is the back-pressur
 not arrive is never silent: its future fails, and `flush` raises for those nobody looked at.
 """
 
+import logging
 import threading
 import weakref
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -38,11 +40,19 @@ BUFFER_BYTES_MAX = 64 * 2**20
 LINGER_MS = 5
 FAILURES_KEPT_MAX = 100
 POLL_S = 0.1
+FLUSH_STEP_S = 1.0  # Between two steps Ctrl-C is heard.
+# librdkafka gives a record its fate a moment after its time is over.
+FATE_MARGIN_S = 2.0
 LISTEN_S = 0.02  # A producer that closes waits for its listener: this long at most.
+
+log = logging.getLogger("millstream.client")
 
 
 class Delivery(Future[RecordMetadata]):
-    """The fate of one record. Remembers whether anybody asked for it."""
+    """The fate of one record. Remembers whether the program asked for it.
+
+    Cancelling it cancels the waiting, not the record, which is on its way.
+    """
 
     is_seen = False
 
@@ -75,14 +85,16 @@ class Producer(Closing):
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": LINGER_MS,
-            "message.timeout.ms": int(link.timeout_s * 1000),
+            "message.timeout.ms": int(link.delivery_timeout_s * 1000),
             "partitioner": "murmur2_random",  # As Java's: a key is in one place for all clients.
             "queue.buffering.max.messages": buffer_records_max,
             "queue.buffering.max.kbytes": buffer_bytes_max // 1024,
         }
         self._link = link
         self._serdes = serdes
-        self._handle: Handle = link.open(KafkaProducer, link.config(defaults, settings))
+        config = link.config(defaults, settings)
+        self._delivery_limit_s = _delivery_limit_s(config)
+        self._handle: Handle = link.open(KafkaProducer, config)
         self._failed: list[tuple[Delivery, ClientError]] = []
         self._failed_count = 0
         self.is_broken = False
@@ -124,7 +136,7 @@ class Producer(Closing):
             ttl=ttl,
             message_id=message_id,
         )
-        deadline = monotonic() + self._link.timeout_s
+        deadline = monotonic() + self._delivery_limit_s
         while not self._put(topic, record):
             if monotonic() > deadline:
                 raise self._late(f"the buffer of {self.buffered_count} records stays full")
@@ -138,11 +150,15 @@ class Producer(Closing):
         return delivery if is_in else None
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent so far has its fate; raise for failures nobody looked at."""
-        limit_s = self._link.timeout_s if timeout_s is None else timeout_s
-        waiting_count = self._handle.flush(limit_s)
-        if waiting_count:
-            raise self._late(f"{waiting_count} records have not arrived in {limit_s:g} s")
+        """Wait until everything sent so far has its fate; raise for failures nobody looked at.
+
+        Without `timeout_s` it waits as long as records may take, see `delivery_timeout_s`.
+        """
+        limit_s = self._delivery_limit_s if timeout_s is None else timeout_s
+        deadline = monotonic() + limit_s
+        while waiting_count := self._flush_step(deadline):
+            if monotonic() >= deadline:
+                raise self._late(f"{waiting_count} records have not arrived in {limit_s:g} s")
         self._raise_failures()
 
     def close(self) -> None:
@@ -224,12 +240,14 @@ class Producer(Closing):
         asked: str | None,
         is_delayed: bool,
     ) -> None:
-        # On librdkafka's terms this must not raise: nobody would see it.
+        # On librdkafka's terms this must not raise: it would end the thread that polls.
+        is_awaited = delivery.set_running_or_notify_cancel()
         if error is None:
             self._link.reached()
             # librdkafka counts on from the first of a batch; what waits has no offset yet.
             placed = shapes.metadata(raw)
-            delivery.set_result(replace(placed, offset=-1) if is_delayed else placed)
+            if is_awaited:
+                delivery.set_result(replace(placed, offset=-1) if is_delayed else placed)
             return
         self.is_broken = self.is_broken or error.fatal()
         problem = self._link.error(error, f"send to {raw.topic()!r}")
@@ -238,7 +256,8 @@ class Producer(Closing):
         self._failed_count += 1
         if len(self._failed) < FAILURES_KEPT_MAX:
             self._failed.append((delivery, problem))
-        delivery.set_exception(problem)
+        if is_awaited:
+            delivery.set_exception(problem)
 
     def _raise_failures(self) -> None:
         failed, self._failed = self._failed, []
@@ -249,13 +268,32 @@ class Producer(Closing):
             first = f" The first: {unseen[0]}" if unseen else ""
             raise Undelivered(f"{unseen_count} records did not arrive.{first}", unseen)
 
+    def _flush_step(self, deadline: float) -> int:
+        """Wait a step for reports; return how many records have none yet."""
+        step_s = max(0.0, min(FLUSH_STEP_S, deadline - monotonic()))
+        try:
+            return self._handle.flush(step_s)
+        except Exception as problem:
+            raise self._link.failure(problem, "send") from problem
+
     def _stop(self) -> None:
+        from confluent_kafka import KafkaException
+
         self._is_closed.set()
         if len(self._handle):
             self._handle.purge()
-            self._handle.flush(POLL_S)
+            # A fatal error is raised by any call that serves reports. The records are given up.
+            with suppress(KafkaException):
+                self._handle.flush(POLL_S)
         if threading.current_thread() is not self._listener:
             self._listener.join()
+
+
+def _delivery_limit_s(config: Settings) -> float:
+    """How long a record may take, and a moment more. librdkafka has two names for the setting."""
+    name = "delivery.timeout.ms" if "delivery.timeout.ms" in config else "message.timeout.ms"
+    limit_ms = float(config[name])
+    return limit_ms / 1000 + FATE_MARGIN_S if limit_ms else threading.TIMEOUT_MAX
 
 
 def _listen(handle: "Handle", is_closed: threading.Event) -> None:
@@ -268,3 +306,6 @@ def _listen(handle: "Handle", is_closed: threading.Event) -> None:
         except KafkaException:
             # A fatal error is raised here as well; the record or transaction it hit tells it.
             is_closed.wait(POLL_S)
+        except Exception:
+            # Every later report comes through this thread: no report may end it.
+            log.exception("a report of a record failed")

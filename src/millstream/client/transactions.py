@@ -19,7 +19,7 @@ from millstream.client.errors import (
     TransactionAborted,
     Unreachable,
 )
-from millstream.client.link import Link, Settings
+from millstream.client.link import Link, Settings, dotted
 from millstream.client.producer import Delivery, Producer
 from millstream.client.serde import Serdes
 
@@ -46,8 +46,16 @@ class TransactionalProducer(Producer):
         self, link: Link, serdes: Serdes, transactional_id: str, settings: Settings
     ) -> None:
         timeout_ms = max(TRANSACTION_TIMEOUT_MS, int(link.timeout_s * 1000))
-        defaults = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
-        super().__init__(link, serdes, defaults | settings)
+        chosen = {"transaction.timeout.ms": timeout_ms} | link.config({}, settings)
+        timeout_ms = int(chosen["transaction.timeout.ms"])
+        defaults: Settings = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+        if not {"message.timeout.ms", "delivery.timeout.ms"} & chosen.keys():
+            # librdkafka refuses records that may take longer than their transaction.
+            defaults["message.timeout.ms"] = min(int(link.delivery_timeout_s * 1000), timeout_ms)
+        super().__init__(link, serdes, defaults | dotted(settings))
         self.transactional_id = transactional_id
         self.is_open = False
         self.is_usable = True
