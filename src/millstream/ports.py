@@ -39,7 +39,10 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Make what was written survive a power cut."""
+        """Make what was written survive a power cut.
+
+        An error is final: it never has an errno of `errors.OUT_OF_RESOURCES`.
+        """
 
     def forget_cached(self) -> None:
         """Drop clean cached pages, so that the next read sees what the disk really holds."""
@@ -76,7 +79,11 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Put `source` in the place of `target`, atomically."""
 
-    def sync_directory(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None:
+        """Make names survive a power cut.
+
+        An errno of `errors.OUT_OF_RESOURCES` means that no sync was tried; others are final.
+        """
 
     def lock(self, path: str) -> File:
         """Take an exclusive lock, held until closed; `BlockingIOError` if another holds it."""
@@ -85,7 +92,8 @@ class Files(Protocol):
 class Threads(Protocol):
     """Where blocking work goes, so that the event loop never waits for a disk."""
 
-    async def run(self, work: Callable[[], T]) -> T: ...
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do `work` on a thread; raises what it raises, or `OutOfResources` without a thread."""
 
 
 class PeerMessage(Protocol):
@@ -111,5 +119,6 @@ class Ports:
     clock: Clock
     entropy: Random
     files: Files
-    threads: Threads
+    threads: Threads  # For reads, compaction and what clients ask for.
+    sync_threads: Threads  # For syncs only: no other work may delay a commit.
     links: Links

@@ -180,7 +180,8 @@ async def lose_power(world: World) -> None:
 async def live(world: World, *senders: Client, is_last: bool) -> None:
     clock = FixedClock(world.now_ms)
     ports = fake_ports(world.files, clock)
-    ports = replace(ports, entropy=world.random, threads=SlowThreads(world.random))
+    threads = SlowThreads(world.random)
+    ports = replace(ports, entropy=world.random, threads=threads, sync_threads=threads)
     node = build_node(CONFIG, ports)
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()

@@ -108,6 +108,7 @@ class Machine:
             entropy=self._random,
             files=self.files,
             threads=self.threads,
+            sync_threads=self.threads,
             links=SimulatedLinks(self.id, self._network),
         )
 

@@ -48,6 +48,7 @@ def fake_ports(files: Files | None = None, clock: FixedClock | None = None) -> P
         entropy=Random(1),
         files=files or MemoryFiles(),
         threads=InlineThreads(),
+        sync_threads=InlineThreads(),
         links=NoLinks(),
     )
 

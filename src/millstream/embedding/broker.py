@@ -18,6 +18,7 @@ from millstream.embedding.partitions import Partitions
 from millstream.embedding.topics import Topics
 from millstream.model import CONTROL_LOG, Session
 from millstream.ports import Clock, Files
+from millstream.replication.group_commit import LANES_MAX
 from millstream.server.connection import Address
 from millstream.server.doors import Interpose
 from millstream.server.outside import WorkerThreads, real_ports
@@ -41,6 +42,7 @@ class Broker:
     ) -> None:
         self.config = config or Config()
         self._threads = WorkerThreads()
+        self._sync_threads = WorkerThreads("sync", LANES_MAX)
         self._clock = clock
         self._files = files
         self._interpose = interpose
@@ -50,7 +52,9 @@ class Broker:
     async def __aenter__(self) -> Self:
         if self._service is not None:
             raise RuntimeError("a Broker is entered once; make another one")
-        ports = replace(real_ports(self.config), threads=self._threads)
+        ports = replace(
+            real_ports(self.config), threads=self._threads, sync_threads=self._sync_threads
+        )
         ports = replace(ports, clock=self._clock or ports.clock, files=self._files or ports.files)
         service = self._service = Service(self.config, ports, interpose=self._interpose)
         self._offer(service, ports.clock)
@@ -119,7 +123,7 @@ class Broker:
             return
         self._life.cancel()
         await asyncio.wait({self._life})
-        self._threads.close()
+        self._close_threads()
 
     @property
     def _running(self) -> Service:
@@ -134,10 +138,14 @@ class Broker:
         self.partitions = Partitions(session, node, clock=clock, threads=self._threads)
         self.metrics = Figures(session, service)
 
+    def _close_threads(self) -> None:
+        self._threads.close()
+        self._sync_threads.close()
+
     async def _end(self) -> None:
         """Wait for the end, and raise the reason if it was not a good one."""
         assert self._life is not None
         await asyncio.wait({self._life})
-        self._threads.close()
+        self._close_threads()
         if not self._life.cancelled() and (problem := self._life.exception()) is not None:
             raise first_of(problem)

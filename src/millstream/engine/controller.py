@@ -4,6 +4,7 @@ Owns the fold of committed commands into `State`. What follows from a command on
 and dropping replicas) is `hosting`'s.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from millstream.codec.records import Record
@@ -18,8 +19,11 @@ from millstream.control.commands import (
 )
 from millstream.control.state import Outcome, State
 from millstream.engine.ledger import Entry, Ledger
+from millstream.errors import StorageError
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
+
+FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 
 Applied = Callable[[AnyCommand, Topic], None]
 
@@ -28,9 +32,10 @@ class Controller:
     def __init__(self, replica: Replica, state: State, clock: Clock, applied: Applied) -> None:
         self.state = state
         self._applied = applied
+        self._replica = replica
         self._ledger = Ledger(replica, clock, self._apply)
         replica.watch(self._fold)
-        self._fold()
+        self._ledger.fold()
 
     async def propose(self, command: TopicCommand) -> Topic:
         """Have `command` agreed on and applied here; raise its refusal, or `NotLeader`.
@@ -53,7 +58,12 @@ class Controller:
         await self._ledger.propose([Entry(None, encode(command))])
 
     def _fold(self) -> None:
-        self._ledger.fold()
+        try:
+            self._ledger.fold()
+        except StorageError as problem:
+            self._replica.refused(problem)
+            if problem.is_transient:
+                asyncio.get_running_loop().call_later(FOLD_RETRY_S, self._fold)
 
     def _apply(self, record: Record) -> Outcome:
         assert record.value is not None

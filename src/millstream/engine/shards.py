@@ -5,6 +5,7 @@ led here: adopting, loading, forgetting. What the records say is the shard's own
 know: a shard lives as long as one term of leadership; when that goes, all it knows goes with it.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 BROKER = Session(principal="millstream", door="internal")
 REPLICAS = 3  # Or as many as there are nodes.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is loaded.
+FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
 LOAD_RECORDS = 100
 
@@ -66,6 +68,8 @@ class Shard(ABC):
             self._loaded()
         except StorageError as problem:
             self._replica.refused(problem)
+            # A generator that raised is at its end, which must not be taken for the log's.
+            self._loading = self._load()
 
     # -- what a shard is made of -----------------------------------------------------------------
 
@@ -75,7 +79,10 @@ class Shard(ABC):
 
     @abstractmethod
     def _restore(self) -> Iterator[None]:
-        """Build what is kept besides the fold, in steps; called once, after the last record."""
+        """Build what is kept besides the fold, in steps; called once, after the last record.
+
+        It reads nothing from storage.
+        """
 
     @abstractmethod
     def _loaded(self) -> None:
@@ -108,6 +115,8 @@ class Shard(ABC):
                 self.ledger.fold()
             except StorageError as problem:
                 replica.refused(problem)
+                if problem.is_transient:
+                    asyncio.get_running_loop().call_later(FOLD_RETRY_S, self._follow)
                 return
             self._folded()
 

@@ -26,7 +26,11 @@ class ProtocolError(MillstreamError):
 
 
 class StorageError(MillstreamError):
-    """Our disk failed us: the partition stops serving and says so."""
+    """Storage refused. A transient refusal changed nothing and may pass; any other one stays: the
+    partition stops serving and says so.
+    """
+
+    is_transient: ClassVar[bool] = False
 
 
 class StartupError(MillstreamError):
@@ -315,6 +319,14 @@ class CoordinatorUnavailable(RequestError):
 class NoSpace(StorageError):
     """The disk is full. Reads go on; appends work again when there is space."""
 
+    is_transient = True
+
+
+class OutOfResources(StorageError):
+    """The process has no file descriptor, thread or memory left. The disk itself is fine."""
+
+    is_transient = True
+
 
 class DiskFailed(StorageError):
     """The disk reported an error. After a failed sync nothing written to it counts as durable."""
@@ -324,7 +336,21 @@ class DamagedLog(StorageError):
     """Bytes on disk are not what was written there, in a place where no torn write can be."""
 
 
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+# None of these says anything about the disk. A failed sync never carries one: see `ports.File`.
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def is_transient(problem: OSError) -> bool:
+    """Whether the same call may succeed later, when space or resources are free again."""
+    return problem.errno in NO_SPACE or problem.errno in OUT_OF_RESOURCES
+
+
 def storage_error(problem: OSError, what: str) -> StorageError:
     """Say in our words what the operating system refused to do with `what`."""
-    kind = NoSpace if problem.errno in {errno.ENOSPC, errno.EDQUOT} else DiskFailed
+    kind: type[StorageError] = DiskFailed
+    if problem.errno in NO_SPACE:
+        kind = NoSpace
+    elif problem.errno in OUT_OF_RESOURCES:
+        kind = OutOfResources
     return kind(f"{what}: {problem.strerror or problem}")

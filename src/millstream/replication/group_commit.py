@@ -3,7 +3,8 @@
 Owns carrying out the effects of consensus cores, in the order they demand: votes durable before
 the messages that rest on them, records and boundaries durable before they are reported. A sync
 that failed is never trusted again, because nobody knows what the disk holds then: every replica of
-the directory stops until the node is started again and has read it back.
+the directory stops until the node is started again and has read it back. A round that could not
+begin its sync, because no descriptor or thread was free, is tried again.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from millstream.errors import DiskFailed, StorageError
+from millstream.errors import OUT_OF_RESOURCES, DiskFailed, OutOfResources, StorageError
 from millstream.metrics import (
     DISK_USABLE,
     STORAGE_FAILURES,
@@ -36,6 +37,8 @@ LINGER_S = 0.002
 # Logs that a round syncs side by side. Their files wait for the same disk, which takes several
 # syncs in little more than the time of one: six files take 0.6 to 1.1 ms instead of 0.9 to 1.6.
 LANES_MAX = 4
+# How soon a round that found no free descriptor or thread is tried again.
+RETRY_S = 0.1
 # Messages waiting for a vote to be durable; beyond this they are lost, as any link may lose them.
 HELD_MESSAGES_MAX = 10_000
 
@@ -82,6 +85,7 @@ class GroupCommit:
         self._begun = 0  # Rounds, counted from one.
         self._done = 0
         self._was_empty = False  # The last round had nothing to sync.
+        self._is_held_up = False  # The last round found no free descriptor or thread.
         self._dirty: dict[Replica, None] = {}  # In the order of their writes.
         self._held: list[_Held] = []
         self._awaiting: list[tuple[int, asyncio.Future[None]]] = []  # A round, and who waits.
@@ -197,8 +201,12 @@ class GroupCommit:
             ]
             await self._sync(journal_work, [work for _, work in works if work is not None])
         except (OSError, StorageError) as problem:
-            self._fail(problem)
+            if _may_pass(problem):
+                self._try_again(problem, marks)
+            else:
+                self._fail(problem)
             return
+        self._is_held_up = False
         self._metrics.add(SYNC_ROUNDS)
         self._metrics.add(SYNC_SECONDS, asyncio.get_running_loop().time() - started)
         self._done = number
@@ -245,6 +253,16 @@ class GroupCommit:
                 # Cut while the sync ran: the same bytes may have been written anew since.
                 self.carry_out(replica, Effects())
 
+    def _try_again(self, problem: OSError | StorageError, marks: Iterable[_Mark]) -> None:
+        """Begin the same round anew in a moment: nothing of it was reported as durable."""
+        if not self._is_held_up:
+            self._is_held_up = True  # Logged once, not with every attempt.
+            _log.warning("a sync waits for free resources problem=%s", problem)
+        self._dirty = dict.fromkeys(mark.replica for mark in marks) | self._dirty
+        if self._round_due is None:
+            loop = asyncio.get_running_loop()
+            self._round_due = loop.call_later(RETRY_S, self._wake.set)
+
     def _fail(self, problem: OSError | StorageError) -> None:
         failure = problem if isinstance(problem, StorageError) else DiskFailed(str(problem))
         self.failure = failure
@@ -257,6 +275,13 @@ class GroupCommit:
                 done.set_exception(failure)
         self._awaiting.clear()
         self._failed(failure)
+
+
+def _may_pass(problem: OSError | StorageError) -> bool:
+    """Whether a round found no descriptor, thread or memory, and no sync failed."""
+    if isinstance(problem, OSError):
+        return problem.errno in OUT_OF_RESOURCES
+    return isinstance(problem, OutOfResources)
 
 
 def _do_nothing() -> None:

@@ -37,6 +37,7 @@ from millstream.storage.recovery import open_log
 _log = logging.getLogger(__name__)
 
 ELECTION_TICKS_MIN = 5
+OPEN_RETRY_S = 1.0
 
 
 class Hub:
@@ -51,6 +52,8 @@ class Hub:
         self._config = config
         self._metrics = metrics
         self._watchers = 0
+        # Could not be opened for want of resources, and are tried again.
+        self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings]] = {}
         self._cache = LogCache(
             index_bytes_max=config.limits.index_cache_bytes_max,
             open_files_max=config.limits.open_files_max,
@@ -59,7 +62,7 @@ class Hub:
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
             journal,
-            ports.threads,
+            ports.sync_threads,
             ports.links,
             metrics,
             durability=config.durability,
@@ -80,11 +83,12 @@ class Hub:
         try:
             replica = self._open(log_id, founders, settings)
         except StorageError as problem:
-            self.damaged[log_id] = problem
-            self._metrics.add(STORAGE_FAILURES)
-            _log.error("left a log closed log=%s problem=%s", log_id, problem)
+            self._leave_closed(log_id, problem)
+            if problem.is_transient:
+                self._unopened[log_id] = founders, settings
             return
         self.damaged.pop(log_id, None)
+        self._unopened.pop(log_id, None)
         self.replicas[log_id] = replica
         self._metrics.set(REPLICAS, len(self.replicas))
         if replica.core.voters == {self._me}:
@@ -94,6 +98,7 @@ class Hub:
         """Remove a replica with all its records. Only for what a command deleted."""
         replica = self.replicas.pop(log_id, None)
         self.damaged.pop(log_id, None)
+        self._unopened.pop(log_id, None)
         if replica is not None:
             replica.leave()
             replica.log.records.abandon()
@@ -113,6 +118,11 @@ class Hub:
         if problem is not None:
             raise StorageUnavailable(str(problem))
         raise UnknownTopic(log_id)
+
+    @property
+    def open_file_count(self) -> int:
+        """Files of segments that are open, for reading or writing."""
+        return self._cache.open_count
 
     def logs_on_disk(self) -> list[LogId]:
         found = []
@@ -177,6 +187,7 @@ class Hub:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.commits.run())
             group.create_task(self._tick_forever())
+            group.create_task(self._open_forever())
             group.create_task(self.upkeep.run())
 
     def close(self) -> bool:
@@ -202,6 +213,14 @@ class Hub:
             for replica in list(self.replicas.values()):
                 if replica.core.needs_ticks:
                     self._drive(replica, replica.core.tick)
+
+    async def _open_forever(self) -> None:
+        """Try again to open what found no free descriptor or space."""
+        while True:
+            await asyncio.sleep(OPEN_RETRY_S)
+            for log_id, (founders, settings) in list(self._unopened.items()):
+                self.keep(log_id, founders, settings)
+                await asyncio.sleep(0)
 
     def _receive(self, sender: NodeId, log_id: LogId, message: PeerMessage) -> None:
         replica = self.replicas.get(log_id)
@@ -229,6 +248,12 @@ class Hub:
             leaders = sum(other.is_leader for other in self.replicas.values())
             self._metrics.set(LEADERS, leaders)
         self.commits.carry_out(replica, effects)
+
+    def _leave_closed(self, log_id: LogId, problem: StorageError) -> None:
+        if log_id not in self.damaged:  # Logged once, not with every attempt.
+            self._metrics.add(STORAGE_FAILURES)
+            _log.error("left a log closed log=%s problem=%s", log_id, problem)
+        self.damaged[log_id] = problem
 
     def _stop_all(self, failure: StorageError) -> None:
         for replica in self.replicas.values():

@@ -67,7 +67,7 @@ class Replica:
         # own result's type, so here it can only be of Any.
         self._waiters: list[tuple[Offset, int, asyncio.Future[Any], object]] = []
         self._waiters_made = 0
-        self._is_out_of_space = False
+        self._is_refused = False
         self._watchers: set[Watcher] = set()
         self._seen = self._view()
 
@@ -138,7 +138,7 @@ class Replica:
         except StorageError as problem:
             self.refused(problem)
             raise StorageUnavailable(str(problem)) from problem
-        self._is_out_of_space = False
+        self._is_refused = False
         self._carry_out(self, effects)
         time_ms = stamped.max_timestamp if stamped.has_log_append_time else -1
         return Appended(stamped.base_offset, stamped.end_offset, time_ms, start)
@@ -205,12 +205,13 @@ class Replica:
             watcher()
 
     def refused(self, problem: StorageError) -> None:
-        """The disk refused something. A full disk may have room later; any other fault stays."""
-        if not isinstance(problem, NoSpace):
+        """Storage refused something. A transient refusal may pass; any other fault stays."""
+        if not problem.is_transient:
             self.fail(problem)
-        elif not self._is_out_of_space:
-            self._is_out_of_space = True  # Said once, not with every attempt.
-            _log.warning("disk full log=%s problem=%s", self.id, problem)
+        elif not self._is_refused:
+            self._is_refused = True  # Logged once, not with every attempt.
+            reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"
+            _log.warning("%s log=%s problem=%s", reason, self.id, problem)
 
     def fail(self, problem: StorageError) -> None:
         """Take part no more: this log cannot be trusted to hold what it promised."""

@@ -5,6 +5,7 @@ yet; a node alone has none.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,17 +16,21 @@ from random import SystemRandom
 from typing import TypeAlias, TypeVar, cast
 
 from millstream.config import Config
+from millstream.errors import OutOfResources
 from millstream.model import LogId, NodeId
 from millstream.ports import Files, PeerMessage, Ports
+from millstream.replication.group_commit import LANES_MAX
 from millstream.storage.disk import DiskFiles
 from millstream.storage.memory import MemoryFiles
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _Job: TypeAlias = tuple["asyncio.Future[object]", Callable[[], object]]
 
-# Four sync side by side (`group_commit.LANES_MAX`), the others compact or read what is cold.
-THREADS_MAX = 6
+# As many as read, compact and unpack for clients side by side.
+THREADS_MAX = 4
 
 
 class SystemClock:
@@ -40,19 +45,18 @@ class WorkerThreads:
     a sync round is such a job. Work under way when the process ends is like work in a power cut.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "work", count_max: int = THREADS_MAX) -> None:
+        self._name = name
+        self._count_max = count_max
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
 
     async def run(self, work: Callable[[], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if len(self._threads) < min(self._unfinished + 1, self._count_max):
+            self._start_thread()
         self._unfinished += 1
-        if len(self._threads) < min(self._unfinished, THREADS_MAX):
-            name = f"millstream-{len(self._threads) + 1}"
-            thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
         try:
             self._jobs.put((cast("asyncio.Future[object]", done), work))
             return await done
@@ -65,6 +69,19 @@ class WorkerThreads:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
+
+    def _start_thread(self) -> None:
+        """Start one more; without it the work waits for those that run, if there are any."""
+        name = f"millstream-{self._name}-{len(self._threads) + 1}"
+        thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as problem:  # Python's word for a limit of threads or memory.
+            if not self._threads:
+                raise OutOfResources(f"cannot start the thread {name}: {problem}") from problem
+            _log.warning("could not start a thread name=%s problem=%s", name, problem)
+            return
+        self._threads.append(thread)
 
 
 def _work(jobs: "SimpleQueue[_Job | None]") -> None:
@@ -111,5 +128,6 @@ def real_ports(config: Config) -> Ports:
         entropy=SystemRandom(),
         files=files,
         threads=WorkerThreads(),
+        sync_threads=WorkerThreads("sync", LANES_MAX),
         links=NoLinks(),
     )

@@ -1,21 +1,27 @@
 """What all logs of a node share: open files and loaded indexes, each bounded, oldest use first out.
 
 Owns nothing but the bounds: whatever it forgets can be opened or read again. A segment without an
-index on disk pins its own file and table, and those are not counted here. The one thing to know: an
-index is redundant. If it is lost or fails its checksum while the node runs, it is built again from
+index on disk pins its own file and table. Such a file counts as open, and is let go of once it is
+synced, if too many others are open; such a table is not counted. The one thing to know: an index is
+redundant. If it is lost or fails its checksum while the node runs, it is built again from
 the headers of its segment, so a reader never sees the difference.
 """
 
 import logging
 from collections import OrderedDict
+from itertools import islice
 from typing import NamedTuple
 
-from millstream.errors import DamagedLog, storage_error
+from millstream.errors import DamagedLog, is_transient, storage_error
 from millstream.ports import File
 from millstream.storage.index import PROOF_BYTES, Table, decode_proof
 from millstream.storage.segment import WALK_BYTES, Segment
 
 _log = logging.getLogger(__name__)
+
+# Pinned files that are asked, one after the other, whether they can be let go of. If all of these
+# wait for a sync there is one open file too many, until the next one is opened.
+PINNED_LOOKED_AT = 16
 
 
 class View(NamedTuple):
@@ -33,12 +39,13 @@ class LogCache:
         self._index_bytes_max = index_bytes_max
         self._open_files_max = open_files_max
         self._open: OrderedDict[Segment, File] = OrderedDict()
+        self._pinned: OrderedDict[Segment, None] = OrderedDict()  # Their files are in themselves.
         self._tables: OrderedDict[Segment, Table] = OrderedDict()
         self._tables_bytes = 0
 
     @property
     def open_count(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._pinned)
 
     @property
     def index_bytes(self) -> int:
@@ -65,10 +72,14 @@ class LogCache:
             file = segment.files.open(segment.path)
         except OSError as problem:
             raise storage_error(problem, segment.path) from problem
+        self._make_room()
         self._open[segment] = file
-        if len(self._open) > self._open_files_max:
-            self._open.popitem(last=False)  # Closes with its last reader.
         return file
+
+    def pin(self, segment: Segment) -> None:
+        """Count the file of a segment that was opened to be written."""
+        self._make_room()
+        self._pinned[segment] = None
 
     def table(self, segment: Segment) -> Table:
         if segment.table is not None:
@@ -87,9 +98,23 @@ class LogCache:
 
     def forget(self, segment: Segment) -> None:
         self._open.pop(segment, None)
+        self._pinned.pop(segment, None)
         table = self._tables.pop(segment, None)
         if table is not None:
             self._tables_bytes -= table.size_bytes
+
+    def _make_room(self) -> None:
+        """Let go of the file that was used or pinned longest ago, where that is possible."""
+        if self.open_count < self._open_files_max:
+            return
+        if self._open:
+            self._open.popitem(last=False)  # Closes with its last reader.
+            return
+        for segment in list(islice(self._pinned, PINNED_LOOKED_AT)):
+            if segment.let_go():
+                del self._pinned[segment]
+                return
+            self._pinned.move_to_end(segment)
 
     def _load(self, segment: Segment) -> Table:
         try:
@@ -100,6 +125,9 @@ class LogCache:
                 raise DamagedLog("index of another state of the segment")
             return Table.decode(data[PROOF_BYTES:], proof)
         except (OSError, DamagedLog) as problem:
+            if isinstance(problem, OSError) and is_transient(problem):
+                # The index is fine, and walking the segment would take long.
+                raise storage_error(problem, segment.index_path) from problem
             _log.warning("index rebuilt in memory segment=%s reason=%r", segment.path, str(problem))
             table = segment.rewalked(self.file(segment), WALK_BYTES).table
             assert table is not None

@@ -173,6 +173,7 @@ class Chain:
         self._doomed += old[1:]
         self.segments[at : at + len(old)] = [new]
         self.unproven.append(new)
+        self._cache.pin(new)
         self._changes += 1
         self._names += 1
         return True
@@ -198,7 +199,9 @@ class Chain:
         work = self._round = Round(self._files, self._directory)
         work.changes, work.names = self._changes, self._names
         growing = [] if self.active is None else [self.active]
-        work.to_sync = [s.file for s in [*self.unproven, *growing] if s.file is not None]
+        written = [s for s in [*self.unproven, *growing] if s.file is not None]
+        work.to_sync = [s.file for s in written if s.file is not None]
+        work.sizes = [(segment, segment.size) for segment in written]
         if self._names != self._names_synced:
             work.directories = [self._directory, *self._new_directories]
         work.segments = list(self.unproven)
@@ -217,6 +220,8 @@ class Chain:
         self._synced, self._names_synced = work.changes, work.names
         if work.directories:
             self._new_directories = []
+        for segment, size in work.sizes:
+            segment.synced_size = size
         try:
             for segment in work.indexed:
                 self._name_index(segment)
@@ -273,6 +278,7 @@ class Chain:
         has_sealed = self._seal()
         self.segments.append(segment)
         self.active = segment
+        self._cache.pin(segment)
         self._changes += 1
         self._names += 1
         return has_sealed
@@ -284,6 +290,7 @@ class Chain:
             active.last = header
         self._cache.forget(active)
         active.file, active.table = file, table
+        self._cache.pin(active)
         return file
 
     def _trim_active(self) -> None:
@@ -318,6 +325,7 @@ class Chain:
         self._forget(segment)
         self.segments[-1] = rest
         self.unproven.append(rest)
+        self._cache.pin(rest)
         return False
 
     def _forget(self, segment: Segment) -> None:
@@ -351,6 +359,7 @@ class Chain:
         self._files.rename(aside, segment.index_path)
         self.unproven.remove(segment)
         segment.unpin()
+        self._cache.forget(segment)
         self._names += 1
 
 

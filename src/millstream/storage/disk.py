@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from millstream.errors import OUT_OF_RESOURCES
 from millstream.model import Buffer
 from millstream.storage.paths import split_path
 
@@ -66,13 +67,16 @@ class DiskFile:
     def sync(self) -> None:
         if self._descriptor < 0:  # Python answers with ValueError here, and only here.
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
-        if sys.platform == "darwin":
-            # On macOS fsync stops at the drive's own cache.
-            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
-        elif hasattr(os, "fdatasync"):
-            os.fdatasync(self._descriptor)
-        else:
-            os.fsync(self._descriptor)
+        try:
+            if sys.platform == "darwin":
+                # On macOS fsync stops at the drive's own cache.
+                fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+            elif hasattr(os, "fdatasync"):
+                os.fdatasync(self._descriptor)
+            else:
+                os.fsync(self._descriptor)
+        except OSError as problem:
+            raise _failed_sync(problem, self._path) from problem
 
     def forget_cached(self) -> None:
         if sys.platform == "linux":
@@ -174,5 +178,18 @@ def _sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as problem:
+        raise _failed_sync(problem, path) from problem
     finally:
         os.close(descriptor)
+
+
+def _failed_sync(problem: OSError, path: Path) -> OSError:
+    """The error of a sync, which is final whatever its number says.
+
+    The kernel may have dropped the dirty pages of a sync that failed for want of memory, so a
+    second sync that succeeds would prove nothing.
+    """
+    if problem.errno not in OUT_OF_RESOURCES:
+        return problem
+    return OSError(errno.EIO, f"sync failed: {problem.strerror}", str(path))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.errors import DamagedLog, DiskFailed, NoSpace, storage_error
+from millstream.errors import OUT_OF_RESOURCES, DamagedLog, DiskFailed, NoSpace, storage_error
 from millstream.model import NEVER_VOTED, Boundary, Epoch, HardState, LogId, Offset
 from millstream.ports import File, Files
 from millstream.storage.entries import (
@@ -215,6 +215,8 @@ class Journal:
             if begun.is_renamed:
                 self._files.sync_directory(parent_of(self._path))
         except OSError as problem:
+            if problem.errno in OUT_OF_RESOURCES:
+                raise storage_error(problem, self._path) from problem
             self._is_failed = True
             raise DiskFailed(f"{self._path}: sync failed: {problem.strerror}") from problem
         if begun.states is None:

@@ -95,16 +95,24 @@ def open_log(
 class _Found:
     """A segment on disk and what was found out about it."""
 
-    __slots__ = ("cut_to", "file", "file_size", "is_scanned", "last", "proof", "segment")
+    __slots__ = ("_file", "cut_to", "file_size", "is_scanned", "last", "proof", "segment")
 
     def __init__(self, files: Files, directory: str, base_offset: Offset) -> None:
         self.segment = Segment(files, directory, base_offset)
-        self.file: File = files.open(self.segment.path)
-        self.file_size = self.file.size()
-        self.proof = _read_proof(files, self.segment, self.file, self.file_size)
+        self._file: File | None = files.open(self.segment.path)
+        self.file_size = self._file.size()
+        self.proof = _read_proof(files, self.segment, self._file, self.file_size)
         self.last: tuple[Offset, int] | None = None  # Base offset and epoch of the last batch.
         self.is_scanned = False
         self.cut_to: int | None = None
+        if self.proof is not None and self.proof.size == self.file_size:
+            self._file = None  # A log may have more segments than a process may open files.
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.segment.files.open(self.segment.path)
+        return self._file
 
 
 class _Recovery:

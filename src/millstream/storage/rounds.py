@@ -8,8 +8,8 @@ written aside here, and gets its name in `Log.end_sync`, if its segment is still
 
 import logging
 from collections.abc import Sequence
-from errno import EDQUOT, ENOSPC
 
+from millstream.errors import is_transient
 from millstream.model import Buffer
 from millstream.ports import File, Files
 from millstream.storage.index import encode_index
@@ -31,6 +31,7 @@ class Round:
         "indexed",
         "names",
         "segments",
+        "sizes",
         "snapshots",
         "stored",
         "to_sync",
@@ -40,6 +41,7 @@ class Round:
         self.files = files
         self.directory = directory
         self.to_sync: list[File] = []
+        self.sizes: list[tuple[Segment, int]] = []  # Of what is in `to_sync`.
         self.directories: list[str] = []
         self.segments: list[Segment] = []  # To get an index.
         self.snapshots: list[Snapshot] = []  # Of producers, to be stored.
@@ -78,8 +80,8 @@ class Round:
 def write_aside(files: Files, path: str, chunks: Sequence[Buffer]) -> bool:
     """Write and sync a file that a rename will put in its place.
 
-    False if the disk is full: what is written this way saves time at the next start, no more, and
-    a full disk must not stop a log from being synced.
+    False if the disk is full or no descriptor is free: what is written this way saves time at the
+    next start, no more, and must not stop a log from being synced.
     """
     try:
         file = files.open(path + TEMPORARY, create=True)
@@ -87,9 +89,9 @@ def write_aside(files: Files, path: str, chunks: Sequence[Buffer]) -> bool:
         file.write(0, chunks)
         file.sync()
     except OSError as problem:
-        if problem.errno not in {ENOSPC, EDQUOT}:
+        if not is_transient(problem):
             raise
-        _log.warning("disk full, not written path=%s", path)
+        _log.warning("not written path=%s problem=%s", path, problem.strerror)
         files.remove(path + TEMPORARY)
         return False
     return True

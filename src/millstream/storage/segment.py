@@ -120,6 +120,7 @@ class Segment:
         "max_timestamp",
         "opened_ms",
         "size",
+        "synced_size",
         "table",
         "widest",
     )
@@ -130,6 +131,7 @@ class Segment:
         self.base_offset = base_offset  # As in the file's name; the first batch may lie behind it.
         self.end_offset = base_offset
         self.size = 0
+        self.synced_size = 0  # Of the bytes written in this life, those that a round made durable.
         self.max_timestamp = NO_TIMESTAMP
         self.opened_ms = _UNKNOWN_MS  # When the first batch came, as far as one can know.
         self.last: Header | None = None  # The last batch; known while there is no index on disk.
@@ -228,6 +230,18 @@ class Segment:
             entry_count=len(table),
             entries_crc=0,
         )
+
+    def let_go(self) -> bool:
+        """Give up the pinned file, to be opened again on demand; False if it is needed.
+
+        It is, as long as a round has to sync it, or a failed write left bytes behind its end.
+        """
+        if self.file is None:
+            return True
+        if self.synced_size != self.size or self.file.size() != self.size:
+            return False
+        self.file = None
+        return True
 
     def unpin(self) -> None:
         """An index on disk says it all from here on."""

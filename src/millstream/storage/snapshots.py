@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from millstream.codec.batch import Header
 from millstream.codec.records import read_marker
-from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch
+from millstream.errors import (
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    is_transient,
+    storage_error,
+)
 from millstream.model import Offset
 from millstream.ports import Files
 from millstream.storage.cache import View
@@ -89,6 +95,9 @@ class Snapshots:
                 return offset, Producers.decode(data, producer_ids_max=producer_ids_max)
             except (DamagedLog, OSError) as problem:
                 path = self._path(offset)
+                if isinstance(problem, OSError) and is_transient(problem):
+                    # The file is fine, and may know of batches that retention has taken since.
+                    raise storage_error(problem, path) from problem
                 _log.warning("producer snapshot not used path=%s reason=%r", path, str(problem))
         return 0, Producers(producer_ids_max=producer_ids_max)
 

@@ -62,7 +62,7 @@ class Stage(NamedTuple):
 @asynccontextmanager
 async def stage(files: MemoryFiles | None = None, now_ms: int = NOW_MS) -> AsyncIterator[Stage]:
     clock = FixedClock(now_ms)
-    ports = replace(fake_ports(files, clock), threads=SlowThreads())
+    ports = replace(fake_ports(files, clock), threads=SlowThreads(), sync_threads=SlowThreads())
     async with running(build_node(Config(), ports)) as node:
         with suppress(TopicExists):
             await node.topics.create(SESSION, "orders")

@@ -46,7 +46,7 @@ class CountedThreads:
 
 
 def counted_node(threads: CountedThreads, files: Files | None = None) -> Node:
-    ports = replace(fake_ports(files or MemoryFiles()), threads=threads)
+    ports = replace(fake_ports(files or MemoryFiles()), threads=threads, sync_threads=threads)
     return build_node(Config(), ports)
 
 

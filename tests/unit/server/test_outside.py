@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
-from millstream.server.outside import THREADS_MAX, WorkerThreads
+from millstream.config import Config
+from millstream.errors import OutOfResources
+from millstream.server.outside import THREADS_MAX, WorkerThreads, real_ports
 from tests.support.doors import LOOPS, run_on
 
 SECONDS_MAX = 20
@@ -35,6 +37,45 @@ def test_jobs_run_side_by_side_up_to_the_number_of_threads() -> None:
 
         jobs = [threads.run(lambda number=number: number) for number in range(50)]
         assert await asyncio.gather(*jobs) == list(range(50))
+
+    run_on("asyncio", main())
+
+
+def test_without_another_thread_work_waits_for_those_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        threads, nothing = WorkerThreads(), WorkerThreads()
+        await threads.run(lambda: None)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+
+        jobs = [threads.run(lambda number=number: number) for number in range(20)]
+
+        assert await asyncio.gather(*jobs) == list(range(20))
+        with pytest.raises(OutOfResources):
+            await nothing.run(lambda: None)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    run_on("asyncio", main())
+
+
+def test_a_sync_does_not_wait_for_the_work_of_clients() -> None:
+    async def main() -> None:
+        ports = real_ports(Config(storage="memory"))
+        may_end = threading.Event()
+        jobs = [
+            asyncio.ensure_future(ports.threads.run(lambda: may_end.wait(SECONDS_MAX)))
+            for _ in range(3 * THREADS_MAX)
+        ]
+        await asyncio.sleep(0)
+
+        async with asyncio.timeout(SECONDS_MAX / 2):
+            assert await ports.sync_threads.run(lambda: "synced") == "synced"
+
+        may_end.set()
+        await asyncio.gather(*jobs)
 
     run_on("asyncio", main())
 
