@@ -2,12 +2,15 @@
 
 Owns the settings, their defaults, their bounds and the reading of them from text. The same object
 travels from the control ledger to the log; each layer reads the fields it carries out. Names are
-Kafka's with `_` for `.`, so that the Kafka door needs no table.
+Kafka's with `_` for `.`, so that the Kafka door needs no table. Settings of Kafka that mean nothing
+here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, without effect.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.errors import InvalidSetting
 
@@ -21,14 +24,15 @@ class CleanupPolicy(Enum):
     DELETE = "delete"
     COMPACT = "compact"
     COMPACT_AND_DELETE = "compact,delete"
+    NONE = ""  # All records are kept (KIP-1161).
 
     @property
     def compacts(self) -> bool:
-        return self is not CleanupPolicy.DELETE
+        return self in {CleanupPolicy.COMPACT, CleanupPolicy.COMPACT_AND_DELETE}
 
     @property
     def deletes(self) -> bool:
-        return self is not CleanupPolicy.COMPACT
+        return self in {CleanupPolicy.DELETE, CleanupPolicy.COMPACT_AND_DELETE}
 
 
 class TimestampType(Enum):
@@ -67,12 +71,17 @@ class TopicSettings:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 2**20 + 12
     compression_type: CompressionType = CompressionType.PRODUCER
+    # Used where the broker compresses. Gzip: -1 is zlib's default; lz4: 9 is the fast compressor.
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     message_validation_type: ValidationType = ValidationType.HEADER
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = _INT64_MAX
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1
     # A record is shown to nobody once it is that old, and its space is reclaimed.
@@ -93,19 +102,25 @@ class TopicSettings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidSetting(f"{name} = {value} is not in {low} to {high}")
+        if self.compression_gzip_level == 0:
+            raise InvalidSetting("compression_gzip_level = 0 is not -1 or in 1 to 9")
 
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "retention_ms": (UNLIMITED, _INT64_MAX),
-    "retention_bytes": (UNLIMITED, _INT64_MAX),
+    "retention_bytes": (-_INT64_MAX - 1, _INT64_MAX),
     "segment_bytes": (1024, _INT32_MAX),
     "segment_ms": (1, _INT64_MAX),
-    "index_interval_bytes": (64, _INT32_MAX),
+    "index_interval_bytes": (0, _INT32_MAX),
     "max_message_bytes": (0, _INT32_MAX),
+    "compression_gzip_level": (-1, 9),
+    "compression_lz4_level": (1, 17),
+    "compression_zstd_level": (-131_072, 22),
     "message_timestamp_before_max_ms": (0, _INT64_MAX),
     "message_timestamp_after_max_ms": (0, _INT64_MAX),
     "delete_retention_ms": (0, _INT64_MAX),
     "min_compaction_lag_ms": (0, _INT64_MAX),
+    "max_compaction_lag_ms": (1, _INT64_MAX),
     "min_cleanable_dirty_ratio": (0.0, 1.0),
     "min_insync_replicas": (1, _INT32_MAX),
     "message_ttl_ms": (UNLIMITED, _INT64_MAX),
@@ -113,18 +128,96 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "message_id_count_max": (0, 10_000_000),
 }
 
+
+def check_boolean(text: str) -> None:
+    """Raise `ValueError` unless Kafka reads `text` as true or false."""
+    if text.strip().lower() not in {"true", "false"}:
+        raise ValueError("true or false")
+
+
+def check_replicas(text: str) -> None:
+    """Raise `ValueError` unless `text` names replicas as partition:node, or all with *."""
+    replicas = [part.strip() for part in text.split(",")] if text.strip() else []
+    if replicas != ["*"] and not all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in replicas):
+        raise ValueError("'*' or a list of partition:node")
+
+
+def whole_number(low: int, high: int) -> Callable[[str], None]:
+    """A check that raises `ValueError` unless its text is a whole number from `low` to `high`."""
+
+    def check(text: str) -> None:
+        expected = f"a whole number in {low} to {high}"
+        try:
+            is_inside = low <= int(text) <= high
+        except ValueError:
+            raise ValueError(expected) from None
+        if not is_inside:
+            raise ValueError(expected)
+
+    return check
+
+
+class StoredSetting(NamedTuple):
+    """A setting that is checked, kept and shown. `reason` says why it has no effect."""
+
+    default: str
+    check: Callable[[str], None]
+    reason: str
+
+
+_SYNCED = "When records are synced is said by the node's durability."
+_LOCAL = "Nothing is tiered: all records are local."
+_THROTTLED = "Replication is not throttled."
+
+STORED_SETTINGS: dict[str, StoredSetting] = {
+    "unclean_leader_election_enable": StoredSetting(
+        "false", check_boolean, "Only a replica that has all committed records ever leads."
+    ),
+    "preallocate": StoredSetting("false", check_boolean, "Files grow with what is written."),
+    "flush_messages": StoredSetting(str(_INT64_MAX), whole_number(1, _INT64_MAX), _SYNCED),
+    "flush_ms": StoredSetting(str(_INT64_MAX), whole_number(0, _INT64_MAX), _SYNCED),
+    "file_delete_delay_ms": StoredSetting(
+        "60000", whole_number(0, _INT64_MAX), "A deleted file stays readable to its readers."
+    ),
+    "segment_jitter_ms": StoredSetting(
+        "0", whole_number(0, _INT64_MAX), "Segments end without a random delay."
+    ),
+    "segment_index_bytes": StoredSetting(
+        "10485760", whole_number(4, _INT32_MAX), "Indexes take the space that their entries need."
+    ),
+    "local_retention_ms": StoredSetting("-2", whole_number(-2, _INT64_MAX), _LOCAL),
+    "local_retention_bytes": StoredSetting("-2", whole_number(-2, _INT64_MAX), _LOCAL),
+    "remote_log_copy_disable": StoredSetting("false", check_boolean, _LOCAL),
+    "remote_log_delete_on_disable": StoredSetting("false", check_boolean, _LOCAL),
+    "leader_replication_throttled_replicas": StoredSetting("", check_replicas, _THROTTLED),
+    "follower_replication_throttled_replicas": StoredSetting("", check_replicas, _THROTTLED),
+}
+
 _FIELDS = {field.name: field.type for field in fields(TopicSettings)}
 
 
 def with_overrides(base: TopicSettings, overrides: dict[str, str]) -> TopicSettings:
     """Lay text values over `base`; raise `InvalidSetting` that names the key and what it takes."""
-    return replace(base, **{name: _parse(name, text) for name, text in overrides.items()})
+    values = {name: _parse(name, text) for name, text in overrides.items()}
+    return replace(base, **{name: values[name] for name in values if name in _FIELDS})
+
+
+def check_together(settings: TopicSettings) -> None:
+    """Raise `InvalidSetting` for two values that are valid alone and not together."""
+    low, high = settings.min_compaction_lag_ms, settings.max_compaction_lag_ms
+    if low > high:
+        raise InvalidSetting(
+            f"min_compaction_lag_ms = {low} is more than max_compaction_lag_ms = {high}"
+        )
 
 
 def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSettings.
+    if name in STORED_SETTINGS:
+        return _checked(name, text)
     kind = _FIELDS.get(name)
     if kind is None:
-        raise InvalidSetting(f"there is no topic setting {name!r}; there are {', '.join(_FIELDS)}")
+        known = ", ".join([*_FIELDS, *STORED_SETTINGS])
+        raise InvalidSetting(f"there is no topic setting {name!r}; there are {known}")
     if isinstance(kind, type) and issubclass(kind, Enum):
         # Kafka users write the two policies in either order.
         wanted = ",".join(sorted(part.strip() for part in text.split(",")))
@@ -139,3 +232,11 @@ def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSetti
     except ValueError:
         expected = "a whole number" if kind is int else "a number"
         raise InvalidSetting(f"{name} = {text!r} is not {expected}") from None
+
+
+def _checked(name: str, text: str) -> str:
+    try:
+        STORED_SETTINGS[name].check(text)
+    except ValueError as expected:
+        raise InvalidSetting(f"{name} = {text!r} is not {expected}") from None
+    return text.strip()

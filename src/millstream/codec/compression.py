@@ -30,9 +30,12 @@ class Codec(IntEnum):
 CODECS = tuple(Codec)
 
 
-def compress(codec: Codec, data: Buffer) -> Buffer:
-    """Compress as Kafka's own producer does, so that every client can read it."""
-    return _COMPRESS[codec](data)
+def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
+    """Compress as Kafka's own producer does, so that every client can read it.
+
+    The level is in Kafka's scale for the codec; None: Kafka's default.
+    """
+    return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, *, size_max: int) -> bytes:
@@ -52,9 +55,10 @@ _GZIP = 16 + zlib.MAX_WBITS
 _GZIP_CHUNK_BYTES = 16 * 1024
 
 
-def _compress_gzip(data: Buffer) -> bytes:
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     # Not gzip.compress: that writes the time into the header.
-    stream = zlib.compressobj(wbits=_GZIP)
+    level = zlib.Z_DEFAULT_COMPRESSION if level is None else level
+    stream = zlib.compressobj(level, wbits=_GZIP)
     return stream.compress(data) + stream.flush()
 
 
@@ -91,7 +95,7 @@ _XERIAL_LENGTH = Struct(">i")
 _SNAPPY_DENSEST = (64, 3)
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+def _compress_snappy(data: Buffer, _: int | None) -> bytes:
     view = memoryview(data)
     parts: list[Buffer] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_CHUNK_BYTES):
@@ -138,9 +142,15 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
 _LZ4_RATIO_MAX = 256  # No byte of a frame stands for more than 255.
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+_LZ4_FAST_LEVEL = 9  # Of Kafka's levels, the default: its fast compressor, the library's level 0.
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    is_fast = level is None or level == _LZ4_FAST_LEVEL
     # Java's reader refuses linked blocks, which are the library's default.
-    frame: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+    frame: bytes = lz4.frame.compress(
+        data, 0 if is_fast else level, block_linked=False, store_size=False
+    )
     return frame
 
 
@@ -172,8 +182,8 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _ZSTD_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 
 
-def _compress_zstd(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(data))
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=level))
 
 
 def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
@@ -214,8 +224,8 @@ def _zstd_frame_bound(data: Buffer, at: int) -> tuple[int, int]:
     return bound, at + (4 if descriptor & _ZSTD_CHECKSUM else 0)
 
 
-_COMPRESS: dict[Codec, Callable[[Buffer], Buffer]] = {
-    Codec.NONE: lambda data: data,
+_COMPRESS: dict[Codec, Callable[[Buffer, int | None], Buffer]] = {
+    Codec.NONE: lambda data, _: data,
     Codec.GZIP: _compress_gzip,
     Codec.SNAPPY: _compress_snappy,
     Codec.LZ4: _compress_lz4,

@@ -136,6 +136,7 @@ def build(
     base_offset: int = 0,
     epoch: int = 0,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -170,7 +171,7 @@ def build(
         base_sequence=base_sequence,
         count=len(records),
     )
-    return seal(header, compress(codec, body))[1]
+    return seal(header, compress(codec, body, level=level))[1]
 
 
 def control_batch(
@@ -281,11 +282,13 @@ def filter_steps(
     return seal(header, compress(header.codec, body))[1]
 
 
-def recompress(buffer: Buffer, codec: Codec, *, decompressed_bytes_max: int) -> bytes:
+def recompress(
+    buffer: Buffer, codec: Codec, *, decompressed_bytes_max: int, level: int | None = None
+) -> bytes:
     """Put the same records under another codec, without looking at them."""
     header, data = open_batch(buffer, 0, decompressed_bytes_max)
     attributes = header.attributes & ~CODEC_BITS | codec
-    return seal(header._replace(attributes=attributes), compress(codec, data))[1]
+    return seal(header._replace(attributes=attributes), compress(codec, data, level=level))[1]
 
 
 # -- private ---------------------------------------------------------------------------------------

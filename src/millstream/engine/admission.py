@@ -54,6 +54,19 @@ def admit_batch(
     return Admitted(header, data)
 
 
+def compression_level(settings: TopicSettings) -> int | None:
+    """The level of the codec in `compression_type`; None where that codec has no levels."""
+    match settings.compression_type:
+        case CompressionType.GZIP:
+            return settings.compression_gzip_level
+        case CompressionType.LZ4:
+            return settings.compression_lz4_level
+        case CompressionType.ZSTD:
+            return settings.compression_zstd_level
+        case _:
+            return None
+
+
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """A compacted topic keeps the newest record per key, so each record needs one."""
     at = validate_records(data, decompressed_bytes_max=decompressed_bytes_max).null_key_index
@@ -65,7 +78,12 @@ def _recompress(
     data: Buffer, codec: Codec, settings: TopicSettings, decompressed_bytes_max: int
 ) -> Admitted:
     validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
-    rebuilt = recompress(data, codec, decompressed_bytes_max=decompressed_bytes_max)
+    rebuilt = recompress(
+        data,
+        codec,
+        decompressed_bytes_max=decompressed_bytes_max,
+        level=compression_level(settings),
+    )
     return Admitted(admit(rebuilt, size_max=settings.max_message_bytes), rebuilt)
 
 

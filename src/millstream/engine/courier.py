@@ -29,7 +29,7 @@ from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
 from millstream.control.catalog import Catalog
 from millstream.control.lanes import Lane, decode_key, decode_lane, encode_key, encode_lane
-from millstream.engine.admission import CODECS
+from millstream.engine.admission import CODECS, compression_level
 from millstream.engine.backoff import Backoff
 from millstream.engine.ledger import Entry, Ledger
 from millstream.engine.producer_ids import ProducerIds
@@ -265,6 +265,7 @@ class Courier:
         data = build(
             [record._replace(offset=at) for at, record in enumerate(records)],
             codec=CODECS.get(settings.compression_type, Codec.NONE),
+            level=compression_level(settings),
             producer_id=producer_id,
             producer_epoch=PRODUCER_EPOCH,
             base_sequence=base_sequence,

@@ -31,7 +31,7 @@ from millstream.errors import (
 from millstream.model import NodeId, Session
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
-from millstream.settings import TopicSettings, with_overrides
+from millstream.settings import TopicSettings, check_together, with_overrides
 
 # Elections take one to two timeouts; a topic that is not led by then is led later.
 LED_TIMEOUTS_MAX = 3
@@ -218,7 +218,7 @@ class Topics:
         limit = self._config.limits.topic_settings_max
         if len(settings) > limit:
             raise InvalidSetting(f"{len(settings)} settings, at most {limit}")
-        with_overrides(TopicSettings(), dict(settings))
+        check_together(with_overrides(TopicSettings(), dict(settings)))
         if where := settings.get(VIEW_WHERE):
             parse(where)
 

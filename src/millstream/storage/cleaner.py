@@ -75,7 +75,15 @@ def should_seal(active: SegmentFacts, *, now_ms: int, settings: TopicSettings) -
         return False  # Empty, or of unknown age.
     age_ms, age_ms_max = now_ms - active.max_timestamp, _age_ms_max(settings)
     is_expired = age_ms_max != UNLIMITED and age_ms > age_ms_max
-    return is_expired or (rewrites(settings) and age_ms > settings.segment_ms)
+    return is_expired or (rewrites(settings) and age_ms > segment_ms_max(settings))
+
+
+def segment_ms_max(settings: TopicSettings) -> int:
+    """How long a segment takes records. Half of `max_compaction_lag_ms` is for its first record to
+    wait in it, the other half for `compaction_range` to find it overdue once it is sealed."""
+    if not settings.cleanup_policy.compacts:
+        return settings.segment_ms
+    return min(settings.segment_ms, settings.max_compaction_lag_ms // 2)
 
 
 def rewrites(settings: TopicSettings) -> bool:
@@ -101,18 +109,19 @@ def compaction_range(
         return None
     clean_bytes = dirty_bytes = 0
     end_offset = None
+    is_due = cleaned.due_ms != NOTHING_DUE and cleaned.due_ms <= now_ms
     for segment in _below(sealed, limit_offset):
         if segment.end_offset <= cleaned.end_offset:
             clean_bytes += segment.size
         elif _is_past_lag(segment, now_ms=now_ms, lag_ms=settings.min_compaction_lag_ms):
             dirty_bytes += segment.size
+            is_due = is_due or _is_overdue(segment, now_ms, settings)
         else:
             break
         end_offset = segment.end_offset
     if end_offset is None:
         return None
     ratio = dirty_bytes / max(1, clean_bytes + dirty_bytes)
-    is_due = cleaned.due_ms != NOTHING_DUE and cleaned.due_ms <= now_ms
     if not is_due and (dirty_bytes == 0 or ratio < settings.min_cleanable_dirty_ratio):
         return None
     return CompactionRange(min(cleaned.end_offset, end_offset), end_offset, ratio)
@@ -138,6 +147,12 @@ def _is_past_lag(segment: SegmentFacts, *, now_ms: int, lag_ms: int) -> bool:
     return lag_ms == 0 or segment.max_timestamp < 0 or now_ms - segment.max_timestamp >= lag_ms
 
 
+def _is_overdue(segment: SegmentFacts, now_ms: int, settings: TopicSettings) -> bool:
+    """Whether the segment is compacted now, however little of the log is dirty."""
+    age_ms = now_ms - segment.max_timestamp
+    return segment.max_timestamp >= 0 and age_ms >= settings.max_compaction_lag_ms // 2
+
+
 def _expired_by_age(removable: Sequence[SegmentFacts], *, now_ms: int, retention_ms: int) -> int:
     """How many of the oldest segments are past their age."""
     if retention_ms == UNLIMITED:
@@ -156,7 +171,7 @@ def _expired_by_size(
     removable: Sequence[SegmentFacts], total_bytes: int, *, retention_bytes: int
 ) -> int:
     """How many of the oldest segments can go with the rest still holding `retention_bytes`."""
-    if retention_bytes == UNLIMITED:
+    if retention_bytes < 0:
         return 0
     for count, segment in enumerate(removable):
         total_bytes -= segment.size

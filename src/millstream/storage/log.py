@@ -334,9 +334,11 @@ class Log:
 
     def _is_full(self, active: Segment, size: int, end_offset: Offset, now_ms: int) -> bool:
         """Whether batches of `size` bytes up to `end_offset` need another segment."""
+        settings, age_ms = self.settings, now_ms - active.opened_ms
         return active.size > 0 and (
-            active.size + size > self.settings.segment_bytes
-            or now_ms - active.opened_ms >= self.settings.segment_ms
+            active.size + size > settings.segment_bytes
+            or age_ms >= settings.segment_ms
+            or (age_ms >= settings.max_compaction_lag_ms // 2 and settings.cleanup_policy.compacts)
             or end_offset - active.base_offset > RELATIVE_OFFSET_MAX
         )
 

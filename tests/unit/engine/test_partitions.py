@@ -353,6 +353,29 @@ def test_a_topic_with_its_own_compression_stores_in_it() -> None:
     run(story())
 
 
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [("gzip", "1", "9"), ("lz4", "9", "12"), ("zstd", "-5", "19")]
+)
+def test_a_topic_compresses_at_its_own_level(codec: str, low: str, high: str) -> None:
+    async def size_at(level: str) -> int:
+        async with running_node() as node:
+            level_name = f"compression_{codec}_level"
+            await orders(node, **{"compression_type": codec, level_name: level})
+            text = b" ".join(b"%d" % (at * at % 9973) for at in range(3_000))
+            await node.partitions.append(SESSION, ORDERS, batch(text), Acks.ALL)
+
+            (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, 2**20)])
+
+            assert values_of(part) == [text]
+            assert part.records is not None
+            return len(part.records.read())
+
+    async def story() -> None:
+        assert await size_at(high) < await size_at(low)
+
+    run(story())
+
+
 def test_who_was_told_that_a_record_is_written_finds_it_at_the_end() -> None:
     async def story() -> None:
         async with running_node() as node:

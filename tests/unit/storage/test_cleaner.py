@@ -267,3 +267,32 @@ def test_a_log_whose_records_have_their_own_times_is_rewritten_like_a_compacted_
     assert dirty(segments(900, 800), TopicSettings(message_ttl_ms=5)) is None
     assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS + 1)) is None
     assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS)) is not None
+
+
+# -- the latest time of compaction ----------------------------------------------------------------
+
+
+def test_a_segment_that_waited_long_enough_is_compacted_though_little_is_dirty() -> None:
+    settings = TopicSettings(cleanup_policy=CleanupPolicy.COMPACT, max_compaction_lag_ms=1_000)
+    sealed = segments(9_000, 9_000, 9_000, 500)
+
+    # Half of the lag passes in the segment, the other half behind it.
+    assert dirty(sealed, settings, cleaned=Cleaned(end_offset=30)) == CompactionRange(30, 40, 0.25)
+    assert dirty(sealed, COMPACT, cleaned=Cleaned(end_offset=30)) is None
+    young = segments(9_000, 9_000, 9_000, 499)
+    assert dirty(young, settings, cleaned=Cleaned(end_offset=30)) is None
+
+
+def test_a_compacted_log_that_nobody_writes_to_is_sealed_in_time_for_compaction() -> None:
+    settings = TopicSettings(cleanup_policy=CleanupPolicy.COMPACT, max_compaction_lag_ms=1_000)
+
+    assert should_seal(segments(501)[0], now_ms=NOW_MS, settings=settings)
+    assert not should_seal(segments(500)[0], now_ms=NOW_MS, settings=settings)
+    assert not should_seal(segments(501)[0], now_ms=NOW_MS, settings=COMPACT)
+
+
+def test_without_a_cleanup_policy_nothing_goes() -> None:
+    settings = TopicSettings(cleanup_policy=CleanupPolicy.NONE, retention_ms=1, retention_bytes=1)
+
+    assert start(segments(900, 800), settings) is None
+    assert dirty(segments(900, 800), settings) is None

@@ -1,9 +1,8 @@
 """The configs that Kafka's tools know, and what each of them is here.
 
 Owns the names, types and meanings, and the reading of topic configs out of requests. A topic config
-is one of three: a setting of ours, something that cannot be changed here, or unknown. The one thing
-to know: nothing is accepted and ignored. What cannot be changed is taken only with a value that
-says what Millstream does anyway; everything else is refused by name.
+is one of four: a setting of ours; a setting that is checked, kept and shown, and has no effect; one
+that is taken only with a value that says what Millstream does anyway; or unknown and refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,9 +11,7 @@ from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.errors import InvalidSetting
-from millstream.settings import TopicSettings, with_overrides
-
-_INT64_MAX = str(2**63 - 1)
+from millstream.settings import STORED_SETTINGS, TopicSettings, with_overrides
 
 
 class Kind(IntEnum):
@@ -128,6 +125,15 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         "log.message.timestamp.after.max.ms",
         "How far ahead of the broker's clock a timestamp may be.",
     ),
+    "compression.gzip.level": TopicConfig(
+        Kind.INT, "compression.gzip.level", "The level where the broker compresses with gzip."
+    ),
+    "compression.lz4.level": TopicConfig(
+        Kind.INT, "compression.lz4.level", "The level where the broker compresses with lz4."
+    ),
+    "compression.zstd.level": TopicConfig(
+        Kind.INT, "compression.zstd.level", "The level where the broker compresses with zstd."
+    ),
     "delete.retention.ms": TopicConfig(
         Kind.LONG, "log.cleaner.delete.retention.ms", "How long compaction keeps a tombstone."
     ),
@@ -135,6 +141,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         Kind.LONG,
         "log.cleaner.min.compaction.lag.ms",
         "How long a record is safe from compaction.",
+    ),
+    "max.compaction.lag.ms": TopicConfig(
+        Kind.LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "How long a record may wait for compaction, however little of the log is new.",
     ),
     "min.cleanable.dirty.ratio": TopicConfig(
         Kind.DOUBLE,
@@ -182,53 +193,34 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     ),
 }
 
-# Every line is a promise that the values do describe what happens here: before one is added, see
-# to it that they do. The first is what DescribeConfigs shows. Kafka's default is not a reason: with
-# message.downconversion.enable=true, for one, clients would be promised formats we do not serve.
+# Kafka's type of each setting without effect, and what a broker's default for it is called.
+STORED_CONFIGS: dict[str, tuple[Kind, str]] = {
+    "unclean.leader.election.enable": (Kind.BOOLEAN, "unclean.leader.election.enable"),
+    "preallocate": (Kind.BOOLEAN, "log.preallocate"),
+    "flush.messages": (Kind.LONG, "log.flush.interval.messages"),
+    "flush.ms": (Kind.LONG, "log.flush.interval.ms"),
+    "file.delete.delay.ms": (Kind.LONG, "log.segment.delete.delay.ms"),
+    "segment.jitter.ms": (Kind.LONG, "log.roll.jitter.ms"),
+    "segment.index.bytes": (Kind.INT, "log.index.size.max.bytes"),
+    "local.retention.ms": (Kind.LONG, "log.local.retention.ms"),
+    "local.retention.bytes": (Kind.LONG, "log.local.retention.bytes"),
+    "remote.log.copy.disable": (Kind.BOOLEAN, ""),
+    "remote.log.delete.on.disable": (Kind.BOOLEAN, ""),
+    "leader.replication.throttled.replicas": (Kind.LIST, ""),
+    "follower.replication.throttled.replicas": (Kind.LIST, ""),
+}
+
+# Every line is a promise that the values do describe what happens here. The first is shown. They
+# are not stored like the others: whoever sets them expects data in another place or format.
 FIXED_CONFIGS: dict[str, FixedConfig] = {
-    "unclean.leader.election.enable": FixedConfig(
-        Kind.BOOLEAN, ("false",), "Only a replica that has all committed records ever leads."
-    ),
-    "preallocate": FixedConfig(Kind.BOOLEAN, ("false",), "Files grow with what is written."),
-    "flush.messages": FixedConfig(
-        Kind.LONG, (_INT64_MAX,), "When records are synced is said by the node's durability."
-    ),
-    "flush.ms": FixedConfig(
-        Kind.LONG, (_INT64_MAX,), "When records are synced is said by the node's durability."
-    ),
-    # Files go at once, and whoever still reads one reads on: which is what the delay is for.
-    "file.delete.delay.ms": FixedConfig(
-        Kind.LONG, ("60000", "0"), "A deleted file stays readable to those who read it."
-    ),
-    "segment.jitter.ms": FixedConfig(Kind.LONG, ("0",), "Segments end without a random delay."),
-    # A bound that the index of a segment of 1 GiB does not come near.
-    "segment.index.bytes": FixedConfig(
-        Kind.INT, ("10485760",), "Indexes take the space that their entries need."
-    ),
-    "max.compaction.lag.ms": FixedConfig(
-        Kind.LONG, (_INT64_MAX,), "Compaction is due by min.cleanable.dirty.ratio, not by age."
-    ),
     "message.format.version": FixedConfig(
         Kind.STRING, ("3.0-IV1", "3.0"), "Records are kept in format v2."
     ),
     "message.downconversion.enable": FixedConfig(
         Kind.BOOLEAN, ("false",), "Records are sent in the format they are kept in."
     ),
+    # A Kafka broker without tiered storage refuses it too.
     "remote.storage.enable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
-    "remote.log.copy.disable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
-    "remote.log.delete.on.disable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
-    "local.retention.ms": FixedConfig(
-        Kind.LONG, ("-2",), "All records are local: retention.ms is for them."
-    ),
-    "local.retention.bytes": FixedConfig(
-        Kind.LONG, ("-2",), "All records are local: retention.bytes is for them."
-    ),
-    "leader.replication.throttled.replicas": FixedConfig(
-        Kind.LIST, ("",), "Replication is not throttled."
-    ),
-    "follower.replication.throttled.replicas": FixedConfig(
-        Kind.LIST, ("",), "Replication is not throttled."
-    ),
 }
 
 NODE_CONFIGS: dict[str, NodeConfig] = {
@@ -318,7 +310,7 @@ def is_setting(name: str, value: str | None) -> bool:
     check_name(name)
     if value is None:
         raise InvalidSetting(f"{name} has no value")
-    if name in TOPIC_CONFIGS:
+    if name in TOPIC_CONFIGS or name in STORED_CONFIGS:
         return True
     fixed = FIXED_CONFIGS[name]
     if value.strip().lower() not in {known.lower() for known in fixed.values}:
@@ -330,9 +322,20 @@ def is_setting(name: str, value: str | None) -> bool:
 
 
 def check_name(name: str) -> None:
-    if name not in TOPIC_CONFIGS and name not in FIXED_CONFIGS:
-        known = ", ".join(TOPIC_CONFIGS)
+    if not is_known(name):
+        known = ", ".join([*TOPIC_CONFIGS, *STORED_CONFIGS])
         raise InvalidSetting(f"there is no topic config {name[:100]!r}; there are {known}")
+
+
+def is_known(name: str) -> bool:
+    return name in TOPIC_CONFIGS or name in STORED_CONFIGS or name in FIXED_CONFIGS
+
+
+def is_list(name: str) -> bool:
+    """Whether values can be added to a topic config and taken from it."""
+    if name in TOPIC_CONFIGS:
+        return TOPIC_CONFIGS[name].kind is Kind.LIST
+    return name in STORED_CONFIGS and STORED_CONFIGS[name][0] is Kind.LIST
 
 
 # -- describing --------------------------------------------------------------------------------
@@ -349,6 +352,12 @@ def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list
             own = Synonym(name, _text(getattr(settings, setting)), Source.TOPIC)
             inherited = (own, *inherited)
         entries.append(Entry(name, config.kind, inherited, False, config.meaning))
+    for name, (kind, node_name) in STORED_CONFIGS.items():
+        stored = STORED_SETTINGS[TopicConfig.setting(name)]
+        layers: tuple[Synonym, ...] = (Synonym(node_name or name, stored.default, Source.DEFAULT),)
+        if (text := overrides.get(TopicConfig.setting(name))) is not None:
+            layers = (Synonym(name, text.strip(), Source.TOPIC), *layers)
+        entries.append(Entry(name, kind, layers, False, f"Stored, no effect. {stored.reason}"))
     for name, fixed in FIXED_CONFIGS.items():
         only = Synonym(name, fixed.values[0], Source.DEFAULT)
         entries.append(Entry(name, fixed.kind, (only,), True, fixed.meaning))

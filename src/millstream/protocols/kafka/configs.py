@@ -20,11 +20,12 @@ from millstream.protocols.kafka.apis.configs import (
     IncrementalAlterConfigsResponse,
 )
 from millstream.protocols.kafka.config_table import (
-    TOPIC_CONFIGS,
+    FIXED_CONFIGS,
     Entry,
-    Kind,
     TopicConfig,
     check_name,
+    is_known,
+    is_list,
     is_setting,
     node_entries,
     read_overrides,
@@ -209,11 +210,12 @@ def _incremented(
         if name in seen:
             raise InvalidRequest(f"{name[:100]} is changed twice")
         seen.add(name)
+        if config.config_operation == Change.DELETE and not is_known(name):
+            continue  # As in Kafka: what is not set, and could not be, is not there afterwards.
         check_name(name)
         value = _changed(name, config.config_operation, current[name], config.value)
         if value is None:
-            # Taking back what could never be set leaves everything as it is.
-            if name in TOPIC_CONFIGS:
+            if name not in FIXED_CONFIGS:
                 changes[TopicConfig.setting(name)] = None
         elif is_setting(name, value):
             changes[TopicConfig.setting(name)] = value
@@ -231,9 +233,9 @@ def _changed(name: str, operation: int, current: str, value: str | None) -> str 
         raise InvalidSetting(f"{name} has no value")
     if change is Change.SET:
         return value
-    if name not in TOPIC_CONFIGS or TOPIC_CONFIGS[name].kind is not Kind.LIST:
+    if not is_list(name):
         raise InvalidSetting(f"{name} is not a list that could be added to or taken from")
-    held = current.split(",")
+    held = [part for part in current.split(",") if part]
     given = [part.strip() for part in value.split(",")]
     match change:
         case Change.APPEND:

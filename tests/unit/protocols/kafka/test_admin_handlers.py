@@ -168,7 +168,7 @@ def test_partitions_go_where_the_client_places_them() -> None:
         (new("fresh", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
         (new("fresh", retention_ms=None), ErrorCode.INVALID_CONFIG),
         (new("fresh", colour="red"), ErrorCode.INVALID_CONFIG),
-        (new("fresh", flush_messages="1"), ErrorCode.INVALID_CONFIG),
+        (new("fresh", flush_messages="0"), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_a_topic_that_cannot_be_created_says_why_and_leaves_no_trace(
