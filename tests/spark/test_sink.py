@@ -1,6 +1,7 @@
 """The sink: what is written where, and that every batch of a stream is there once."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,42 @@ def test_a_batch_that_is_run_again_is_there_once(
     run_until(start(rows, broker.address, topic, tmp_path), tmp_path, again + 3)
 
     check_all_once(broker.address, topic, tmp_path)
+
+
+def test_another_spelling_of_the_checkpoint_is_the_same_query(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    rows = counting(spark, ROWS)
+    run_until(start(rows, broker.address, topic, tmp_path), tmp_path, 2)
+
+    again = forget_last_commit(tmp_path)
+    spelt = {"checkpointLocation": f"file:{tmp_path.parent}//{tmp_path.name}/"}
+    run_until(start(rows, broker.address, topic, tmp_path, **spelt), tmp_path, again + 2)
+
+    check_all_once(broker.address, topic, tmp_path)
+
+
+def test_a_copy_of_an_older_checkpoint_is_refused_until_it_has_another_name(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    rows, checkpoint, copy = counting(spark, ROWS), tmp_path / "checkpoint", tmp_path / "copy"
+    run_until(start(rows, broker.address, topic, checkpoint), checkpoint, 1)
+    shutil.copytree(checkpoint, copy)
+    logged = len(logged_batches(checkpoint))
+    run_until(start(rows, broker.address, topic, checkpoint), checkpoint, logged + 3)
+    before = numbers(broker.address, topic)
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+
+    query = start(rows, broker.address, topic, checkpoint)
+    with pytest.raises(PySparkException, match="set the option transactionalIdPrefix to a name"):
+        query.awaitTermination(WAIT_SECONDS)
+    assert numbers(broker.address, topic) == before
+
+    prefix = {"transactionalIdPrefix": f"{topic}-again"}
+    logged = len(logged_batches(checkpoint))
+    run_until(start(rows, broker.address, topic, checkpoint, **prefix), checkpoint, logged + 1)
+    assert sum(numbers(broker.address, topic).values()) > sum(before.values())
 
 
 def test_a_query_without_its_checkpoint_starts_over(

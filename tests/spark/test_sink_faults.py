@@ -4,10 +4,11 @@ Spark's part is played here: it runs a batch again until its own log has it, giv
 each time, runs some of them twice, and calls abort after a commit that it took for failed.
 """
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,8 @@ from millstream.errors import MillstreamError
 from millstream.spark import writing
 from millstream.spark.client_options import ClientSettings
 from millstream.spark.cluster import cluster_for
-from millstream.spark.errors import BatchRefused, Fenced
+from millstream.spark.errors import BatchRefused, Fenced, OlderCheckpoint, OtherQuery
+from millstream.spark.query_identity import QueryIdentity
 from millstream.spark.sink_options import SinkOptions, sink_options
 from millstream.spark.writing import Plan, Task, Way, Written
 from tests.spark.sinks import each_once, numbers, until
@@ -210,8 +212,8 @@ def written(address: str, topic: str) -> list[int]:
     return sorted(numbers(address, topic).elements())
 
 
-def task(batch_id: int = 0, *, partition: int = 0, attempt: int = 0) -> Task:
-    return Task(series="query", batch_id=batch_id, partition=partition, attempt=attempt)
+def task(batch_id: int = 0, *, partition: int = 0, attempt: int = 0, series: str = "query") -> Task:
+    return Task(series=series, batch_id=batch_id, partition=partition, attempt=attempt)
 
 
 def test_of_two_attempts_that_both_end_only_the_chosen_one_counts(
@@ -274,13 +276,96 @@ def test_a_task_of_a_committed_batch_takes_its_rows_and_writes_none(
     assert written(broker.address, topic) == [1]
 
 
+# -- which query it is -----------------------------------------------------------------------------
+
+
+def checkpoint_at(folder: Path, query_id: str) -> Path:
+    """A checkpoint as Spark makes it before the first batch."""
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(f'{{"id":"{query_id}"}}', encoding="utf-8")
+    return folder
+
+
+def by_checkpoint(address: str, topic: str, location: str, **given: str) -> SinkOptions:
+    return options(
+        address, topic, **{"transactionalIdPrefix": "", "checkpointLocation": location} | given
+    )
+
+
+def run_batch(chosen: SinkOptions, batch_id: int, numbers_: list[int]) -> None:
+    """In these stories, the query is called like the topic that it writes to."""
+    plan = writing.open_batch(chosen)
+    message = writing.write(plan, task(batch_id, series=str(chosen.topic)), rows(numbers_))
+    writing.commit(chosen, [message], batch_id)
+
+
+def test_a_batch_that_is_run_again_is_known_however_the_checkpoint_is_spelt(
+    broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = checkpoint_at(tmp_path / "a" / "ck", topic)
+    monkeypatch.chdir(tmp_path)
+    run_batch(by_checkpoint(broker.address, topic, str(path)), 0, [0])
+
+    for spelling in (f"{path.parent}//ck", f"file:{path}", f"file://{path}", "a/ck"):
+        run_batch(by_checkpoint(broker.address, topic, spelling), 1, [1])
+
+    assert written(broker.address, topic) == [0, 1]
+
+
+@pytest.mark.parametrize("spelling_now", ["{}", "file://{}"])
+def test_a_checkpoint_of_an_earlier_version_goes_on_exactly_once(
+    broker: BrokerProcess, topic: str, tmp_path: Path, spelling_now: str
+) -> None:
+    path = checkpoint_at(tmp_path / "ck", topic)
+    name_then = hashlib.sha256(str(path).encode()).hexdigest()[:24]
+    then = options(broker.address, topic, transactionalIdPrefix=name_then)
+    run_batch(then, 0, [0])
+    run_batch(then, 1, [1])
+    left_over = writing.open_batch(then)
+    message = writing.write(left_over, task(2, series=topic), rows([2]))
+
+    now = by_checkpoint(broker.address, topic, spelling_now.format(path))
+    for batch_id in (1, 1, 2, 2):
+        run_batch(now, batch_id, [batch_id])
+
+    assert written(broker.address, topic) == [0, 1, 2]
+    with pytest.raises(Fenced):
+        writing.commit(then, [message], 2)
+
+
+def test_rows_of_another_query_than_the_checkpoints_are_refused(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    path = checkpoint_at(tmp_path / "ck", topic)
+    plan = writing.open_batch(by_checkpoint(broker.address, topic, str(path)))
+
+    with pytest.raises(OtherQuery, match="query another is not the one"):
+        writing.write(plan, task(series="another"), rows([1]))
+
+
+def test_an_older_checkpoint_is_refused_with_the_way_out(broker: BrokerProcess, topic: str) -> None:
+    chosen = options(broker.address, topic)
+    for batch_id in range(3):
+        run_batch(chosen, batch_id, [batch_id])
+
+    with pytest.raises(OlderCheckpoint) as problem:
+        run_batch(chosen, 1, [10])
+    sentence = str(problem.value)
+    assert f"query {topic} runs batch 1" in sentence
+    assert "committed its batches up to 2" in sentence
+    assert "transactionalIdPrefix" in sentence
+
+    run_batch(options(broker.address, topic, transactionalIdPrefix=f"{topic}-new"), 1, [10])
+    assert written(broker.address, topic) == [0, 1, 2, 10]
+
+
 # -- plain Kafka -----------------------------------------------------------------------------------
 
 
 def fallback(address: str, topic: str) -> Plan:
     """What is planned where batches can't be ended as one: the same broker, asked no more."""
     chosen = options(address, topic, assumeDeterministicTasks="true")
-    return Plan(options=chosen, way=Way.TASKS, identity=topic)
+    return Plan(options=chosen, way=Way.TASKS, identity=QueryIdentity(name=topic))
 
 
 def test_tasks_that_commit_by_themselves_do_so_once(broker: BrokerProcess, topic: str) -> None:
@@ -303,3 +388,28 @@ def test_a_task_that_breaks_leaves_nothing_and_its_next_attempt_writes(
     writing.write(plan, task(attempt=1), rows([1, 2]))
 
     assert written(broker.address, topic) == [1, 2]
+
+
+def test_a_task_of_an_older_checkpoint_is_refused(broker: BrokerProcess, topic: str) -> None:
+    plan = fallback(broker.address, topic)
+    for batch_id in range(3):
+        writing.write(plan, task(batch_id), rows([batch_id]))
+
+    with pytest.raises(OlderCheckpoint, match=r"runs batch 1, but .* up to 2"):
+        writing.write(plan, task(1), rows([10]))
+
+    assert written(broker.address, topic) == [0, 1, 2]
+
+
+def test_a_task_remembers_what_it_did_under_a_former_name(
+    broker: BrokerProcess, topic: str
+) -> None:
+    plan = fallback(broker.address, topic)
+    for batch_id in range(2):
+        writing.write(plan, task(batch_id), rows([batch_id]))
+
+    renamed = QueryIdentity(name=f"{topic}-new", former_names=("never", topic))
+    for batch_id in (1, 2, 2):
+        writing.write(replace(plan, identity=renamed), task(batch_id), rows([batch_id]))
+
+    assert written(broker.address, topic) == [0, 1, 2]

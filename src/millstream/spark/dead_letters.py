@@ -193,7 +193,8 @@ def _sink(client: ClientSettings, topic: str) -> SinkOptions:
     return SinkOptions(
         client=client,
         topic=topic,
-        identity=None,
+        transactional_id_prefix=None,
+        checkpoint=None,
         guarantee=Guarantee.EXACTLY_ONCE,
         assumes_deterministic_tasks=False,
         writes_headers=True,

@@ -67,6 +67,30 @@ class BatchRefused(MillstreamError):
         )
 
 
+class OtherQuery(MillstreamError):
+    """The checkpoint that was read is not that of the query whose rows are written."""
+
+    def __init__(self, query: str, read: str) -> None:
+        super().__init__(
+            f"query {query} is not the one whose metadata lies in its checkpointLocation on the "
+            f"driver's local disk ({read}): write the location with its scheme, as in hdfs://..., "
+            "or set transactionalIdPrefix to a name of your own for this query"
+        )
+
+
+class OlderCheckpoint(MillstreamError):
+    """The query goes on from a checkpoint that is older than what was written from it."""
+
+    def __init__(self, query: str, batch_id: int, last_committed_batch: int) -> None:
+        super().__init__(
+            f"query {query} runs batch {batch_id}, but the sink has committed its batches up to "
+            f"{last_committed_batch}: the checkpoint is older than what was written, as a copy "
+            "that was put back is. Nothing was written. Put back the newer checkpoint; or set the "
+            "option transactionalIdPrefix to a name that was not used before, and the query goes "
+            f"on from batch {batch_id}: what it reads again, it writes again"
+        )
+
+
 class UnwritableRow(MillstreamError):
     """A row that is no record: its topic, partition or headers say nothing that can be done."""
 

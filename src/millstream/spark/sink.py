@@ -69,7 +69,7 @@ class BatchWriter(_Planned, DataSourceArrowWriter):
     """Writes a DataFrame; all of it becomes visible at once, or nothing."""
 
     def write(self, iterator: Iterator[Array]) -> Message:
-        return Message(writing.write(self._plan, _task(self._plan.identity), iterator))
+        return Message(writing.write(self._plan, _task(self._plan.identity.name), iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         writing.commit(self._options, _written(messages), _ONLY_BATCH)

@@ -4,7 +4,6 @@ Pure. The one thing to know: nothing is accepted and ignored, and a guarantee th
 never lowered in silence.
 """
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,11 +40,15 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What one query asked for, checked. `identity` is what the query is known by, if it lasts."""
+    """What one query asked for, checked.
+
+    A streaming query is known by `transactional_id_prefix`, or else by what lies in `checkpoint`.
+    """
 
     client: ClientSettings
     topic: str | None
-    identity: str | None
+    transactional_id_prefix: str | None
+    checkpoint: str | None
     guarantee: Guarantee
     assumes_deterministic_tasks: bool
     writes_headers: bool
@@ -109,8 +112,11 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         {one.value: one for one in Guarantee},
         Guarantee.EXACTLY_ONCE.value,
     )
-    identity = _identity(options) if is_streaming else None
-    if is_streaming and identity is None and guarantee is Guarantee.EXACTLY_ONCE:
+    # Never the name of a query or of a sink: several queries may share one.
+    prefix = options.get("transactionalidprefix", "").strip() or None
+    checkpoint = options.get("checkpointlocation", "").strip() or None
+    has_identity = prefix is not None or checkpoint is not None
+    if is_streaming and not has_identity and guarantee is Guarantee.EXACTLY_ONCE:
         raise InvalidOption(
             "an exactly-once sink needs an identity that lasts: set the option checkpointLocation "
             "on the query itself, or transactionalIdPrefix"
@@ -123,7 +129,8 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
     return SinkOptions(
         client=_client(options),
         topic=topic or None,
-        identity=identity,
+        transactional_id_prefix=prefix,
+        checkpoint=checkpoint if is_streaming else None,
         guarantee=guarantee,
         assumes_deterministic_tasks=_assumes_deterministic_tasks(options),
         writes_headers=choice(options, "includeHeaders", _FLAGS, "true"),
@@ -132,15 +139,6 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         in_flight_max=_in_flight_max(options),
         transaction_timeout_ms=_number(options, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
     )
-
-
-def _identity(options: Mapping[str, str]) -> str | None:
-    """Never the name of a query or of a sink: several queries may share one."""
-    prefix = options.get("transactionalidprefix", "").strip()
-    if prefix:
-        return prefix
-    checkpoint = options.get("checkpointlocation", "").strip().rstrip("/")
-    return hashlib.sha256(checkpoint.encode()).hexdigest()[:24] if checkpoint else None
 
 
 def _check_names(options: Mapping[str, str]) -> None:

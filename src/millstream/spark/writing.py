@@ -24,9 +24,17 @@ from millstream.spark import transactions
 from millstream.spark.arrow import Array
 from millstream.spark.cluster import Again, Cluster, cluster_for
 from millstream.spark.encoding import as_binary, spell
-from millstream.spark.errors import BatchRefused, Fenced, InvalidOption, UnwritableRow
+from millstream.spark.errors import (
+    BatchRefused,
+    Fenced,
+    InvalidOption,
+    OlderCheckpoint,
+    OtherQuery,
+    UnwritableRow,
+)
 from millstream.spark.partitioner import Columns, Router
 from millstream.spark.producing import Pipeline
+from millstream.spark.query_identity import QueryIdentity, checkpoint_identity
 from millstream.spark.sink_options import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
 from millstream.spark.transactions import Member, Opened
 
@@ -51,12 +59,12 @@ class Plan:
 
     options: SinkOptions
     way: Way
-    identity: str
+    identity: QueryIdentity
     opened: Opened | None = None
 
     @property
     def group(self) -> str:
-        return GROUP_PREFIX + self.identity
+        return GROUP_PREFIX + self.identity.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +103,11 @@ def open_batch(options: SinkOptions, *, asked: Sequence[str] = ()) -> Plan:
         raise InvalidOption(f"column {asked[0]} is only for Millstream, and this broker is another")
     if options.topic is not None:
         cluster.partition_count(options.topic)  # It is created once, and not by every task.
-    identity = options.identity or uuid4().hex
+    identity = _identity(options)
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
         return Plan(options=options, way=Way.AT_LEAST_ONCE, identity=identity)
     if transactions.has_batches(cluster):
-        opened = transactions.begin_batch(cluster, GROUP_PREFIX + identity)
+        opened = _opened(cluster, identity)
         return Plan(options=options, way=Way.BATCHES, identity=identity, opened=opened)
     if options.assumes_deterministic_tasks:
         return Plan(options=options, way=Way.TASKS, identity=identity)
@@ -109,6 +117,27 @@ def open_batch(options: SinkOptions, *, asked: Sequence[str] = ()) -> Plan:
         "see: set assumeDeterministicTasks to true if that is so (no shuffle, no random values), "
         "or deliveryGuarantee to at_least_once"
     )
+
+
+def _identity(options: SinkOptions) -> QueryIdentity:
+    if options.transactional_id_prefix is not None:
+        return QueryIdentity(name=options.transactional_id_prefix)
+    if options.checkpoint is not None:
+        return checkpoint_identity(options.checkpoint)
+    return QueryIdentity(name=uuid4().hex)
+
+
+def _opened(cluster: Cluster, identity: QueryIdentity) -> Opened:
+    """Open the query's group. What it remembers may still lie under a name it had before."""
+    opened = transactions.begin_batch(cluster, GROUP_PREFIX + identity.name)
+    if opened.series:
+        return opened
+    for name in identity.former_names:
+        # Opened, not only looked at: a driver of the earlier version can commit no more.
+        former = transactions.begin_batch(cluster, GROUP_PREFIX + name)
+        if former.series and identity.query_id in (None, former.series):
+            return former._replace(term=opened.term)
+    return opened
 
 
 def commit(options: SinkOptions, written: Sequence[Written | None], batch_id: int) -> None:
@@ -151,6 +180,9 @@ def _end(written: Sequence[Written], options: SinkOptions, batch_id: int, *, com
 
 def write(plan: Plan, task: Task, batches: Iterable[Array]) -> Written:
     """Write Arrow record batches; raises with nothing visible to readers of committed records."""
+    query_id = plan.identity.query_id
+    if query_id not in (None, task.series):
+        raise OtherQuery(task.series, query_id)
     writer = _WRITERS[plan.way](plan, task)
     if writer.is_done():
         for _ in batches:
@@ -270,8 +302,9 @@ class _BatchWriter(_TransactionalWriter):
 
     def is_done(self) -> bool:
         opened = self._opened
-        is_same_series = opened.series == self._task.series
-        return is_same_series and self._task.batch_id <= opened.last_committed_batch
+        if opened.series != self._task.series:
+            return False
+        return _is_last(self._task, opened.last_committed_batch)
 
     def written(self) -> Written:
         return self._written(self._opened.term, self._member)
@@ -298,7 +331,9 @@ class _TaskWriter(_TransactionalWriter):
         # Whoever still writes under this name is fenced first, and its transaction ended.
         timeout_ms = self._plan.options.transaction_timeout_ms
         self._member = transactions.begin(self._cluster, self._name(), timeout_ms)
-        return transactions.remembered(self._cluster, self._name()) > self._task.batch_id
+        names = (self._name(), *(self._name(former) for former in self._former_groups()))
+        numbers = (transactions.remembered(self._cluster, name) for name in names)
+        return _is_last(self._task, next(filter(None, numbers), 0) - 1)
 
     def finish(self) -> Written:
         written = super().finish()
@@ -309,8 +344,22 @@ class _TaskWriter(_TransactionalWriter):
             transactions.end(self._cluster, self._member, commits=True)
         return written
 
-    def _name(self) -> str:
-        return f"{self._plan.group}-{self._task.series}-{self._task.partition}"
+    def _name(self, group: str | None = None) -> str:
+        return f"{group or self._plan.group}-{self._task.series}-{self._task.partition}"
+
+    def _former_groups(self) -> Iterator[str]:
+        return (GROUP_PREFIX + name for name in self._plan.identity.former_names)
+
+
+def _is_last(task: Task, last_committed_batch: int) -> bool:
+    """Whether the batch is the last one that was committed: Spark runs only that one again.
+
+    A batch before it comes from a checkpoint that was put back, and has other rows in it than what
+    was committed under its number. Raises `OlderCheckpoint`.
+    """
+    if task.batch_id < last_committed_batch:
+        raise OlderCheckpoint(task.series, task.batch_id, last_committed_batch)
+    return task.batch_id == last_committed_batch
 
 
 _WRITERS: dict[Way, Callable[[Plan, Task], _Writer]] = {

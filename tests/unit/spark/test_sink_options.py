@@ -42,24 +42,10 @@ def test_a_sink_writes_exactly_once_unless_it_is_asked_for_less() -> None:
     assert options(deliveryGuarantee="at_least_once").guarantee is Guarantee.AT_LEAST_ONCE
 
 
-def test_the_identity_is_that_of_the_checkpoint() -> None:
-    one, same = options(checkpointLocation="/a/b"), options(checkpointLocation="/a/b/")
-
-    assert one.identity == same.identity != options(checkpointLocation="/a/c").identity
-
-
-def test_the_identity_does_not_depend_on_the_name_of_the_query() -> None:
-    assert options(queryName="q").identity == options(queryName="r").identity
-
-
-def test_a_prefix_is_the_identity_where_it_is_given() -> None:
-    assert options(transactionalIdPrefix="orders").identity == "orders"
-
-
 def test_exactly_once_needs_an_identity_that_lasts() -> None:
     assert "checkpointLocation" in refused(checkpointLocation="")
     relaxed = options(checkpointLocation="", deliveryGuarantee="at_least_once")
-    assert relaxed.identity is None
+    assert (relaxed.checkpoint, relaxed.transactional_id_prefix) == (None, None)
 
 
 def test_kafkas_producer_settings_are_taken() -> None:

@@ -23,6 +23,7 @@ from millstream.spark import writing
 from millstream.spark.client_options import ClientSettings
 from millstream.spark.cluster import cluster_for
 from millstream.spark.errors import BatchRefused, Fenced, InvalidOption
+from millstream.spark.query_identity import checkpoint_identity
 from millstream.spark.sink_options import SinkOptions, sink_options
 from millstream.spark.transactions import Opened
 from millstream.spark.writing import Way, Written
@@ -91,7 +92,7 @@ def test_a_broker_that_ends_batches_is_asked_to(broker: FakeBroker) -> None:
 
     assert plan.way is Way.BATCHES
     assert plan.opened == Opened(term=4, series="query", last_committed_batch=2)
-    assert plan.group == f"spark:{options(broker).identity}"
+    assert plan.group == f"spark:{checkpoint_identity('/c').name}"
 
 
 def test_plain_kafka_is_refused_unless_tasks_may_commit_by_themselves(broker: FakeBroker) -> None:
