@@ -136,12 +136,14 @@ class Life:
     def run(self, rounds: int) -> None:
         self.files.on_operation = self._watch
         self.journal = open_journal(self.files, bytes_max=BYTES_MAX)
-        for _ in range(rounds):
+        for number in range(rounds):
             for _ in range(3):
                 self._tell()
             begun = len(self.history) - 1
-            sync(self.journal, during=self._tell)
-            self.durable = begun
+            sync(self.journal, during=self._tell if number % 3 else self._tell_for_good)
+            self.durable = max(begun, self.durable)
+            if number % 2:
+                self._tell_for_good()  # Directly behind a round, which may have renamed the file.
         self.journal.close()
         self.durable = len(self.history) - 1
         self._watch("end", "")
@@ -150,6 +152,12 @@ class Life:
     def _tell(self) -> None:
         tell(self.journal, self._model, next(self._calls))
         self.history.append(copy.deepcopy(self._model))
+
+    def _tell_for_good(self) -> None:
+        """As a reset does: records leave the disk as soon as `sync_now` returns."""
+        self._tell()
+        self.journal.sync_now()
+        self.durable = len(self.history) - 1
 
     def _watch(self, kind: str, path: str) -> None:
         moment = Moment(self.files.snapshot(), self.durable, len(self.history) - 1)
@@ -300,7 +308,14 @@ class JournalLives(RuleBasedStateMachine):
     def synced(self, during: int) -> None:
         begun = len(self.history) - 1
         sync(self.journal, during=lambda: [self.tell() for _ in range(during)] and None)
-        self.durable = begun
+        self.durable = max(begun, self.durable)
+
+    @rule(during_a_round=st.booleans())
+    def synced_at_once(self, during_a_round: bool) -> None:
+        if during_a_round:
+            sync(self.journal, during=self.sync_at_once)
+        else:
+            self.sync_at_once()
 
     @rule(nth=st.integers(1, 4), kept=st.integers(0, 60))
     def write_fails(self, nth: int, kept: int) -> None:
@@ -359,6 +374,11 @@ class JournalLives(RuleBasedStateMachine):
             return
         self.history.append(model)
         self.next_call = None
+
+    def sync_at_once(self) -> None:
+        self.tell()
+        self.journal.sync_now()
+        self.durable = len(self.history) - 1
 
     def reopen(self, durable: int) -> None:
         self.journal = open_journal(self.files, bytes_max=self.bytes_max)

@@ -59,6 +59,19 @@ def _work_left_out(kind: type[Log] | type[Journal]) -> Iterator[None]:
 
 
 @contextmanager
+def leave_the_journals_new_name_unsynced() -> Iterator[None]:
+    """After a rewrite the file is synced and its name is not."""
+
+    def begin_sync(self: Journal) -> Callable[[], None] | None:
+        self._is_renamed = False
+        return original(self)
+
+    original = Journal.begin_sync
+    with patch.object(Journal, "begin_sync", begin_sync):
+        yield
+
+
+@contextmanager
 def forget_votes() -> Iterator[None]:
     """A restarted node remembers its epoch, but not whom it voted for."""
 
@@ -110,6 +123,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "acknowledge-before-the-sync": acknowledge_before_the_sync,
     "sync-nothing-but-the-journal": sync_nothing_but_the_journal,
     "sync-nothing-but-the-records": sync_nothing_but_the_records,
+    "leave-the-journals-new-name-unsynced": leave_the_journals_new_name_unsynced,
     "forget-votes": forget_votes,
     "keep-boundaries-when-cutting": keep_boundaries_when_cutting,
     "answer-before-commit": answer_before_commit,

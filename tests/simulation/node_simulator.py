@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from random import Random
 
 from millstream.codec.records import Record, build
-from millstream.config import Config, Timing
+from millstream.config import Config, Limits, Timing
 from millstream.errors import RequestError
 from millstream.model import Acks, LogId, NodeId, Session, TopicPartition
 from millstream.server.node import Node, build_node
@@ -56,6 +56,9 @@ class Cluster:
         self.partitions = random.choice([1, 2])
         self.acknowledged: list[tuple[LogId, int, bytes]] = []
         self.is_peaceful = False
+        # Half of the lives rewrite their journals every few elections. Not drawn, so that a seed
+        # of the other half is the life that it always was.
+        self.limits = Limits(journal_bytes_max=300) if seed % 4 >= 2 else Limits()
         self._group = group
         self._starts = 0
         self._draw_faults()
@@ -86,6 +89,7 @@ class Cluster:
             node_id=node_id,
             nodes=tuple(self.ids),
             topic_defaults=self.settings,
+            limits=self.limits,
             timing=Timing(tick_ms=20, election_timeout_ms=self.random.choice([100, 200])),
         )
         node = build_node(config, self.machines[node_id].ports())
@@ -321,6 +325,9 @@ async def live(seed: int) -> Counter[str]:
         watcher.cancel()
         for life in cluster.lives.values():
             life.node.stop()
+        cluster.seen["journal rewrites"] += sum(
+            m.journal_rewrites for m in cluster.machines.values()
+        )
         cluster.seen["checks"] += cluster.histories.checks
         cluster.seen["epochs led"] += len(cluster.histories.leaders)
         return cluster.seen

@@ -99,8 +99,13 @@ class Machine:
         self.files = CrashingFiles()
         self.clock = SkewedClock(random.randint(-3_600_000, 3_600_000))
         self.threads = SlowThreads(random)
+        self.journal_rewrites = 0
         self._network = network
         self._random = random
+        self.files.on_operation = self._count
+
+    def _count(self, kind: str, path: str) -> None:
+        self.journal_rewrites += (kind, path) == ("rename", "journal")
 
     def ports(self) -> Ports:
         return Ports(

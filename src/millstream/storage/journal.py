@@ -145,9 +145,13 @@ class Journal:
         self._refuse_if_failed()
         try:
             self._file.sync()
+            if self._is_renamed:
+                # Without this a power cut brings back the file from before the rewrite.
+                self._files.sync_directory(parent_of(self._path))
         except OSError as problem:
             self._is_failed = True
             raise DiskFailed(f"{self._path}: sync failed: {problem.strerror}") from problem
+        self._is_renamed = False
         if self._round is not None:
             self._round.is_tail_promised = True
 
