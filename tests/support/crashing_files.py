@@ -208,6 +208,7 @@ class CrashingFile:
         self._check()
         assert at >= 0
         assert size >= 0
+        self._files.admit_read(self._path)
         return bytes(self._content.visible[at : at + size])
 
     def write(self, at: int, chunks: Sequence[Buffer]) -> None:
@@ -279,6 +280,7 @@ class CrashingFiles:
         self._locks: dict[str, CrashingFile] = {}
         self._write_failure: tuple[int, int, int] | None = None  # In how many, bytes kept, errno.
         self._sync_failure: tuple[int, int] | None = None
+        self._read_failure: tuple[str, int] | None = None
 
     # -- crashes -----------------------------------------------------------------------------
 
@@ -337,9 +339,13 @@ class CrashingFiles:
         assert nth >= 1
         self._sync_failure = (nth, error)
 
+    def fail_reads(self, suffix: str, *, error: int = errno.EIO) -> None:
+        """Let every read of files whose path ends in `suffix` fail, until `heal`."""
+        self._read_failure = (suffix, error)
+
     def heal(self) -> None:
         """Call off the failures that were planned and have not happened."""
-        self._write_failure = self._sync_failure = None
+        self._write_failure = self._sync_failure = self._read_failure = None
 
     def flip_bit(self, path: str, position: int, *, bit: int = 0) -> None:
         """Damage a durable byte, as a disk does."""
@@ -446,6 +452,10 @@ class CrashingFiles:
             self.on_operation(kind, path)
             if life != self.life:
                 raise OSError(errno.EIO, "the power was cut before this operation")
+
+    def admit_read(self, path: str) -> None:
+        if self._read_failure is not None and path.endswith(self._read_failure[0]):
+            raise OSError(self._read_failure[1], "read failed", path)
 
     def admit_write(self, data: bytes, *, growth: int) -> int:
         """How many bytes of `data` get written; fewer than all means the write fails."""

@@ -85,8 +85,12 @@ class Follower:
         to = min(own, reply.end)
         assert to < member.log.last
         assert to.end_offset >= member.high_watermark, "would cut off committed records"
-        member.log.truncate(to)
-        member.durable_position = min(member.durable_position, to)
+        try:
+            member.log.truncate(to)
+        finally:
+            # A cut that failed part-way has shortened the log, too, and one at a gap ends before
+            # `to`. A durable position behind the end would never be reached again.
+            member.durable_position = min(member.durable_position, to, member.log.last)
 
     def _start_over(self, reply: Reset) -> None:
         member = self._member

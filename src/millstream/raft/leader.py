@@ -6,6 +6,7 @@ finds nothing new is parked and answered when there is news, so replication take
 and a heartbeat is only an answer without news.
 """
 
+from millstream.errors import StorageError
 from millstream.model import NodeId, Offset, Position
 from millstream.raft.member import Member, Timing
 from millstream.raft.messages import Diverged, Fetch, FetchReply, Lead, Reset, TakeOver
@@ -157,6 +158,17 @@ class Leader:
                 progress.parked = None
 
     def _answer(self, to: NodeId, fetch: Fetch) -> None:
+        """Send what follows the fetch's position, or note why this log cannot be read there.
+
+        Never raises `StorageError`: the append or the commit that brought the news has happened,
+        and other followers may ask for places that can be read. The follower asks again.
+        """
+        try:
+            self._read_for(to, fetch)
+        except StorageError as problem:
+            self._member.note_unreadable(problem)
+
+    def _read_for(self, to: NodeId, fetch: Fetch) -> None:
         member = self._member
         misplaced = self._misplaced(fetch.position)
         if misplaced is not None:

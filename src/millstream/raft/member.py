@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from millstream.boundaries import may_campaign
+from millstream.errors import StorageError
 from millstream.model import Epoch, HardState, NodeId, Offset, Position
 from millstream.raft.log_view import LogView
 from millstream.raft.messages import Message
@@ -41,10 +42,13 @@ class Effects:
        inputs: a message must not overtake the vote that it rests on. They need not wait for
        records, because whatever they promise of the log is durable.
     3. If the log's `last` is beyond what is durable, sync it and report by `Core.durable`.
+    4. If `unreadable` is set, this log cannot be read for a follower: decide whether to lead on.
     """
 
     hard_state: HardState | None = None
     messages: list[tuple[NodeId, Message]] = field(default_factory=list)
+    # Why a follower was not answered. The input itself has been carried out.
+    unreadable: StorageError | None = None
 
 
 class Member:
@@ -101,6 +105,9 @@ class Member:
     def send(self, to: NodeId, message: Message) -> None:
         assert to != self.me
         self._effects.messages.append((to, message))
+
+    def note_unreadable(self, problem: StorageError) -> None:
+        self._effects.unreadable = problem
 
     def tell(self, nodes: Iterable[NodeId], message: Message) -> None:
         """Send to each of these nodes but this one. Sorted, so that one seed is one history."""

@@ -37,7 +37,7 @@ LINGER_S = 0.002
 # Logs that a round syncs side by side. Their files wait for the same disk, which takes several
 # syncs in little more than the time of one: six files take 0.6 to 1.1 ms instead of 0.9 to 1.6.
 LANES_MAX = 4
-# How soon a round that found no free descriptor or thread is tried again.
+# How soon a round, or its report, that found no free descriptor or thread is tried again.
 RETRY_S = 0.1
 # Messages waiting for a vote to be durable; beyond this they are lost, as any link may lose them.
 HELD_MESSAGES_MAX = 10_000
@@ -101,6 +101,9 @@ class GroupCommit:
             self._wake.set()
         for to, message in effects.messages:
             self._send(replica, to, message)
+        if effects.unreadable is not None:
+            self._metrics.add(STORAGE_FAILURES)
+            replica.refused(effects.unreadable)
         if replica.log.records.is_dirty or not replica.is_durable:
             self._note_write(replica)
         if self._journal.is_dirty:
@@ -174,7 +177,7 @@ class GroupCommit:
             return  # The round that syncs the journal reports the records as well.
         for replica in trusted:
             if replica.failure is None and not replica.is_gone and not replica.is_durable:
-                self.carry_out(replica, replica.core.durable(replica.log.last))
+                self._report_durable(replica, replica.log.last)
 
     def _send(self, replica: Replica, to: NodeId, message: Message) -> None:
         if replica.vote_round <= self._done:
@@ -248,7 +251,7 @@ class GroupCommit:
             if replica.is_gone or replica.failure is not None:
                 continue
             if replica.log.cuts == cuts:
-                self.carry_out(replica, replica.core.durable(position))
+                self._report_durable(replica, position)
             else:
                 # Cut while the sync ran: the same bytes may have been written anew since.
                 self.carry_out(replica, Effects())
@@ -262,6 +265,26 @@ class GroupCommit:
         if self._round_due is None:
             loop = asyncio.get_running_loop()
             self._round_due = loop.call_later(RETRY_S, self._wake.set)
+
+    def _report_durable(self, replica: Replica, position: Position) -> None:
+        """Tell the core how far its log is durable. Looking that up may need the disk.
+
+        If that fails for now, the report is made again a little later: without it nothing would be
+        committed until the next append.
+        """
+        try:
+            effects = replica.core.durable(position)
+        except StorageError as problem:
+            self._metrics.add(STORAGE_FAILURES)
+            replica.refused(problem)
+            if replica.failure is None:
+                asyncio.get_running_loop().call_later(RETRY_S, self._note_again, replica)
+            return
+        self.carry_out(replica, effects)
+
+    def _note_again(self, replica: Replica) -> None:
+        if self.failure is None and replica.failure is None and not replica.is_gone:
+            self._note_write(replica)
 
     def _fail(self, problem: OSError | StorageError) -> None:
         failure = problem if isinstance(problem, StorageError) else DiskFailed(str(problem))

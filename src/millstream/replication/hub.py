@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 ELECTION_TICKS_MIN = 5
 OPEN_RETRY_S = 1.0
+# How long to wait before reading a log's producers again, if the disk refused for now.
+FOLD_RETRY_S = 0.1
 
 
 class Hub:
@@ -54,6 +56,8 @@ class Hub:
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
         self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings]] = {}
+        self._folding: dict[Replica, None] = {}  # Logs whose producers are behind.
+        self._folding_wake = asyncio.Event()
         self._cache = LogCache(
             index_bytes_max=config.limits.index_cache_bytes_max,
             open_files_max=config.limits.open_files_max,
@@ -188,6 +192,7 @@ class Hub:
             group.create_task(self.commits.run())
             group.create_task(self._tick_forever())
             group.create_task(self._open_forever())
+            group.create_task(self._fold_forever())
             group.create_task(self.upkeep.run())
 
     def close(self) -> bool:
@@ -239,6 +244,7 @@ class Hub:
         except StorageError as problem:
             self._metrics.add(STORAGE_FAILURES)
             replica.refused(problem)
+            self._fold_soon(replica)
             return
         except (CorruptBatch, InvalidBatch) as problem:
             _log.warning("dropped broken bytes log=%s problem=%s", replica.id, problem)
@@ -248,6 +254,34 @@ class Hub:
             leaders = sum(other.is_leader for other in self.replicas.values())
             self._metrics.set(LEADERS, leaders)
         self.commits.carry_out(replica, effects)
+        self._fold_soon(replica)
+
+    def _fold_soon(self, replica: Replica) -> None:
+        if not replica.log.records.is_folded:
+            self._folding[replica] = None
+            self._folding_wake.set()
+
+    async def _fold_forever(self) -> None:
+        """After a truncation: find out what the log's producers had done by its new end."""
+        while True:
+            await self._folding_wake.wait()
+            self._folding_wake.clear()
+            while self._folding:
+                replica = next(iter(self._folding))
+                del self._folding[replica]
+                await self._fold(replica)
+
+    async def _fold(self, replica: Replica) -> None:
+        while replica.failure is None and not replica.is_gone:
+            try:
+                if replica.log.records.fold():
+                    replica.folded()
+                    return
+            except StorageError as problem:
+                self._metrics.add(STORAGE_FAILURES)
+                replica.refused(problem)
+                await asyncio.sleep(FOLD_RETRY_S)
+            await asyncio.sleep(0)
 
     def _leave_closed(self, log_id: LogId, problem: StorageError) -> None:
         if log_id not in self.damaged:  # Logged once, not with every attempt.

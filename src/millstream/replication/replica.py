@@ -15,6 +15,7 @@ from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
     NoSpace,
     NotLeader,
+    NotSettled,
     Overloaded,
     RequestError,
     StorageError,
@@ -85,7 +86,7 @@ class Replica:
         """
         if self.core.role is not Role.LEADER:
             return self.leader is not None
-        return self.core.is_established
+        return self.core.is_established and self.log.records.is_folded
 
     @property
     def is_durable(self) -> bool:
@@ -119,14 +120,16 @@ class Replica:
     def append(self, data: Buffer, header: Header) -> Appended:
         """Write an admitted batch as the leader; a batch that is there already is not written.
 
-        Raises `NotLeader`, what `Producers.check` raises, or `StorageUnavailable`; nothing is
-        written then.
+        Raises `NotLeader`, `NotSettled`, what `Producers.check` raises, or `StorageUnavailable`;
+        nothing is written then.
         """
         if self.failure is not None:
             raise StorageUnavailable(str(self.failure))
         if not self.core.takes_proposals:
             raise NotLeader(self.id, self.leader)
         records = self.log.records
+        if not records.is_folded:
+            raise NotSettled(self.id)
         start = records.start_offset
         duplicate = records.producers.check(header)
         if duplicate is not None:
@@ -220,6 +223,11 @@ class Replica:
         self.failure = problem
         _log.error("stopped log=%s problem=%s", self.id, problem)
         self._answer_all(StorageUnavailable(str(problem)))
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    def folded(self) -> None:
+        """The log's producers are known again: those who wait for a settled leader may go on."""
         for watcher in tuple(self._watchers):
             watcher()
 

@@ -1,9 +1,10 @@
 """A partition's log as consensus sees it: records in segments, boundaries and votes in the journal.
 
 Owns the join of the two, so that they always tell one story. Implements `raft.log_view.LogView`:
-a call that the disk refuses raises `StorageError` and leaves everything as it was. The one thing to
-know: records go first and their boundary second, because recovery cuts records that no boundary
-speaks for, and forgets boundaries beyond the last record.
+a call that the disk refuses raises `StorageError` and leaves everything as it was, but for a cut,
+which may have gone part of the way. The one thing to know: records go first and their boundary
+second, because recovery cuts records that no boundary speaks for, and forgets boundaries beyond the
+last record.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from millstream import boundaries as arithmetic
 from millstream.codec.batch import Header, walk
-from millstream.errors import StorageError
+from millstream.errors import DiskFailed, StorageError
 from millstream.model import (
     Boundary,
     Buffer,
@@ -54,6 +55,8 @@ class ReplicaLog:
         self._founders = founders
         self._fetch_bytes_max = fetch_bytes_max
         self._boundaries = journal.state(log_id).boundaries
+        # The journal holds boundaries of records that a cut removed: they do not count.
+        self._is_cut_short = False
 
     # -- what consensus asks ---------------------------------------------------------------
 
@@ -115,6 +118,7 @@ class ReplicaLog:
 
     def open_epoch(self, boundary: Boundary) -> None:
         assert boundary.start_offset == self.records.end_offset, "a boundary out of place"
+        self._finish_cut()
         self._open(boundary)
 
     def append(self, records: object) -> None:
@@ -129,21 +133,30 @@ class ReplicaLog:
         headers = walk(records) if records else []
         before = self.last
         self._check_story(boundaries, headers)
-        if headers:
-            self.records.append([records], headers, now_ms=self._clock.now_ms())
+        self._finish_cut()
         try:
+            if headers:
+                self.records.append([records], headers, now_ms=self._clock.now_ms())
             for boundary in boundaries:
                 self._open(boundary)
-        except StorageError:
-            self.truncate(before)
+        except StorageError as problem:
+            self._take_back(before, problem)
             raise
 
     def truncate(self, to: Position) -> None:
+        """Records go first. Where the disk refuses, the log ends there: a shorter cut than asked
+        for, and boundaries that start beyond the end count no more, as after a power cut.
+        """
         self.cuts += 1
-        if to.end_offset < self.records.end_offset:
-            self.records.truncate(to.end_offset)
-        self._journal.cut_epochs(self._id, to.epoch)
-        self._recall()
+        try:
+            if to.end_offset < self.records.end_offset:
+                self.records.truncate(to.end_offset)
+            self._journal.cut_epochs(self._id, to.epoch)
+        finally:
+            self._recall()
+            kept = arithmetic.up_to(self._boundaries, self.records.end_offset)
+            self._is_cut_short = len(kept) < len(self._boundaries)
+            self._boundaries = kept
 
     def reset(self, start_offset: Offset, boundaries: tuple[Boundary, ...]) -> None:
         self.cuts += 1
@@ -152,11 +165,22 @@ class ReplicaLog:
         # leave the old boundaries over an empty log, a place where this replica never was.
         self._journal.sync_now()
         self._recall()
-        self.records.reset(start_offset)
+        self._is_cut_short = False
+        try:
+            self.records.reset(start_offset)
+        except StorageError as problem:
+            # The journal speaks for an empty log, and old files are left under names that the next
+            # appends would use. Opening the log again removes them; nothing may be written before.
+            raise DiskFailed(
+                f"{self.records.directory}: old records could not be removed: {problem}; "
+                "restart the node"
+            ) from problem
 
     def advance_start(self, start_offset: Offset) -> None:
-        if start_offset <= self.records.start_offset:
-            return
+        if start_offset <= self.records.start_offset or not self.records.is_folded:
+            return  # While it folds, a follower waits for the leader to say so again.
+        self._finish_cut()
+        self.records.finish_cut()
         self._journal.move_start(self._id, start_offset)
         self._recall()
         self.records.advance_start(start_offset)
@@ -169,6 +193,27 @@ class ReplicaLog:
 
     def _recall(self) -> None:
         self._boundaries = self._journal.state(self._id).boundaries
+
+    def _finish_cut(self) -> None:
+        """Let the journal follow a cut that it refused when the records had gone already."""
+        if self._is_cut_short:
+            self._journal.cut_epochs(self._id, self.last.epoch)
+            self._is_cut_short = False
+
+    def _take_back(self, before: Position, problem: StorageError) -> None:
+        """Cut off what was written before `problem`; if that is refused, too, fail for good.
+
+        Records without their boundary would pass for records of the epoch before.
+        """
+        if self.last == before and self.records.end_offset == before.end_offset:
+            return
+        try:
+            self.truncate(before)
+        except StorageError as second:
+            raise DiskFailed(
+                f"{self.records.directory}: refused ({problem}) and could not be taken back "
+                f"({second}); restart the node"
+            ) from problem
 
     def _check_story(self, boundaries: Sequence[Boundary], headers: Sequence[Header]) -> None:
         """Assert that every record stands behind the boundary of its epoch, and every boundary

@@ -37,6 +37,7 @@ class Chain:
         "_directory",
         "_doomed",
         "_files",
+        "_is_cut_short",
         "_names",
         "_names_synced",
         "_new_directories",
@@ -70,6 +71,7 @@ class Chain:
         is_named = any(segment.is_proven for segment in segments)
         self._new_directories = [] if is_named else _ancestors(directory)
         self._round: Round | None = None
+        self._is_cut_short = False  # The disk refused part of a truncation.
         # Counted, so that what happens during a round is not taken for done when it ends.
         self._changes = self._synced = 0
         self._names = self._names_synced = 0
@@ -117,9 +119,13 @@ class Chain:
     # -- shrinking ---------------------------------------------------------------------------------
 
     def truncate(self, end_offset: Offset) -> None:
-        """Drop the batches from `end_offset` on: whole segments newest first, then cut one."""
+        """Drop the batches from `end_offset` on: whole segments newest first, then cut one.
+
+        After an `OSError` the segments are those that are left, and `finish_cut` does the rest.
+        """
         self._seal()
         self._changes += 1
+        self._is_cut_short = True
         has_gone = self._remove_doomed(end_offset)
         while self.segments and self.segments[-1].base_offset >= end_offset:
             has_gone = self._drop_last()
@@ -127,6 +133,21 @@ class Chain:
             has_gone = self._cut_last(end_offset) or has_gone
         if self.snapshots.drop_behind(end_offset) or has_gone:
             self._files.sync_directory(self._directory)
+        self._is_cut_short = False
+
+    def finish_cut(self, end_offset: Offset) -> None:
+        """After a truncation that the disk refused: give up, durably, what lies behind the end.
+
+        The log ends at `end_offset` now. Names from there on are about to be used again, and a
+        snapshot behind it would soon speak of other batches than it was taken of.
+        """
+        if not self._is_cut_short:
+            return
+        self._remove_doomed(end_offset)
+        self.snapshots.drop_behind(end_offset)
+        if self._files.exists(self._directory):
+            self._files.sync_directory(self._directory)
+        self._is_cut_short = False
 
     def clear(self) -> None:
         self._seal()
@@ -256,6 +277,7 @@ class Chain:
     # -- parts -------------------------------------------------------------------------------------
 
     def _create(self, base_offset: Offset) -> tuple[Segment, File]:
+        self.finish_cut(base_offset)
         if not self.segments:
             self._files.make_directory(self._directory)
         segment = Segment(self._files, self._directory, base_offset)

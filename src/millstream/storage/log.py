@@ -9,6 +9,7 @@ and `reset`, which are rare. What was there when a round began (`begin_sync`, it
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from millstream.storage.snapshots import replay
 
 _base_offset = attrgetter("base_offset")
 _NO_MARKERS: dict[Offset, Marker] = {}
+FOLD_BATCHES = 500  # About 2 us each, and the walk over their headers about as much.
 
 
 class LogHealth(NamedTuple):
@@ -49,9 +51,11 @@ class Log:
         "_cache",
         "_chain",
         "_decompressed_bytes_max",
+        "_folded_end",
         "_producer_ids_max",
         "directory",
         "end_offset",
+        "is_folded",
         "producers",
         "settings",
         "start_offset",
@@ -77,7 +81,12 @@ class Log:
         self._producer_ids_max = producer_ids_max
         self._decompressed_bytes_max = decompressed_bytes_max
         self._base_offset: Offset | None = None
-        self.producers = self._restored_producers()
+        # False while `producers` is behind the log: from a truncation until `fold` is done.
+        self.is_folded = False
+        self._folded_end: Offset | None = None  # None before a snapshot was loaded.
+        self.producers = Producers(producer_ids_max=producer_ids_max)
+        while not self.fold():
+            pass
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -108,7 +117,7 @@ class Log:
                     self.end_offset, chunks, headers, settings.index_interval_bytes
                 )
                 if has_rolled:
-                    chain.snapshots.take(self.end_offset, self.producers)
+                    self._take_snapshot()
             else:
                 chain.write(active, chunks, headers, settings.index_interval_bytes)
         except OSError as problem:
@@ -116,14 +125,15 @@ class Log:
         if now_ms < active.opened_ms:
             active.opened_ms = now_ms
         self.end_offset = end_offset
-        for header in headers:
-            self.producers.apply(header, markers.get(header.base_offset))
+        if self.is_folded:
+            for header in headers:
+                self.producers.apply(header, markers.get(header.base_offset))
 
     def roll(self) -> None:
         """Seal the active segment, if there is one; `sealed` lists it after the next round."""
         try:
             if self._chain.roll():
-                self._chain.snapshots.take(self.end_offset, self.producers)
+                self._take_snapshot()
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem
 
@@ -131,7 +141,8 @@ class Log:
         """Drop all batches from `end_offset` on, which is where one begins.
 
         Afterwards the log ends where its last batch ends, so at `end_offset` unless there is a gap
-        before it, but never before its start.
+        before it, but never before its start. If the disk refuses part-way it ends further on, and
+        is whole up to there. Unless `is_folded`, the caller must `fold` before it asks `producers`.
         """
         assert self.start_offset <= end_offset
         if end_offset >= self.end_offset:
@@ -142,34 +153,74 @@ class Log:
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem
         finally:
+            # Also if the disk refused: what is gone by then must not be vouched for by `producers`,
+            # and the next attempt finds nothing to cut there.
             segments = self._chain.segments
             end_offset = segments[-1].end_offset if segments else self.start_offset
             self.end_offset = max(self.start_offset, end_offset)
             self._base_offset = None
-        if len(self.producers) or self.producers.aborted(self.end_offset, old_end):
-            self.producers = self._restored_producers()
+            if len(self.producers) or self.producers.aborted(self.end_offset, old_end):
+                self.producers = Producers(producer_ids_max=self._producer_ids_max)
+                self._folded_end = None
+                self.is_folded = False
+        self.fold()  # Most often that is all.
 
     def reset(self, start_offset: Offset) -> None:
-        """Drop everything; go on, empty, at `start_offset`."""
+        """Drop everything; go on, empty, at `start_offset`.
+
+        If the disk refuses, old files are left: the log must not be used before it is opened again.
+        """
         try:
             self._chain.clear()
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem
-        self.start_offset = self.end_offset = start_offset
-        self._base_offset = None
-        self.producers = Producers(producer_ids_max=self._producer_ids_max)
+        finally:
+            self.start_offset = self.end_offset = start_offset
+            self._base_offset = None
+            self.producers = Producers(producer_ids_max=self._producer_ids_max)
+            self.is_folded = True
 
     def advance_start(self, start_offset: Offset) -> None:
         """Move the log start; whole segments below it leave after the next round."""
         assert start_offset <= self.end_offset
         if start_offset <= self.start_offset:
             return
+        self.finish_cut()
         self.start_offset = start_offset
         self._base_offset = None
         self.producers.forget_before(start_offset)
         if self._chain.give_up_below(start_offset) > self._chain.snapshots.newest:
             # What those batches said of their producers would be lost with them.
-            self._chain.snapshots.take(self.end_offset, self.producers)
+            self._take_snapshot()
+
+    def finish_cut(self) -> None:
+        """Complete what a truncation left undone when the disk refused, or for `fold`."""
+        try:
+            self._chain.finish_cut(self.end_offset)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+        while not self.fold():
+            pass
+
+    def fold(self) -> bool:
+        """Take the next batches that `producers` has not seen; True once it has seen them all.
+
+        One call takes about 2 ms, so that the event loop may do other work in between.
+        """
+        if self.is_folded:
+            return True
+        if self._folded_end is None:
+            self._folded_end, self.producers = self._chain.snapshots.load(
+                end_offset=self.end_offset, producer_ids_max=self._producer_ids_max
+            )
+        span = lookup.Span(self._folded_end, self.end_offset)
+        unseen = lookup.headers_between(self._cache, self._chain.segments, span)
+        for end_offset in replay(self.producers, islice(unseen, FOLD_BATCHES)):
+            self._folded_end = end_offset
+        if next(unseen, None) is None:
+            self.producers.forget_before(self.start_offset)
+            self.is_folded = True
+        return self.is_folded
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -309,7 +360,7 @@ class Log:
         """Close so that opening again scans nothing. Blocks for a sync."""
         try:
             if self._chain.roll():
-                self._chain.snapshots.take(self.end_offset, self.producers)
+                self._take_snapshot()
             self._chain.close()
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem
@@ -342,13 +393,9 @@ class Log:
             or end_offset - active.base_offset > RELATIVE_OFFSET_MAX
         )
 
-    def _restored_producers(self) -> Producers:
-        """What the producers had done by the end of the log: the last snapshot and a replay."""
-        offset, producers = self._chain.snapshots.load(producer_ids_max=self._producer_ids_max)
-        span = lookup.Span(offset, self.end_offset)
-        replay(producers, lookup.headers_between(self._cache, self._chain.segments, span))
-        producers.forget_before(self.start_offset)
-        return producers
+    def _take_snapshot(self) -> None:
+        if self.is_folded:  # Else it would leave out what was not folded yet.
+            self._chain.snapshots.take(self.end_offset, self.producers)
 
 
 def _read_markers(chunks: Sequence[Buffer], headers: Sequence[Header]) -> dict[Offset, Marker]:

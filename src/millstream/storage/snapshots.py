@@ -6,7 +6,7 @@ cut before anything is appended there. The last two are kept, should one be dama
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
@@ -82,13 +82,15 @@ class Snapshots:
         self.offsets = [offset for offset in self.offsets if offset <= end_offset]
         return bool(gone)
 
-    def load(self, *, producer_ids_max: int) -> tuple[Offset, Producers]:
-        """The newest snapshot that is whole, with its offset; 0 and no producers if none is."""
-        if self.due:
-            newest = self.due[-1]
-            decoded = Producers.decode(newest.data, producer_ids_max=producer_ids_max)
-            return newest.offset, decoded
-        for offset in reversed(self.offsets):
+    def load(self, *, end_offset: Offset, producer_ids_max: int) -> tuple[Offset, Producers]:
+        """The newest whole snapshot up to `end_offset`, with its offset; else 0 and no producers.
+
+        A truncation that the disk refused part-way may have left others behind it.
+        """
+        for due in reversed(self.due):
+            if due.offset <= end_offset:
+                return due.offset, Producers.decode(due.data, producer_ids_max=producer_ids_max)
+        for offset in reversed([offset for offset in self.offsets if offset <= end_offset]):
             try:
                 file = self._files.open(self._path(offset))
                 data = file.read(0, file.size())
@@ -105,8 +107,8 @@ class Snapshots:
         return file_path(self._directory, offset, PRODUCERS)
 
 
-def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) -> None:
-    """Fold batches of a log over what its producers were."""
+def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) -> Iterator[Offset]:
+    """Fold batches of a log over what its producers were; yield where each of them ends."""
     for view, position, header in batches:
         marker = None
         if header.is_control and header.count:
@@ -118,3 +120,4 @@ def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) ->
             except (CorruptBatch, InvalidBatch) as problem:
                 raise DamagedLog(f"marker at {header.base_offset}: {problem}") from problem
         producers.apply(header, marker)
+        yield header.end_offset

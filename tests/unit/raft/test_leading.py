@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.errors import ChangeRefused
-from millstream.model import ORIGIN
+from millstream.errors import ChangeRefused, DamagedLog
+from millstream.model import ORIGIN, Boundary, Position
 from millstream.raft import Refusal, Role
 from millstream.raft.messages import (
     Alive,
@@ -16,7 +16,8 @@ from millstream.raft.messages import (
     Vote,
     VoteGranted,
 )
-from tests.unit.raft.replicas import FOUR, ONE, THREE, TWO, Replica, at, boundary, nodes
+from tests.simulation.core_log import Batch, FakeLog
+from tests.unit.raft.replicas import FOUR, ONE, THREE, TWO, Replica, at, batch, boundary, nodes
 
 
 def test_a_fetch_is_answered_with_what_follows_it() -> None:
@@ -42,6 +43,54 @@ def test_a_fetch_that_finds_nothing_new_waits_for_the_next_record() -> None:
     assert isinstance(reply, FetchReply)
     assert reply.base == at(1, 0)
     assert reply.records == leader.log.records.batches
+
+
+class HalfReadable(FakeLog):
+    """A log with a place that the disk does not give back."""
+
+    def read(self, after: Position) -> tuple[tuple[Boundary, ...], tuple[Batch, ...]]:
+        if after == at(1, 0):
+            raise DamagedLog("a bad sector")
+        return super().read(after)
+
+
+def test_what_was_proposed_is_in_the_log_though_it_cannot_be_read_for_a_follower() -> None:
+    leader = Replica(log=HalfReadable(nodes(1, 2, 3))).lead(TWO).establish(TWO)
+    leader.fetch(TWO, leader.log.last)
+
+    effects = leader.core.propose((batch(1, 0),))
+
+    assert leader.log.last == at(1, 1)
+    assert isinstance(effects.unreadable, DamagedLog)
+    assert effects.messages == []
+
+
+def test_one_follower_that_cannot_be_served_does_not_keep_the_others_from_their_news() -> None:
+    leader = Replica(log=HalfReadable(nodes(1, 2, 3))).lead(TWO).establish(TWO)
+    leader.propose()
+    leader.sync()
+    leader.fetch(TWO, at(1, 0))  # Not answered: the place is bad.
+    assert leader.fetch(THREE, at(1, 1)).unreadable is None
+    assert leader.core.high_watermark == 1
+
+    leader.fetch(THREE, at(1, 1), high_watermark=1)
+    effects = leader.core.propose((batch(1, 1),))
+
+    assert [to for to, _ in effects.messages] == [THREE]
+
+
+def test_a_commit_stands_though_a_waiting_follower_cannot_be_told() -> None:
+    leader = Replica(log=HalfReadable(nodes(1, 2, 3))).lead(TWO).establish(TWO, THREE)
+    leader.fetch(TWO, at(1, 0))
+    leader.core.propose((batch(1, 0),))
+    leader.fetch(THREE, at(1, 1))
+
+    durable = leader.log.end_sync(leader.log.begin_sync())
+    assert durable is not None
+    effects = leader.core.durable(durable)
+
+    assert leader.core.high_watermark == 1
+    assert [to for to, _ in effects.messages] == [THREE]
 
 
 def test_a_waiting_fetch_is_answered_once() -> None:

@@ -1,11 +1,12 @@
 """A replica's log: records and boundaries tell one story, also when the disk refuses."""
 
+import errno
 from uuid import UUID
 
 import pytest
 
 from millstream.codec.batch import PREFIX_BYTES, read_header, stamp
-from millstream.errors import CorruptBatch, NoSpace
+from millstream.errors import CorruptBatch, DiskFailed, NoSpace
 from millstream.model import ORIGIN, Boundary, Epoch, HardState, LogId, NodeId, Position
 from millstream.replication.replica_log import ReplicaLog, Stamped
 from millstream.settings import TopicSettings
@@ -215,3 +216,85 @@ def test_boundaries_before_the_last_one_below_the_start_are_forgotten() -> None:
 
     assert log.boundaries == (boundary(4, 2),)
     assert log.epoch_end(Epoch(2)) is None
+
+
+def synced_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
+    """A follower that holds all of `leader_log`, durably."""
+    log, journal = follower_log(files)
+    log.extend(*leader_log(CrashingFiles()).read(ORIGIN))
+    for work, ended in (
+        (journal.begin_sync(), journal.end_sync),
+        (log.records.begin_sync(), log.records.end_sync),
+    ):
+        assert work is not None
+        work()
+        ended()
+    return log, journal
+
+
+def test_a_cut_that_the_journal_refuses_is_a_shorter_cut_that_a_crash_agrees_with() -> None:
+    files = CrashingFiles()
+    log, _ = synced_log(files)
+    files.fail_write(1)
+
+    with pytest.raises(NoSpace):
+        log.truncate(Position(Epoch(1), 0))
+
+    assert log.last == Position(Epoch(1), 0)
+    files.kill()
+    recovered, _ = open_replica_log(files)
+    assert recovered.records.end_offset == 0
+    assert [b for b in recovered.boundaries if b.start_offset <= 0] == list(log.boundaries)
+
+
+def test_boundaries_that_a_refused_cut_left_in_the_journal_never_count_again() -> None:
+    files = CrashingFiles()
+    log, journal = synced_log(files)
+    files.fail_write(1)
+    with pytest.raises(NoSpace):
+        log.truncate(Position(Epoch(1), 0))
+
+    log.vote(HardState(Epoch(6), NodeId(2)))
+    log.extend((boundary(6, 0),), b"")
+    log.append(stamped(log, b"x", b"y", b"z"))
+
+    assert [b.epoch for b in log.boundaries] == [1, 6]
+    assert journal.state(LOG).boundaries == log.boundaries
+
+
+def test_what_cannot_be_taken_back_ends_the_replica_instead_of_its_truth() -> None:
+    boundaries, data = leader_log(CrashingFiles()).read(ORIGIN)
+    files = CrashingFiles()
+    follower, _ = follower_log(files)
+    writes = 0
+
+    def refuse(kind: str, path: str) -> None:
+        nonlocal writes
+        writes += kind == "write"
+        if writes > 1:  # The records are written. Nothing else is possible from here on.
+            raise OSError(errno.ENOSPC, "no space left", path)
+
+    files.on_operation = refuse
+    with pytest.raises(DiskFailed, match="restart"):
+        follower.extend(boundaries, data)
+
+    files.on_operation = None
+    files.kill()
+    assert open_replica_log(files)[0].last == ORIGIN
+
+
+def test_a_reset_whose_files_cannot_go_ends_the_replica_and_a_restart_completes_it() -> None:
+    files = CrashingFiles()
+    log, _ = synced_log(files)
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "remove":
+            raise OSError(errno.ENOSPC, "no space left", path)
+
+    files.on_operation = refuse
+    with pytest.raises(DiskFailed, match="restart"):
+        log.reset(50, (boundary(4, 40),))
+
+    files.on_operation = None
+    files.kill()
+    assert open_replica_log(files)[0].last == Position(Epoch(4), 50)

@@ -8,12 +8,18 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import ControlKind, control_batch
-from millstream.errors import BatchTooLarge, DiskFailed, NoSpace, OffsetOutOfRange
+from millstream.errors import (
+    BatchTooLarge,
+    DiskFailed,
+    NoSpace,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+)
 from millstream.ports import Files
 from millstream.settings import TopicSettings
 from millstream.storage.cache import LogCache
 from millstream.storage.disk import DiskFiles
-from millstream.storage.log import Log
+from millstream.storage.log import FOLD_BATCHES, Log
 from millstream.storage.memory import MemoryFiles
 from millstream.storage.replacement import Replacement
 from tests.support.crashing_files import CrashingFiles
@@ -939,6 +945,107 @@ def test_producers_outlive_the_records_that_retention_removed() -> None:
     log = open_small(files, start_offset=1)
 
     assert [view.producer_id for view in log.producers.describe()] == [4]
+
+
+class RefusedAt:
+    """Lets the operation with this number fail, and no other."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, kind: str, path: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(errno.ENOSPC, "refused", path)
+
+
+def cut_that_is_refused(
+    number: int, cut: Callable[[Log], None]
+) -> tuple[CrashingFiles, Log, list[bytes]] | None:
+    """A log whose `cut` failed at one of its operations; None if it has not that many."""
+    files = CrashingFiles()
+    log = open_small(files)
+    batches = [batch(at, producer_id=9, sequence=at) for at in range(40)]
+    for one in batches:
+        append(log, one)
+        if read_header(one).base_offset % 12 == 0:
+            sync(log)
+    log.advance_start(9)  # Leaves names that are to go after the next round.
+    files.on_operation = RefusedAt(number)
+    try:
+        cut(log)
+    except NoSpace:
+        files.on_operation = None
+        return files, log, batches
+    return None
+
+
+@pytest.mark.parametrize("end", [10, 17, 38])
+@pytest.mark.parametrize("is_retried", [True, False])
+def test_a_truncation_that_is_refused_anywhere_leaves_a_log_that_knows_its_producers(
+    end: int, is_retried: bool
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        refused = cut_that_is_refused(number, lambda log: log.truncate(end))
+        if refused is None:
+            break
+        files, log, batches = refused
+        if is_retried:
+            log.truncate(end)
+        kept = log.end_offset
+        while not log.fold():
+            pass
+
+        assert read_all(log) == batches[:kept][-len(read_all(log)) :]
+        assert log.producers.next_sequence(9, 0) == kept
+        for gone in batches[kept + 1 :]:
+            with pytest.raises(OutOfOrderSequence):
+                log.producers.check(read_header(gone))
+
+        # Other batches take the place, and no trace of the old ones comes back.
+        for at in range(kept, 45):
+            append(log, batch(at, producer_id=8, sequence=at - kept))
+        state, held = log.producers.encode(), read_all(log)
+        sync(log)
+        files.power_cut(worst=True)
+        log = open_small(files, start_offset=9)
+        assert read_all(log) == held
+        assert log.producers.encode() == state
+    assert number > 1
+
+
+def test_producers_of_a_long_log_are_folded_step_by_step_after_a_truncation() -> None:
+    log = open_small(MemoryFiles(), settings=TopicSettings())
+    produce(log, 3 * FOLD_BATCHES)
+    state = log.producers.encode()
+    produce(log, 1)
+
+    log.truncate(3 * FOLD_BATCHES)
+    assert not log.is_folded
+    append(log, batch(3 * FOLD_BATCHES))  # Not folded twice, nor left out.
+    steps = 1
+    while not log.fold():
+        steps += 1
+
+    assert steps == 3
+    assert log.producers.encode() == state
+
+
+def test_a_segment_that_is_rolled_before_its_producers_are_known_gets_no_snapshot() -> None:
+    files = MemoryFiles()
+    log = open_small(files, settings=TopicSettings())
+    produce(log, 2 * FOLD_BATCHES)
+    log.truncate(2 * FOLD_BATCHES - 1)
+    assert not log.is_folded
+
+    log.roll()
+    sync(log)
+    log.abandon()
+
+    log = open_small(files)
+    assert log.producers.next_sequence(9, 0) == 2 * FOLD_BATCHES - 1
 
 
 # -- replacing segments ----------------------------------------------------------------------------

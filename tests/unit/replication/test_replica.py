@@ -1,0 +1,119 @@
+"""One partition on a node: what an append promises when the disk gives out around it."""
+
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from millstream.codec.batch import read_header
+from millstream.errors import DamagedLog, NotLeader, RequestError, StorageUnavailable
+from millstream.model import NEVER_VOTED, LogId, NodeId, Position
+from millstream.raft.core import Core
+from millstream.raft.member import Effects, Timing
+from millstream.raft.messages import Fetch, PreVoteGranted, VoteGranted
+from millstream.raft.roles import Role
+from millstream.replication.replica import Replica
+from millstream.replication.replica_log import ReplicaLog
+from millstream.settings import TopicSettings
+from millstream.storage.cache import LogCache
+from millstream.storage.journal import open_journal
+from millstream.storage.memory import MemoryFiles
+from millstream.storage.recovery import open_log
+from tests.support.nodes import FixedClock, batch
+from tests.support.virtual_loop import run
+
+LOG = LogId(UUID(int=7), 0)
+ONE, TWO = NodeId(1), NodeId(2)
+
+
+def carry_out(replica: Replica, effects: Effects) -> None:
+    if effects.unreadable is not None:
+        replica.refused(effects.unreadable)
+
+
+def leading_replica() -> Replica:
+    """The leader of two, whose follower waits for news."""
+    files = MemoryFiles()
+    journal = open_journal(files, bytes_max=2**20)
+    records = open_log(
+        files,
+        f"logs/{LOG}",
+        settings=TopicSettings(),
+        cache=LogCache(index_bytes_max=2**20, open_files_max=9),
+        start_offset=0,
+        boundaries=(),
+    )
+    log = ReplicaLog(
+        LOG, records, journal, FixedClock(), founders=frozenset({ONE, TWO}), fetch_bytes_max=2**20
+    )
+    core = Core(ONE, log, NEVER_VOTED, Random(1), timing=Timing())
+    while core.role is Role.FOLLOWER:
+        core.tick()
+    core.step(TWO, PreVoteGranted(core.epoch))
+    core.step(TWO, VoteGranted(core.epoch))
+    core.durable(log.last)
+    core.step(TWO, Fetch(core.epoch, log.last, 0))
+    return Replica(LOG, log, core, carry_out, lambda: None, waiters_max=9)
+
+
+def unreadable(after: Position) -> tuple[tuple[()], bytes]:
+    raise DamagedLog("a bad sector")
+
+
+def in_a_loop(story: Callable[[], None]) -> None:
+    async def told() -> None:
+        story()
+
+    run(told())
+
+
+def test_an_append_that_cannot_be_read_for_a_follower_is_written_and_not_refused() -> None:
+    def story() -> None:
+        replica = leading_replica()
+        replica.log.read = unreadable  # type: ignore[method-assign]
+        data = batch(b"a")
+
+        appended = replica.append(data, read_header(data))
+
+        assert (appended.base_offset, appended.end_offset) == (0, 1)
+        assert replica.log.records.end_offset == 1
+
+    in_a_loop(story)
+
+
+def test_a_leader_whose_log_cannot_be_read_gives_up_and_the_outcome_is_unknown() -> None:
+    async def story() -> None:
+        replica = leading_replica()
+        data = batch(b"a")
+        first = replica.append(data, read_header(data))
+        waiting = replica.committed(first.end_offset, None)
+        replica.core.step(TWO, Fetch(replica.core.epoch, replica.log.last, 0))
+        replica.log.read = unreadable  # type: ignore[method-assign]
+        second = replica.append(data, read_header(data))
+
+        assert not replica.is_leader
+        with pytest.raises(StorageUnavailable):
+            await waiting
+        with pytest.raises(NotLeader):
+            await replica.committed(second.end_offset, None)
+        with pytest.raises(StorageUnavailable):
+            replica.append(data, read_header(data))
+
+    run(story())
+
+
+def test_an_append_that_is_refused_has_written_nothing() -> None:
+    def story() -> None:
+        replica = leading_replica()
+        replica.log.records.is_folded = False  # As while a truncation is being made up for.
+        data = batch(b"a")
+
+        with pytest.raises(RequestError) as refusal:
+            replica.append(data, read_header(data))
+
+        assert refusal.value.retriable
+        assert replica.log.records.end_offset == 0
+        assert not replica.is_settled
+
+    in_a_loop(story)
