@@ -6,6 +6,7 @@ and dropping replicas) is `hosting`'s.
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from millstream.codec.records import Record
 from millstream.control.catalog import Topic
@@ -20,6 +21,7 @@ from millstream.control.commands import (
 from millstream.control.state import Outcome, State
 from millstream.engine.ledger import Entry, Ledger
 from millstream.errors import StorageError
+from millstream.model import Epoch, NodeId, Offset
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
@@ -28,11 +30,22 @@ FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 Applied = Callable[[AnyCommand, Topic], None]
 
 
+class Quorum(NamedTuple):
+    """The consensus about the control log as this node knows it."""
+
+    leader: NodeId | None
+    epoch: Epoch
+    high_watermark: Offset
+    end_offset: Offset
+    as_of_ms: int
+
+
 class Controller:
     def __init__(self, replica: Replica, state: State, clock: Clock, applied: Applied) -> None:
         self.state = state
         self._applied = applied
         self._replica = replica
+        self._clock = clock
         self._ledger = Ledger(replica, clock, self._apply)
         replica.watch(self._fold)
         self._ledger.fold()
@@ -56,6 +69,17 @@ class Controller:
     async def alter_quotas(self, command: AlterQuotas) -> None:
         """The same as `propose`, for quotas."""
         await self._ledger.propose([Entry(None, encode(command))])
+
+    def quorum(self) -> Quorum:
+        """Who leads the control log, and how far it is."""
+        replica = self._replica
+        return Quorum(
+            replica.leader,
+            replica.core.epoch,
+            replica.high_watermark,
+            replica.log.records.end_offset,
+            self._clock.now_ms(),
+        )
 
     def _fold(self) -> None:
         try:

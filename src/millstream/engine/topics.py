@@ -19,7 +19,7 @@ from millstream.control.commands import (
     DeleteTopic,
     Replicas,
 )
-from millstream.engine.controller import Controller
+from millstream.engine.controller import Controller, Quorum
 from millstream.engine.filters import parse
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.errors import (
@@ -202,6 +202,11 @@ class Topics:
         """How this node is configured, for those who may know."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         return self._config
+
+    def quorum(self, session: Session) -> Quorum:
+        """Who leads the control log, for those who may know."""
+        self._gate.admit(session, Operation.DESCRIBE, "cluster")
+        return self._controller.quorum()
 
     # -- parts -----------------------------------------------------------------------------
 

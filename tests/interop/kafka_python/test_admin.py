@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import (
+    LogDirNotFoundError,
+    NoError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 
-from kafka import TopicPartition
+from kafka import TopicPartition, TopicPartitionReplica
 from tests.interop.conftest import PARTITIONS
 from tests.interop.forwarder import forwarding
 from tests.interop.kafka_python.clients import administering, consuming, produce, take
@@ -148,3 +150,39 @@ def test_a_client_behind_a_port_forward_stays_behind_it(tmp_path: Path) -> None:
 
     assert len(taken) == len(samples())
     assert [one["port"] for one in cluster["brokers"]] == [forwarder.port]
+
+
+def test_the_cluster_says_who_leads_it_and_which_features_are_on(broker: BrokerProcess) -> None:
+    with administering(broker.address) as admin:
+        quorum = admin.describe_metadata_quorum()
+        features = admin.describe_features()
+        version = admin.get_broker_version_data(1).broker_version
+
+    (topic,) = quorum["topics"]
+    (part,) = topic["partitions"]
+    assert (part["leader_id"], part["error"]) == (1, None)
+    assert [one["replica_id"] for one in part["current_voters"]] == [1]
+    assert part["current_voters"][0]["log_end_offset"] == part["high_watermark"]
+    assert features["metadata.version"]["finalized"] == (25, 25)
+    assert "share.version" not in features
+    assert version >= (4, 3)
+
+
+def test_resources_with_configs_are_listed_and_replicas_stay_in_their_directory(
+    broker: BrokerProcess, topic: str
+) -> None:
+    produce(broker.address, topic, samples())
+    replica = TopicPartitionReplica(topic=topic, partition=0, broker_id=1)
+
+    with administering(broker.address) as admin:
+        listed = admin.list_config_resources([ConfigResourceType.TOPIC, "BROKER"])
+        node = ConfigResource(ConfigResourceType.BROKER, "1")
+        described = admin.describe_configs([node], config_filter="all")["broker"]["1"]
+        there = admin.alter_replica_log_dirs({replica: described["log.dirs"]["value"]})
+        elsewhere = admin.alter_replica_log_dirs({replica: "/somewhere/else"})
+
+    assert topic in listed["topic"]
+    assert listed["broker"] == ["1"]
+    address = f"PLAINTEXT://{broker.host}:{broker.port}"
+    assert described["advertised.listeners"]["value"] == address
+    assert (there[replica], elsewhere[replica]) == (NoError, LogDirNotFoundError)

@@ -5,11 +5,10 @@ is one of four: a setting of ours; a setting that is checked, kept and shown, an
 that is taken only with a value that says what Millstream does anyway; or unknown and refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from millstream.config import Config
 from millstream.errors import InvalidSetting
 from millstream.settings import STORED_SETTINGS, TopicSettings, with_overrides
 
@@ -53,15 +52,9 @@ class FixedConfig(NamedTuple):
     meaning: str
 
 
-class NodeConfig(NamedTuple):
-    kind: Kind
-    read: Callable[[Config], object]
-    meaning: str
-
-
 class Synonym(NamedTuple):
     name: str
-    value: str
+    value: str | None
     source: Source
 
 
@@ -75,7 +68,7 @@ class Entry(NamedTuple):
     meaning: str
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         return self.synonyms[0].value
 
     @property
@@ -223,70 +216,7 @@ FIXED_CONFIGS: dict[str, FixedConfig] = {
     "remote.storage.enable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
 }
 
-NODE_CONFIGS: dict[str, NodeConfig] = {
-    "node.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
-    "broker.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
-    "log.dirs": NodeConfig(Kind.STRING, lambda c: c.data_dir, "Where this node keeps its data."),
-    "num.partitions": NodeConfig(
-        Kind.INT, lambda c: c.default_partitions, "Partitions of a topic that does not say."
-    ),
-    "default.replication.factor": NodeConfig(
-        Kind.INT, lambda c: c.default_replicas, "Replicas of a topic that does not say."
-    ),
-    "auto.create.topics.enable": NodeConfig(
-        Kind.BOOLEAN, lambda c: c.auto_create_topics, "Whether asking for a topic creates it."
-    ),
-    "offsets.topic.num.partitions": NodeConfig(
-        Kind.INT, lambda c: c.offsets_partitions, "Partitions of the topic of groups."
-    ),
-    "offsets.retention.minutes": NodeConfig(
-        Kind.INT,
-        lambda c: c.timing.offsets_retention_ms // 60_000,
-        "How long the offsets of an empty group are kept.",
-    ),
-    "offset.metadata.max.bytes": NodeConfig(
-        Kind.INT,
-        lambda c: c.limits.offset_metadata_length_max,
-        "How much text goes with a committed offset.",
-    ),
-    "group.initial.rebalance.delay.ms": NodeConfig(
-        Kind.INT,
-        lambda c: c.timing.group_initial_rebalance_delay_ms,
-        "How long the first rebalance of a group waits for more members.",
-    ),
-    "group.min.session.timeout.ms": NodeConfig(
-        Kind.INT, lambda c: c.timing.group_session_timeout_ms_min, "The shortest session."
-    ),
-    "group.max.session.timeout.ms": NodeConfig(
-        Kind.INT, lambda c: c.timing.group_session_timeout_ms_max, "The longest session."
-    ),
-    "group.max.size": NodeConfig(
-        Kind.INT, lambda c: c.limits.group_members_max, "How many members a group may have."
-    ),
-    "socket.request.max.bytes": NodeConfig(
-        Kind.INT, lambda c: c.limits.frame_bytes_max, "How large a request may be."
-    ),
-    "max.connections": NodeConfig(
-        Kind.INT, lambda c: c.limits.connections_max, "How many connections are taken."
-    ),
-    "fetch.max.bytes": NodeConfig(
-        Kind.INT, lambda c: c.limits.read_bytes_max, "How much one fetch returns at most."
-    ),
-    "producer.id.expiration.ms": NodeConfig(
-        Kind.INT,
-        lambda c: c.timing.producer_expiration_ms,
-        "How long an idle producer is remembered.",
-    ),
-    "log.retention.check.interval.ms": NodeConfig(
-        Kind.LONG, lambda c: c.timing.retention_check_ms, "How often old records are looked for."
-    ),
-    "log.cleaner.backoff.ms": NodeConfig(
-        Kind.LONG, lambda c: c.timing.compaction_check_ms, "How often compaction is looked for."
-    ),
-}
-
 _BUILT_IN = TopicSettings()
-_BUILT_IN_NODE = Config()
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -347,14 +277,14 @@ def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list
     entries = []
     for name, config in TOPIC_CONFIGS.items():
         setting = TopicConfig.setting(name)
-        inherited = _inherited(config.node_name, setting, defaults)
+        layers = inherited(config.node_name, setting, defaults)
         if setting in overrides:
             own = Synonym(name, _text(getattr(settings, setting)), Source.TOPIC)
-            inherited = (own, *inherited)
-        entries.append(Entry(name, config.kind, inherited, False, config.meaning))
+            layers = (own, *layers)
+        entries.append(Entry(name, config.kind, layers, False, config.meaning))
     for name, (kind, node_name) in STORED_CONFIGS.items():
         stored = STORED_SETTINGS[TopicConfig.setting(name)]
-        layers: tuple[Synonym, ...] = (Synonym(node_name or name, stored.default, Source.DEFAULT),)
+        layers = (Synonym(node_name or name, stored.default, Source.DEFAULT),)
         if (text := overrides.get(TopicConfig.setting(name))) is not None:
             layers = (Synonym(name, text.strip(), Source.TOPIC), *layers)
         entries.append(Entry(name, kind, layers, False, f"Stored, no effect. {stored.reason}"))
@@ -364,30 +294,19 @@ def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list
     return entries
 
 
-def node_entries(config: Config) -> list[Entry]:
-    """What Kafka's tools may want to know of a node. All of it is said at its start."""
-    entries = []
-    for name, row in NODE_CONFIGS.items():
-        found = _layers(name, row.read(config), row.read(_BUILT_IN_NODE))
-        entries.append(Entry(name, row.kind, found, True, row.meaning))
-    for name, topic_config in TOPIC_CONFIGS.items():
-        node_name = topic_config.node_name
-        found = _inherited(node_name, TopicConfig.setting(name), config.topic_defaults)
-        entries.append(Entry(node_name, topic_config.kind, found, True, topic_config.meaning))
-    return entries
+def inherited(node_name: str, setting: str, defaults: TopicSettings) -> tuple[Synonym, ...]:
+    return layers_of(node_name, getattr(defaults, setting), getattr(_BUILT_IN, setting))
 
 
-def _inherited(node_name: str, setting: str, defaults: TopicSettings) -> tuple[Synonym, ...]:
-    return _layers(node_name, getattr(defaults, setting), getattr(_BUILT_IN, setting))
-
-
-def _layers(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:
+def layers_of(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:
     last = Synonym(name, _text(built_in), Source.DEFAULT)
     return (last,) if value == built_in else (Synonym(name, _text(value), Source.NODE), last)
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> str | None:
     match value:
+        case None:
+            return None
         case Enum():
             return str(value.value)
         case bool():

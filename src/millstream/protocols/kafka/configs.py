@@ -18,7 +18,10 @@ from millstream.protocols.kafka.apis.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
+from millstream.protocols.kafka.broker_config_table import node_entries
 from millstream.protocols.kafka.config_table import (
     FIXED_CONFIGS,
     Entry,
@@ -27,7 +30,6 @@ from millstream.protocols.kafka.config_table import (
     is_known,
     is_list,
     is_setting,
-    node_entries,
     read_overrides,
     topic_entries,
 )
@@ -41,6 +43,9 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Change(IntEnum):
@@ -51,6 +56,8 @@ class Change(IntEnum):
     APPEND = 2
     SUBTRACT = 3
 
+
+_EVERY_RESOURCE = 1  # The version of ListConfigResources that can ask for all of them.
 
 Changes = Mapping[str, str | None]  # By our names; None: back to the default.
 _Described = DescribeConfigsResponse.Result
@@ -93,13 +100,13 @@ def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
         topic = broker.topics.describe(session, name)
         return topic_entries(topic.overrides, broker.config.topic_defaults)
     if resource_type != ResourceType.BROKER:
-        raise InvalidRequest(f"resources of type {resource_type} have no configs here")
+        raise InvalidRequest(_unknown(resource_type))
     config = broker.topics.node_config(session)
     if not name:
         return []  # The defaults for all nodes that were set while they ran: there are none.
     if name != str(config.node_id):
         raise InvalidRequest(f"this is node {config.node_id}, not {name[:100]!r}")
-    return node_entries(config)
+    return node_entries(config, context.dialled)
 
 
 def _config(entry: Entry, request: DescribeConfigsRequest) -> _Described.Config:
@@ -117,6 +124,52 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> _Described.Config:
         config_type=entry.kind,
         documentation=entry.meaning if request.include_documentation else None,
     )
+
+
+# -- list --------------------------------------------------------------------------------------
+
+
+def list_config_resources(
+    context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Everything that has configs; version 0 knows client metrics only."""
+    kinds = request.resource_types or list(ResourceType)
+    if context.version < _EVERY_RESOURCE:
+        kinds = [ResourceType.CLIENT_METRICS]
+    answer = ListConfigResourcesResponse(config_resources=[])
+    if not set(kinds) <= set(ResourceType):
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION  # As Kafka answers for unknown types.
+        return answer
+    try:
+        for kind in dict.fromkeys(kinds):
+            answer.config_resources += [
+                ListConfigResourcesResponse.Resource(resource_name=name, resource_type=kind)
+                for name in _names(context, kind)
+            ]
+    except RequestError as problem:
+        return ListConfigResourcesResponse(error_code=code_for(problem), config_resources=[])
+    return answer
+
+
+def _unknown(kind: int) -> str:
+    known = ", ".join(one.name for one in ResourceType)
+    if kind in set(ResourceType):
+        return f"{ResourceType(kind).name} resources have no configs here"
+    return f"there is no config resource of type {kind}; there are {known}"
+
+
+def _names(context: Context, kind: int) -> list[str]:
+    """The resources of a kind, by name."""
+    topics, session = context.broker.topics, context.session
+    match kind:
+        case ResourceType.TOPIC:
+            return [topic.name for topic in topics.list(session)]
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(topics.node_config(session).node_id)]
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            return []
+        case _:
+            raise InvalidRequest(_unknown(kind))
 
 
 # -- alter -------------------------------------------------------------------------------------
@@ -185,7 +238,7 @@ async def _alter(
     if resource.resource_type == ResourceType.BROKER:
         raise InvalidRequest("a node is configured when it starts, it cannot be altered")
     if resource.resource_type != ResourceType.TOPIC:
-        raise InvalidRequest(f"resources of type {resource.resource_type} have no configs here")
+        raise InvalidRequest(_unknown(resource.resource_type))
     changes = read(context, topics.describe(session, name), resource)
     if validate_only or not changes:
         topics.check_alter(session, name, changes)
@@ -202,7 +255,7 @@ def _incremented(
     context: Context, topic: Topic, resource: IncrementalAlterConfigsRequest.Resource
 ) -> Changes:
     entries = topic_entries(topic.overrides, context.broker.config.topic_defaults)
-    current = {entry.name: entry.value for entry in entries}
+    current = {entry.name: entry.value or "" for entry in entries}
     changes: dict[str, str | None] = {}
     seen: set[str] = set()
     for config in resource.configs:
@@ -247,6 +300,7 @@ def _changed(name: str, operation: int, current: str, value: str | None) -> str 
 
 
 HANDLERS: dict[int, Handler] = {
+    74: list_config_resources,
     32: describe_configs,
     33: alter_configs,
     44: incremental_alter_configs,

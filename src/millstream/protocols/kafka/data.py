@@ -48,7 +48,7 @@ _PLACES: dict[int, Place] = {
     -3: AtMaxTimestamp(),
     -4: Earliest(),
 }
-_LATEST_TIERED = -5
+_TIERED = {-5, -6}  # The latest record that was tiered, the earliest that is yet to be.
 
 # A producer asks nothing of a coordinator: what passes there must be told in words that it knows.
 _PRODUCE_CODES: dict[type[RequestError], ErrorCode] = {
@@ -203,7 +203,7 @@ async def _find(
     context: Context, topic: str, part: ListOffsetsRequest.Topic.Partition, isolation: Isolation
 ) -> _Listed:
     index = part.partition_index
-    if part.timestamp == _LATEST_TIERED:
+    if part.timestamp in _TIERED:
         return _Listed(partition_index=index)
     if part.timestamp < 0 and part.timestamp not in _PLACES:
         return _Listed(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)

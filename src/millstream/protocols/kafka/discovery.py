@@ -8,6 +8,7 @@ port forward, a container or a tunnel comes the same way again.
 from collections.abc import Mapping, Sequence
 
 from millstream.control.catalog import Topic
+from millstream.engine.controller import Quorum
 from millstream.errors import RequestError, TopicExists, UnknownTopic
 from millstream.model import INTERNAL_TOPICS
 from millstream.protocols.kafka.apis.discovery import (
@@ -15,6 +16,8 @@ from millstream.protocols.kafka.apis.discovery import (
     ApiVersionsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     MetadataRequest,
@@ -37,9 +40,13 @@ NO_LEADER = -1
 # Kafka's bound on one page of DescribeTopicPartitions.
 PAGE_PARTITIONS_MAX = 2000
 
+CONTROL_TOPIC = "__cluster_metadata"  # What tools call the log that the control log is.
+CONTROL_LISTENER = "CONTROLLER"
+
 _NAMELESS_TOPICS = 12
 _MetadataTopic = MetadataResponse.Topic
 _PagedTopic = DescribeTopicPartitionsResponse.Topic
+_QuorumTopic = DescribeQuorumResponse.Topic
 
 
 def api_versions_handler(
@@ -162,6 +169,63 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
     )
 
 
+def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    try:
+        quorum = context.broker.topics.quorum(context.session)
+    except RequestError as problem:
+        return DescribeQuorumResponse(
+            error_code=code_for(problem), error_message=str(problem), topics=[]
+        )
+    host, port = context.dialled
+    node = DescribeQuorumResponse.Node
+    return DescribeQuorumResponse(
+        topics=[
+            _QuorumTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _quorum_of(context, topic.topic_name, part.partition_index, quorum)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        # Other nodes are known by their numbers only: their addresses are for replication.
+        nodes=[
+            node(
+                node_id=context.broker.node_id,
+                listeners=[node.Listener(name=CONTROL_LISTENER, host=host, port=port)],
+            )
+        ],
+    )
+
+
+def _quorum_of(context: Context, topic: str, index: int, quorum: Quorum) -> _QuorumTopic.Partition:
+    if (topic, index) != (CONTROL_TOPIC, 0):
+        return _QuorumTopic.Partition(
+            partition_index=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=f"only {CONTROL_TOPIC}-0 has a quorum",
+            current_voters=[],
+            observers=[],
+        )
+    me = context.broker.node_id
+    return _QuorumTopic.Partition(
+        partition_index=index,
+        leader_id=NO_LEADER if quorum.leader is None else quorum.leader,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[
+            _QuorumTopic.Partition.Replica(
+                replica_id=voter,
+                log_end_offset=quorum.end_offset if voter == me else -1,
+                last_caught_up_timestamp=quorum.as_of_ms if voter == me == quorum.leader else -1,
+            )
+            for voter in sorted(context.broker.config.voters)
+        ],
+        observers=[],
+    )
+
+
 def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
@@ -227,6 +291,7 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
 
 HANDLERS: dict[int, Handler] = {
     3: metadata,
+    55: describe_quorum,
     60: describe_cluster,
     75: describe_topic_partitions,
 }

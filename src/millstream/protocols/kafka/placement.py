@@ -1,4 +1,4 @@
-"""Handlers of where partitions are: DescribeLogDirs, ElectLeaders, and the two of reassignments.
+"""Handlers of where partitions are: log directories, ElectLeaders, and the two of reassignments.
 
 Owns what operators' tools are told of placement. Nothing here moves anything: leaders are elected
 by consensus as soon as there is none, and replicas stay on the nodes they were placed on.
@@ -15,6 +15,8 @@ from millstream.model import TopicPartition
 from millstream.protocols.kafka.apis.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     ElectLeadersRequest,
@@ -22,13 +24,13 @@ from millstream.protocols.kafka.apis.admin import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from millstream.protocols.kafka.broker_config_table import directory_of
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
 
-MEMORY = "memory"  # Where a node that keeps nothing on disk has its logs.
-
 _LogDir = DescribeLogDirsResponse.Result
+_Moved = AlterReplicaLogDirsResponse.Topic.Partition
 _Elected = ElectLeadersResponse.Topic.Partition
 _Reassigned = AlterPartitionReassignmentsResponse.Topic.Partition
 
@@ -61,8 +63,7 @@ async def describe_log_dirs(
         if parts:
             found.append(_LogDir.Topic(name=topic.name, partitions=parts))
         await asyncio.sleep(0)  # There may be very many, and others wait.
-    config = context.broker.config
-    place = config.data_dir if config.storage == "disk" else MEMORY
+    place = directory_of(context.broker.config)
     return DescribeLogDirsResponse(results=[_LogDir(log_dir=place, topics=found)])
 
 
@@ -84,6 +85,31 @@ def _sizes(
             )
         )
     return parts
+
+
+def alter_replica_log_dirs(
+    context: Context, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """A node has one directory: moving a replica there is done already, no other is known."""
+    results: dict[str, list[_Moved]] = {}
+    for directory in request.dirs:
+        is_here = directory.path.rstrip("/") == directory_of(context.broker.config).rstrip("/")
+        for topic in directory.topics:
+            held = _leaderships(context, topic.name)
+            parts = results.setdefault(topic.name, [])
+            for index in topic.partitions:
+                code = ErrorCode.NONE if is_here else ErrorCode.LOG_DIR_NOT_FOUND
+                try:
+                    _at(held, topic.name, index)
+                except RequestError as problem:
+                    code = code_for(problem)
+                parts.append(_Moved(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.Topic(topic_name=name, partitions=parts)
+            for name, parts in results.items()
+        ]
+    )
 
 
 # -- leaders -----------------------------------------------------------------------------------
@@ -218,6 +244,7 @@ def _at(held: list[Leadership] | RequestError, topic: str, index: int) -> Leader
 
 
 HANDLERS: dict[int, Handler] = {
+    34: alter_replica_log_dirs,
     35: describe_log_dirs,
     43: elect_leaders,
     45: alter_partition_reassignments,

@@ -53,6 +53,7 @@ class Kind(Enum):
     BOOLEAN = "?"
     INT8 = "b"
     INT16 = "h"
+    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
     FLOAT64 = "d"
@@ -74,12 +75,22 @@ class Kind(Enum):
 
 
 _FIXED = frozenset(
-    {Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT64, Kind.UUID}
+    {
+        Kind.BOOLEAN,
+        Kind.INT8,
+        Kind.INT16,
+        Kind.UINT16,
+        Kind.INT32,
+        Kind.INT64,
+        Kind.FLOAT64,
+        Kind.UUID,
+    }
 )
 
 Bool: TypeAlias = Annotated[bool, Kind.BOOLEAN]
 Int8: TypeAlias = Annotated[int, Kind.INT8]
 Int16: TypeAlias = Annotated[int, Kind.INT16]
+UInt16: TypeAlias = Annotated[int, Kind.UINT16]
 Int32: TypeAlias = Annotated[int, Kind.INT32]
 Int64: TypeAlias = Annotated[int, Kind.INT64]
 Float64: TypeAlias = Annotated[float, Kind.FLOAT64]

@@ -90,5 +90,7 @@ def _number(field: Field, random: Random) -> int:
     if field.kind is Kind.INT64 and ("time" in field.name and "timeout" not in field.name):
         # Kio makes dates of them, and not every one of them may be missing.
         return random.choice([0, 1_700_000_000_123] + [-1] * ("start" not in field.name))
+    if field.kind is Kind.UINT16:
+        return random.choice([0, 2**15, 2**16 - 1])
     half = 2 ** (_BITS[field.kind] - 1)
     return random.choice([-half, half - 1, -1, 0, 1, random.randrange(-half, half)])

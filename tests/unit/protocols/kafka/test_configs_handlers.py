@@ -15,9 +15,9 @@ from millstream.protocols.kafka.apis.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from millstream.protocols.kafka.broker_config_table import NODE_CONFIGS
 from millstream.protocols.kafka.config_table import (
     FIXED_CONFIGS,
-    NODE_CONFIGS,
     STORED_CONFIGS,
     TOPIC_CONFIGS,
     Kind,
@@ -284,9 +284,13 @@ def test_a_node_shows_how_it_is_configured_and_that_it_cannot_be_altered() -> No
             found = await described(node, "1", BROKER)
 
             names = {row.node_name for row in TOPIC_CONFIGS.values()}
-            assert set(found) == NODE_CONFIGS.keys() | names
+            assert set(found) == NODE_CONFIGS.keys() | names | {"advertised.listeners"}
             shown = {name: (one.value, one.config_source) for name, one in found.items()}
             assert shown["node.id"] == ("1", 5)
+            assert shown["advertised.listeners"] == ("PLAINTEXT://localhost:9092", 4)
+            assert shown["listeners"] == ("PLAINTEXT://127.0.0.1:9092", 5)
+            assert shown["controller.quorum.voters"] == ("1@127.0.0.1:9092", 5)
+            assert shown["broker.rack"] == (None, 5)
             assert shown["num.partitions"] == ("6", 4)
             assert shown["auto.create.topics.enable"] == ("false", 4)
             assert shown["socket.request.max.bytes"] == ("5000", 4)

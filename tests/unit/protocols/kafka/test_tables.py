@@ -1,11 +1,14 @@
 """The tables are complete, and the wire layer is a function of bytes."""
 
 import ast
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST, Api
+from millstream.protocols.kafka.router import SERVED
 from millstream.protocols.kafka.schema import Kind, Message, fields_of
 from tests.support.source_tree import modules
 
@@ -17,13 +20,13 @@ ALLOWED = (
     "millstream.protocols.kafka",
 )
 
-# Every API that specs/kafka-apis.md calls "must" or "should".
+# Every API that clients and Kafka's tools use, short of share and streams groups.
 NEEDED = {
     *(0, 1, 2, 3),
     *range(8, 34),
-    *(35, 36, 37),
+    *(34, 35, 36, 37),
     *range(42, 52),
-    *(60, 61, 65, 66, 68, 69, 75),
+    *(55, 60, 61, 65, 66, 68, 69, 74, 75),
 }
 
 
@@ -87,3 +90,12 @@ def test_the_wire_layer_knows_no_engine_and_no_event_loop(path: str) -> None:
     ours = {name for name in imported if name.startswith("millstream.")}
     assert all(name.startswith(ALLOWED) for name in ours)
     assert not imported & {"asyncio", "socket", "os", "time", "random", "threading", "selectors"}
+
+
+def test_the_document_has_every_api_in_the_versions_that_are_served() -> None:
+    text = (Path(__file__).parents[4] / "docs/kafka.md").read_text(encoding="utf-8")
+    for key in SERVED:
+        api = APIS[key]
+        if key < OWN_KEYS_FIRST:
+            versions = f"{api.first}-{api.last}" if api.first < api.last else f"{api.first}"
+            assert re.search(rf"\b{api.name} {versions}\b(?!-)", text), f"{api.name} {versions}"

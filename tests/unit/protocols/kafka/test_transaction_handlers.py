@@ -355,10 +355,10 @@ def test_the_newer_protocol_is_switched_on_by_a_finalized_feature() -> None:
     answer = api_versions(4, APIS.keys(), FEATURES, FINALIZED)
     older = api_versions(3, APIS.keys(), FEATURES, FINALIZED)
 
-    (finalized,) = answer.finalized_features
-    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    assert finalized == {"transaction.version": 2, "group.version": 1, "metadata.version": 25}
     assert answer.finalized_features_epoch >= 0
-    assert [one.name for one in answer.supported_features] == ["transaction.version"]
+    assert {one.name for one in answer.supported_features} == {*finalized, "kraft.version"}
     # Clients below v4 fail to parse a supported feature whose minimum is 0.
-    assert older.supported_features == []
+    assert [one.name for one in older.supported_features] == ["metadata.version"]
     assert older.finalized_features == answer.finalized_features

@@ -187,6 +187,31 @@ class ListPartitionReassignmentsResponse(Message, kw_only=True):
     topics: list[Topic]
 
 
+class AlterReplicaLogDirsRequest(Message, kw_only=True):
+    class Directory(Message, kw_only=True):
+        class Topic(Message, kw_only=True):
+            name: String
+            partitions: list[Int32]
+
+        path: String
+        topics: list[Topic]
+
+    dirs: list[Directory]
+
+
+class AlterReplicaLogDirsResponse(Message, kw_only=True):
+    class Topic(Message, kw_only=True):
+        class Partition(Message, kw_only=True):
+            partition_index: Int32
+            error_code: Int16 = 0
+
+        topic_name: String
+        partitions: list[Partition]
+
+    throttle_time_ms: Int32 = 0
+    results: list[Topic]
+
+
 class DescribeLogDirsRequest(Message, kw_only=True):
     class Topic(Message, kw_only=True):
         topic: String
@@ -212,6 +237,7 @@ class DescribeLogDirsResponse(Message, kw_only=True):
         topics: list[Topic]
         total_bytes: Annotated[Int64, Since(4)] = -1
         usable_bytes: Annotated[Int64, Since(4)] = -1
+        is_cordoned: Annotated[Bool, Since(5)] = False
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, Since(3)] = 0

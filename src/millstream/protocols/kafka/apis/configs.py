@@ -104,6 +104,20 @@ class IncrementalAlterConfigsResponse(Message, kw_only=True):
     responses: list[Result]
 
 
+class ListConfigResourcesRequest(Message, kw_only=True):
+    resource_types: Annotated[list[Int8], Since(1)] = empty()
+
+
+class ListConfigResourcesResponse(Message, kw_only=True):
+    class Resource(Message, kw_only=True):
+        resource_name: String
+        resource_type: Annotated[Int8, Since(1)] = 16
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    config_resources: list[Resource]
+
+
 class QuotaEntity(Message, kw_only=True):
     """One coordinate of what a quota is for: a user, a client id or an address."""
 

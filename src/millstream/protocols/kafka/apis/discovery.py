@@ -1,4 +1,4 @@
-"""Tables of finding one's way: ApiVersions, Metadata, FindCoordinator, DescribeCluster, topics."""
+"""Tables of finding one's way: ApiVersions, Metadata, coordinators, the cluster, its quorum."""
 
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from millstream.protocols.kafka.schema import (
     Message,
     Since,
     String,
+    UInt16,
     empty,
 )
 
@@ -179,3 +180,51 @@ class DescribeTopicPartitionsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[Topic]
     next_cursor: TopicCursor | None = None
+
+
+class DescribeQuorumRequest(Message, kw_only=True):
+    class Topic(Message, kw_only=True):
+        class Partition(Message, kw_only=True):
+            partition_index: Int32
+
+        topic_name: String
+        partitions: list[Partition]
+
+    topics: list[Topic]
+
+
+class DescribeQuorumResponse(Message, kw_only=True):
+    class Topic(Message, kw_only=True):
+        class Partition(Message, kw_only=True):
+            class Replica(Message, kw_only=True):
+                replica_id: Int32
+                replica_directory_id: Annotated[Id, Since(2)] = NO_ID
+                log_end_offset: Int64
+                last_fetch_timestamp: Annotated[Int64, Since(1)] = -1
+                last_caught_up_timestamp: Annotated[Int64, Since(1)] = -1
+
+            partition_index: Int32
+            error_code: Int16 = 0
+            error_message: Annotated[String | None, Since(2)] = None
+            leader_id: Int32 = -1
+            leader_epoch: Int32 = -1
+            high_watermark: Int64 = -1
+            current_voters: list[Replica]
+            observers: list[Replica]
+
+        topic_name: String
+        partitions: list[Partition]
+
+    class Node(Message, kw_only=True):
+        class Listener(Message, kw_only=True):
+            name: String
+            host: String
+            port: UInt16
+
+        node_id: Int32
+        listeners: list[Listener]
+
+    error_code: Int16 = 0
+    error_message: Annotated[String | None, Since(2)] = None
+    topics: list[Topic]
+    nodes: Annotated[list[Node], Since(2)] = empty()

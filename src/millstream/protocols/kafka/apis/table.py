@@ -28,15 +28,27 @@ NEVER = VERSION_MAX + 1
 OWN_KEYS_FIRST = 10_000
 OWN_CLIENTS = "millstream"
 FINALIZED_EPOCH = 0  # They never change in the life of a cluster.
-FEATURES = (
-    ApiVersionsResponse.SupportedFeature(name="transaction.version", min_version=0, max_version=2),
+# Lowest and highest level that is supported, and the level in use: 0 is "not in use", and not told.
+# Kafka's other features are not served: share.version, streams.version, and
+# eligible.leader.replicas.version.
+LEVELS = {
+    # Clients add partitions by producing to them, and each transaction has an epoch of its own
+    # (KIP-890). Older clients do not know the feature, and go on as before.
+    "transaction.version": (0, 2, 2),
+    "group.version": (0, 1, 1),  # Groups of KIP-848.
+    "kraft.version": (0, 0, 0),  # The voters are said when a node starts.
+    "metadata.version": (7, 25, 25),  # 3.3-IV3 to 4.0-IV3.
+}
+FEATURES = tuple(
+    ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)
+    for name, (low, high, _) in LEVELS.items()
 )
-# What is in use: clients add partitions by producing to them, and each transaction has an epoch of
-# its own (KIP-890). Older clients do not know the feature, and go on as before.
-FINALIZED = (
+FINALIZED = tuple(
     ApiVersionsResponse.FinalizedFeature(
-        name="transaction.version", max_version_level=2, min_version_level=2
-    ),
+        name=name, max_version_level=level, min_version_level=level
+    )
+    for name, (_, _, level) in LEVELS.items()
+    if level > 0
 )
 
 
@@ -116,7 +128,7 @@ def _api(
 _ROWS = (
     _api(0, data.ProduceRequest, data.ProduceResponse, (3, 12), 9, advertised_first=0),
     _api(1, data.FetchRequest, data.FetchResponse, (4, 17), 12),
-    _api(2, data.ListOffsetsRequest, data.ListOffsetsResponse, (1, 10), 6),
+    _api(2, data.ListOffsetsRequest, data.ListOffsetsResponse, (1, 11), 6),
     _api(3, discovery.MetadataRequest, discovery.MetadataResponse, (0, 13), 9),
     _api(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, (2, 10), 8),
     _api(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, (1, 10), 6),
@@ -151,7 +163,8 @@ _ROWS = (
     _api(31, security.DeleteAclsRequest, security.DeleteAclsResponse, (1, 3), 2),
     _api(32, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, (1, 4), 4),
     _api(33, configs.AlterConfigsRequest, configs.AlterConfigsResponse, (0, 2), 2),
-    _api(35, admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, (1, 4), 2),
+    _api(34, admin.AlterReplicaLogDirsRequest, admin.AlterReplicaLogDirsResponse, (1, 2), 2),
+    _api(35, admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, (1, 5), 2),
     _api(36, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse, (0, 2), 2),
     _api(37, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse, (0, 3), 2),
     _api(42, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, (0, 2), 2),
@@ -194,6 +207,7 @@ _ROWS = (
         (0, 0),
         0,
     ),
+    _api(55, discovery.DescribeQuorumRequest, discovery.DescribeQuorumResponse, (0, 2), 0),
     _api(60, discovery.DescribeClusterRequest, discovery.DescribeClusterResponse, (0, 2), 0),
     _api(
         61,
@@ -230,6 +244,7 @@ _ROWS = (
         (0, 1),
         0,
     ),
+    _api(74, configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse, (0, 1), 0),
     _api(
         75,
         discovery.DescribeTopicPartitionsRequest,
