@@ -13,6 +13,7 @@ from millstream.client import (
     Message,
     NotFound,
     Refused,
+    TimedOut,
     TopicPartition,
 )
 from millstream.client import consumer as consumer_module
@@ -266,19 +267,29 @@ def test_values_are_decoded_and_a_bad_one_can_be_passed_over(
     assert (third.key, third.value) == ("gone", None)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_a_topic_that_is_not_there_is_told_and_not_made(
-    client: Client, group: str, grouped: bool
-) -> None:
+def test_a_topic_that_is_not_there_is_told_and_not_made(client: Client, group: str) -> None:
     missing = f"missing-{uuid4()}"
 
-    with (
-        pytest.raises(NotFound, match=missing),
-        client.consumer(missing, group=group if grouped else None, **MEMBER) as consumer,
-    ):
-        next(consumer)
+    with pytest.raises(NotFound, match=f"create_topic\\('{missing}'\\)"):
+        client.consumer(missing)
+    with client.consumer(missing, group=group, **MEMBER) as consumer:
+        assert consumer.poll(0.5) is None  # A group waits for it.
+        with pytest.raises(TimedOut, match=f"no topic '{missing}' yet"):
+            consumer.wait_assigned(2.0)
 
     assert missing not in {one.name for one in client.admin.list_topics()}
+
+
+def test_a_bad_value_ends_the_batch_before_it(client: Client, topic: str) -> None:
+    with client.producer() as producer:
+        for value in (b"1", b"2", b"{", b"4"):
+            producer.send(topic, value, partition=0)
+
+    with client.consumer(topic, value_serde="json") as consumer:
+        assert [m.value for m in consumer.take(4)] == [1, 2]
+        with pytest.raises(BadData, match="offset 2"):
+            consumer.take(4)
+        assert [m.value for m in consumer.take(1)] == [4]
 
 
 def test_what_cannot_be_is_refused_before_anything_is_opened(client: Client, topic: str) -> None:

@@ -286,6 +286,8 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
     async def poll(self, timeout_s: float = 0.0) -> Message | None:
         """The next record, or None if none came in time. A record at hand needs no thread."""
         await self.quiet()
+        if self._consumer.is_stay_due:  # Rebalances may wait for the cluster: not in the loop.
+            await self._call(self._consumer.stay)
         message = self._consumer.pop()
         if message is None:
             await self._call(self._consumer.fetch, timeout_s)

@@ -3,6 +3,10 @@
 Owns a librdkafka consumer, the records fetched ahead, and what was handed out. A record counts as
 done when the next one is asked for, or when the consumer is closed without an exception; only
 what is done is committed, so a crash repeats records and never loses one. One thread at a time.
+
+librdkafka is polled between two records, also while there are records that were fetched ahead, so
+`max.poll.interval.ms` is the time that one record, or one `take`, may need. Nothing polls while a
+record is handled: a program that hangs loses its membership, and rebalances happen between records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +19,7 @@ from millstream.client.admin import Admin
 from millstream.client.closing import Closing
 from millstream.client.errors import BadData, Closed, Refused, TimedOut, Unreachable
 from millstream.client.fetched import Fetched, place_of
-from millstream.client.link import Link, Settings
+from millstream.client.link import Link, Settings, log
 from millstream.client.models import Message, StartPoint, TopicPartition
 from millstream.client.offsets import to_kafka
 from millstream.client.progress import Progress
@@ -29,11 +33,15 @@ if TYPE_CHECKING:
 
 FETCH_RECORDS_MAX = 500
 POLL_S = 0.2
+# While records are at hand, librdkafka is polled no more often than this.
+STAY_S = 0.1
 # How soon a new topic or partition is noticed.
 REFRESH_S = 5.0
 REFRESH_LIMIT_S = 1.0
 # librdkafka goes on by itself after these; a reader waits.
 _PASSING = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"}
+# A topic that is not there, or not any more. Members of a group wait for it, as Java's do.
+_ABSENT = {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 
 
 class Consumer(Closing, Iterator[Message]):
@@ -70,6 +78,9 @@ class Consumer(Closing, Iterator[Message]):
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
         self._handed_out: Raw | None = None
+        self._batch: list[Message] = []  # What `take` has collected so far.
+        self._absent: set[str] = set()  # Topics that the group waits for.
+        self._polled_at = monotonic()
         self._refresh_at = monotonic() + REFRESH_S
         config = link.config(self._defaults(), settings)
         self._is_incremental = "cooperative" in str(config.get("partition.assignment.strategy"))
@@ -96,6 +107,7 @@ class Consumer(Closing, Iterator[Message]):
         """The next record, or None if none came in time."""
         deadline = monotonic() + timeout_s
         while True:
+            self.stay()
             message = self.pop()
             if message is not None:
                 return message
@@ -112,43 +124,69 @@ class Consumer(Closing, Iterator[Message]):
         raw = self._fetched.pop()
         if raw is None:
             return None
+        self._hand_out(raw)
         try:
-            return self._hand_out(raw)
+            return self._decode(raw)
         finally:
             if is_done_later:
                 self._progress.let_go()
 
     def take(self, count: int, *, timeout_s: float | None = None) -> list[Message]:
-        """Up to `count` records: fewer when the time is over."""
+        """Up to `count` records: fewer when the time is over.
+
+        All of them are in hand until the next record is asked for. One that cannot be decoded ends
+        the batch before it, and raises `BadData` when its turn comes.
+        """
         deadline = monotonic() + (self._link.timeout_s if timeout_s is None else timeout_s)
-        taken: list[Message] = []
-        while len(taken) < count and (left_s := deadline - monotonic()) > 0:
-            message = self.poll(min(POLL_S, left_s))
-            if message is not None:
-                taken.append(message)
+        self._batch = []
+        self.stay()
+        while len(self._batch) < count and (left_s := deadline - monotonic()) > 0:
+            raw = self._fetched.pop()
+            if raw is None:
+                self.fetch(min(POLL_S, left_s))
+                continue
+            try:
+                self._batch.append(self._decode(raw))
+            except BadData:
+                if self._batch:
+                    self._fetched.put_back(raw)
+                    break
+                self._hand_out(raw)
+                raise
+            self._hand_out(raw)
+        taken, self._batch = self._batch, []
         return taken
+
+    @property
+    def is_stay_due(self) -> bool:
+        """Whether records are at hand, and the group has not heard of this member for a while."""
+        if self.group is None or self._fetched.is_empty:
+            return False
+        return monotonic() - self._polled_at >= STAY_S
+
+    def stay(self) -> None:
+        """Count what is in hand as done, and stay a member of the group if that is due.
+
+        Rebalances happen in here: records of partitions that went to another member are dropped.
+        At most one record is fetched, where one is about to be handed out: the buffer is bounded.
+        """
+        self.finish()
+        if self.is_stay_due and not self._is_closed:
+            raw = self._poll(0)
+            self._take_in([] if raw is None else [raw])
 
     def fetch(self, timeout_s: float) -> None:
         """Fetch ahead, without handing out. Rebalances happen in here."""
         if self._is_closed:
             raise Closed("the consumer is closed")
         self._refresh()
-        first = self._handle.poll(timeout_s)
+        first = self._poll(timeout_s)
         if first is None:
             return
+        # Before the rest is fetched: a rebalance in there drops records of revoked partitions.
+        self._take_in([first])
         # A poll waits for the first record; the rest is what is there already.
-        rest = self._handle.consume(FETCH_RECORDS_MAX - 1, 0)
-        problems = []
-        for raw in (first, *rest):
-            error = raw.error()
-            if error is None:
-                self._fetched.add(raw)
-            elif error.name() == "_PARTITION_EOF":
-                self.at_end.add(place_of(raw))
-            elif error.name() not in _PASSING and (error.fatal() or not error.retriable()):
-                problems.append(self._link.error(error, f"read {self._wanted}"))
-        for problem in problems:
-            raise problem
+        self._take_in(self._handle.consume(FETCH_RECORDS_MAX - 1, 0))
 
     # -- committing ----------------------------------------------------------------------------
 
@@ -166,9 +204,8 @@ class Consumer(Closing, Iterator[Message]):
 
     def finish(self) -> None:
         """Count the record in hand as done."""
-        held = self._progress.let_go()
-        if held is not None:
-            self.mark(*held)
+        for at, offset in self._progress.let_go().items():
+            self.mark(at, offset)
 
     @property
     def in_hand(self) -> "Raw | None":
@@ -228,7 +265,8 @@ class Consumer(Closing, Iterator[Message]):
         deadline = monotonic() + (self._link.timeout_s if timeout_s is None else timeout_s)
         while not self.assignment:
             if monotonic() > deadline:
-                raise TimedOut(f"no partition of {self._wanted} was assigned in time.")
+                absent = f" There is no topic {min(self._absent)!r} yet." if self._absent else ""
+                raise TimedOut(f"no partition of {self._wanted} was assigned in time.{absent}")
             self.fetch(POLL_S)
         return self.assignment
 
@@ -310,6 +348,7 @@ class Consumer(Closing, Iterator[Message]):
             self._handle.incremental_assign(to_kafka(goals))
 
     def _assigned(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
+        self._absent -= {one.topic for one in partitions}
         if isinstance(self._start, str):
             return  # librdkafka begins by itself where the group is, or at that end.
         committed = handle.committed(partitions, self._link.timeout_s)
@@ -337,18 +376,50 @@ class Consumer(Closing, Iterator[Message]):
         # They are younger than this reader, which is to see all of them.
         self._assign([at for at in found if at not in known], "earliest")
 
-    def _hand_out(self, raw: "Raw") -> Message:
-        topic, partition, offset = raw.topic(), raw.partition(), raw.offset()
-        assert topic is not None
-        assert partition is not None
-        assert offset is not None
-        at = TopicPartition(topic, partition)
-        self._progress.hand_out(at, offset)
-        self._handed_out = raw
+    def _poll(self, timeout_s: float) -> "Raw | None":
+        from confluent_kafka import KafkaException
+
         try:
-            key, value = self._serdes.decode(topic, raw.key(), raw.value())
+            return self._handle.poll(timeout_s)
+        except KafkaException as problem:  # Of a rebalance, such as the look-up of where to begin.
+            raise self._link.failure(problem, f"read {self._wanted}") from problem
+        finally:
+            self._polled_at = monotonic()
+
+    def _take_in(self, fetched: "Iterable[Raw]") -> None:
+        """Put what librdkafka gave where it belongs; the first problem is raised at the end."""
+        problems = []
+        for raw in fetched:
+            error = raw.error()
+            if error is None:
+                self._fetched.add(raw)
+            elif error.name() == "_PARTITION_EOF":
+                self.at_end.add(place_of(raw))
+            elif error.name() in _ABSENT and self.group is not None:
+                self._wait_for(raw.topic() or str(self._wanted))
+            elif error.name() not in _PASSING and (error.fatal() or not error.retriable()):
+                if error.name() == "_MAX_POLL_EXCEEDED":
+                    # The membership is lost; librdkafka says so before it revokes the partitions.
+                    self._drop(self.assignment)
+                problems.append(self._link.error(error, f"read {self._wanted}"))
+        for problem in problems:
+            raise problem
+
+    def _wait_for(self, topic: str) -> None:
+        if topic not in self._absent:
+            self._absent.add(topic)
+            log.warning("there is no such topic, waiting for it topic=%s", topic)
+
+    def _hand_out(self, raw: "Raw") -> None:
+        self._progress.hand_out(place_of(raw), raw.offset() or 0)
+        self._handed_out = raw
+
+    def _decode(self, raw: "Raw") -> Message:
+        at = place_of(raw)
+        try:
+            key, value = self._serdes.decode(at.topic, raw.key(), raw.value())
         except BadData as problem:
-            raise BadData(f"{at} at offset {offset}: {problem}") from problem
+            raise BadData(f"{at} at offset {raw.offset()}: {problem}") from problem
         return shapes.message(raw, key, value)
 
     def _commit(self, goals: dict[TopicPartition, int]) -> None:
@@ -368,6 +439,7 @@ class Consumer(Closing, Iterator[Message]):
         chosen = list(places)
         self._fetched.drop(chosen)
         self._progress.forget(chosen)
+        self._batch = [message for message in self._batch if message.at not in chosen]
 
     def _leave(self) -> None:
         self._is_closed = True

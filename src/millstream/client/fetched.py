@@ -31,6 +31,10 @@ class Fetched:
     def pop(self) -> "Raw | None":
         return self._ready.popleft() if self._ready else None
 
+    def put_back(self, raw: "Raw") -> None:
+        """Have a record that was popped before all others again."""
+        self._ready.appendleft(raw)
+
     def pause(self, places: Iterable[TopicPartition]) -> None:
         for at in places:
             self._held.setdefault(at, deque())

@@ -1,8 +1,8 @@
 """What a consumer has handed out, what of it is done, and what is committed. Pure.
 
-A record is in hand from when it is given to the program until the next is asked for. Per partition
-two offsets are kept: the first that was handed out since the last commit, where an abort goes back
-to, and the one after the last that is done, which a commit commits.
+A record, or a batch of them, is in hand from when it is given to the program until the next is
+asked for. Per partition two offsets are kept: the first that was handed out since the last commit,
+where an abort goes back to, and the one after the last that is done, which a commit commits.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from millstream.client.models import TopicPartition
 
 class Progress:
     def __init__(self) -> None:
-        self._in_hand: tuple[TopicPartition, int] | None = None
+        self._in_hand: dict[TopicPartition, int] = {}  # The last of each partition.
         self._first: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
 
     @property
     def is_in_hand(self) -> bool:
         """Whether a record is in hand."""
-        return self._in_hand is not None
+        return bool(self._in_hand)
 
     @property
     def done(self) -> dict[TopicPartition, int]:
@@ -32,12 +32,14 @@ class Progress:
         return dict(self._first)
 
     def hand_out(self, at: TopicPartition, offset: int) -> None:
-        self._in_hand = (at, offset)
+        self._in_hand[at] = offset
         self._first.setdefault(at, offset)
 
-    def let_go(self) -> tuple[TopicPartition, int] | None:
-        """Nothing is in hand any more; return what was."""
-        held, self._in_hand = self._in_hand, None
+    def let_go(self) -> dict[TopicPartition, int]:
+        """Nothing is in hand any more; return what was: the last record of each partition."""
+        if not self._in_hand:
+            return {}
+        held, self._in_hand = self._in_hand, {}
         return held
 
     def mark(self, at: TopicPartition, offset: int) -> None:
@@ -48,14 +50,17 @@ class Progress:
         """These were committed; what is done beyond them is not."""
         for at, offset in goals.items():
             if self._next.get(at, 0) <= offset:
-                self.forget([at])
-            else:
+                self._next.pop(at, None)
+            if self._in_hand.get(at, -1) < offset:
+                self._in_hand.pop(at, None)
+            if at in self._next or at in self._in_hand:
                 self._first[at] = offset
+            else:
+                self._first.pop(at, None)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Another place is read there, or by someone else."""
         for at in places:
             self._first.pop(at, None)
             self._next.pop(at, None)
-            if self._in_hand is not None and self._in_hand[0] == at:
-                self._in_hand = None
+            self._in_hand.pop(at, None)

@@ -55,13 +55,35 @@ def test_a_commit_in_the_middle_leaves_the_rest_to_commit() -> None:
 def test_a_partition_that_went_away_is_forgotten_with_what_is_in_hand() -> None:
     progress = Progress()
     progress.hand_out(A, 1)
+    progress.let_go()
     progress.mark(A, 1)
     progress.hand_out(B, 5)
 
     progress.forget([B])
 
-    assert progress.let_go() is None
+    assert progress.let_go() == {}
     assert progress.done == {A: 2}
+
+
+def test_a_batch_in_hand_is_done_as_a_whole() -> None:
+    progress = Progress()
+    for at, offset in ((A, 1), (B, 7), (A, 2)):
+        progress.hand_out(at, offset)
+
+    assert progress.done == {}
+    assert progress.let_go() == {A: 2, B: 7}
+    assert not progress.is_in_hand
+
+
+def test_a_commit_within_a_batch_leaves_the_rest_of_it_in_hand() -> None:
+    progress = Progress()
+    for offset in (1, 2, 3):
+        progress.hand_out(A, offset)
+
+    progress.committed({A: 3})
+
+    assert progress.origins == {A: 3}
+    assert progress.let_go() == {A: 3}
 
 
 def test_a_paused_partition_keeps_its_records_in_order() -> None:
