@@ -33,6 +33,7 @@ class Members(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.room = Room()
+        self.abandoned: set[Ticket] = set()
         self.ids: list[str] = []  # Every id that was ever given out.
         self.instances: dict[str, str] = {}  # By member id.
         self.asked_ms: dict[Ticket, int] = {}
@@ -155,6 +156,14 @@ class Members(RuleBasedStateMachine):
 
     # -- what happens to them ------------------------------------------------------------------
 
+    @precondition(lambda self: self._parked())
+    @rule(index=indexes)
+    def a_connection_breaks(self, index: int) -> None:
+        parked = sorted(self._parked())
+        ticket = parked[index % len(parked)]
+        self.abandoned.add(ticket)
+        self.room.abandon(ticket)
+
     @rule(span_ms=st.sampled_from([1, 500, 2_999, 3_000, 9_999, 10_000, 61_000]))
     def time_passes(self, span_ms: int) -> None:
         self.room.pass_ms(span_ms)
@@ -188,18 +197,14 @@ class Members(RuleBasedStateMachine):
 
     @invariant()
     def no_ticket_is_lost(self) -> None:
-        parked = {
-            ticket
-            for member in self.room.group.roster
-            for ticket in (member.join, member.sync)
-            if ticket is not None
-        }
-        assert parked == set(range(1, self.room.tickets + 1)) - self.room.answers.keys()
+        assert not self.abandoned & self.room.answers.keys()
+        settled = self.room.answers.keys() | self.abandoned
+        assert self._parked() == set(range(1, self.room.tickets + 1)) - settled
 
     @invariant()
     def nobody_waits_longer_than_a_rebalance(self) -> None:
         for ticket, asked_ms in self.asked_ms.items():
-            if ticket not in self.room.answers:
+            if ticket not in self.room.answers and ticket not in self.abandoned:
                 assert self.room.now_ms - asked_ms <= max(TIMEOUTS_MS)
 
     @invariant()
@@ -225,10 +230,18 @@ class Members(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.room.pass_ms(100 * max(TIMEOUTS_MS))
         assert self.room.state is GroupState.EMPTY
-        assert len(self.room.answers) == self.room.tickets
+        assert len(self.room.answers) + len(self.abandoned) == self.room.tickets
         assert self.room.group.wake_ms is None
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _parked(self) -> set[Ticket]:
+        return {
+            ticket
+            for member in self.room.group.roster
+            for ticket in (member.join, member.sync)
+            if ticket is not None
+        }
 
     def _new_id(self) -> str:
         self.ids.append(f"m{len(self.ids)}")

@@ -90,6 +90,9 @@ class Room:
         self._note(effects)
         return outcomes
 
+    def abandon(self, ticket: Ticket) -> None:
+        self._note(self.membership.abandon(ticket, self.now_ms))
+
     def pass_ms(self, span_ms: int) -> None:
         """Let time pass as the owner does: tick whenever the group wants to be woken."""
         end_ms = self.now_ms + span_ms

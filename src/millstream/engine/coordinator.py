@@ -148,6 +148,13 @@ class Coordinator(Shard):
                 self._held.append(held)
         self.set_alarm(group)
 
+    def abandon(self, group: Group, ticket: Ticket) -> None:
+        """A member that waited for an answer has lost its connection."""
+        if group.is_dead or group.consumers is not None:
+            return
+        self.carry_out(group, group.membership.abandon(ticket, loop_ms()))
+        self.drop_if_bare(group)
+
     def tick(self, group: Group) -> None:
         """A group's alarm went off."""
         group.alarm_ms = None

@@ -76,7 +76,7 @@ class Generations:
 
     def add(self, member: Member) -> None:
         """Take in a new member, which waits for the next generation."""
-        # Nobody sees its connection break while it waits, so its wait is bounded.
+        # A connection may break without a word, so the wait is bounded.
         member.deadline_ms = self.now_ms + self._rules.new_member_join_ms_max
         self.remind(member.deadline_ms)
         self.roster.add(member)
@@ -145,6 +145,11 @@ class Generations:
         self.unsynced.discard(member.member_id)
         if not self.unsynced and self.state is GroupState.STABLE:
             self._sync_deadline_ms = None
+
+    def note_unsynced(self, member: Member) -> None:
+        """The member asked for its assignment, and is gone before there was one."""
+        if self._sync_deadline_ms is not None:
+            self.unsynced.add(member.member_id)
 
     def unassign(self) -> None:
         """The assignments could not be saved, so they must not count."""

@@ -5,6 +5,7 @@ where a group lives is `coordinators`'. A commit is answered once it is as durab
 acks=all. Nothing is awaited before a commit is written, so commits keep the order of their calls.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from uuid import UUID
@@ -30,6 +31,7 @@ from millstream.engine.group_views import (
 )
 from millstream.engine.ledger import Entry
 from millstream.engine.rebalance import Join, Joined, Leaver, Sync, Synced
+from millstream.engine.roster import Ticket
 from millstream.engine.waiting import loop_ms
 from millstream.errors import NotCoordinator, NotLeader, RequestError
 from millstream.errors.groups import (
@@ -85,7 +87,10 @@ class Groups:
         needs_known_id: bool = True,
         can_skip_assignment: bool = True,
     ) -> Joined:
-        """Enter the next generation; the answer may take as long as a rebalance."""
+        """Enter the next generation; the answer may take as long as a rebalance.
+
+        Cancel it if nobody waits for the answer any more.
+        """
         self._gate.admit(session, Operation.JOIN, group_resource(group_id))
         _check_group_id(group_id)
         check_text(group_id, instance_id, session.client_id, session.address, protocol_type)
@@ -111,7 +116,7 @@ class Groups:
         ticket = self._coordinators.waiters.park()
         coordinator.carry_out(group, group.membership.join(ticket, request, loop_ms()))
         coordinator.drop_if_bare(group)
-        answer = await self._coordinators.waiters.answer_to(ticket)
+        answer = await self._answer_to(group, ticket)
         assert isinstance(answer, Joined)
         return answer
 
@@ -141,7 +146,7 @@ class Groups:
         ticket = self._coordinators.waiters.park()
         effects = group.membership.sync(ticket, request, loop_ms())
         group.coordinator.carry_out(group, effects)
-        answer = await self._coordinators.waiters.answer_to(ticket)
+        answer = await self._answer_to(group, ticket)
         assert isinstance(answer, Synced)
         return answer
 
@@ -341,6 +346,14 @@ class Groups:
         return sorted(listings, key=lambda listing: listing.group_id)
 
     # -- parts -----------------------------------------------------------------------------------
+
+    async def _answer_to(self, group: Group, ticket: Ticket) -> Joined | Synced:
+        """Wait for a rebalance. Cancelled, because the client is gone, the group is told."""
+        try:
+            return await self._coordinators.waiters.answer_to(ticket)
+        except asyncio.CancelledError:
+            group.coordinator.abandon(group, ticket)
+            raise
 
     async def _live(self, group_id: str, member_id: str) -> Group:
         _check_group_id(group_id)

@@ -2,8 +2,10 @@
 
 Owns the rules of Kafka's classic groups about what a member may ask for in which state; how one
 generation follows another is `generations`'. Pure: time and new ids come in, and what is to be
-done comes out as `Effects`. The one thing to know: every join and sync comes with a ticket, and
-each ticket is answered exactly once, in this step or in a later one.
+done comes out as `Effects`.
+
+Invariant: every join and sync comes with a ticket, and each ticket is answered exactly once, in
+this step or in a later one, unless it is abandoned.
 """
 
 from collections.abc import Sequence
@@ -76,6 +78,32 @@ class Membership:
             self.group.rebalance()
         self.group.complete_if_all_joined()
         return outcomes, self.group.effects
+
+    def abandon(self, ticket: Ticket, now_ms: int) -> Effects:
+        """The connection that waited for an answer is closed: nobody reads it any more.
+
+        The member cannot lead the next generation. It may come back within its session under its
+        id; one that was in no generation yet goes at once, unless it is static.
+        """
+        self.group.begin(now_ms)
+        for member in self.group.roster:
+            if member.join == ticket:
+                member.join = None
+                self._lose_touch(member)
+                break
+            if member.sync == ticket:
+                member.sync = None
+                self.group.note_unsynced(member)
+                self.group.renew(member)
+                break
+        return self.group.effects
+
+    def _lose_touch(self, member: Member) -> None:
+        if member.is_new and not member.is_static:
+            self.group.remove(member)
+            self.group.complete_if_all_joined()
+        else:
+            self.group.renew(member)
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int

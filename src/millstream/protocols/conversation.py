@@ -13,6 +13,8 @@ class Pace(Protocol):
     """How fast a connection goes: nothing more is read from it before `resume_at`."""
 
     resume_at: float  # By the loop's clock. It may move on at any time, and never back.
+    has_ended: bool  # The client has closed its side: it sends nothing more.
+    ends_with_client: bool  # What is being answered is for a client that goes on sending.
 
 
 class Outbox(Protocol):

@@ -71,10 +71,12 @@ class Gateway(Protocol):
 class Pace:
     """How a gateway makes its client wait: nothing more is begun or read before `resume_at`."""
 
-    __slots__ = ("resume_at",)
+    __slots__ = ("ends_with_client", "has_ended", "resume_at")
 
     def __init__(self) -> None:
         self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
+        self.has_ended = False
+        self.ends_with_client = False
 
 
 class Guest(NamedTuple):
@@ -172,6 +174,10 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self.stop()
+        self._pace.has_ended = True
+        if self._pace.ends_with_client:
+            self.drop()
+            return False
         return True  # Keep the way back open for the replies that are pending.
 
     def connection_lost(self, exc: Exception | None) -> None:

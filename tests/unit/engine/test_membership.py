@@ -793,3 +793,117 @@ def test_a_restored_group_goes_on_where_it_was_saved() -> None:
     assert again.joined(again.join(member_id="s1", instance_id="i")).generation == 1
     again.pass_ms(SESSION_MS * 10)
     assert again.state is EMPTY
+
+
+# -- a connection that breaks while its member waits ---------------------------------------------
+
+
+def test_a_leader_that_is_gone_does_not_lead_the_next_generation() -> None:
+    room = Room().stable("a", "b")
+    leader = room.join(member_id="a")
+    room.abandon(leader)
+
+    waiting = room.join(member_id="b")
+    assert waiting not in room.answers
+    room.pass_ms(SESSION_MS)
+
+    assert leader not in room.answers
+    assert room.joined(waiting).leader == "b"
+    assert [one.member_id for one in room.joined(waiting).members] == ["b"]
+
+
+def test_a_member_that_is_gone_is_waited_for_no_longer_than_its_session() -> None:
+    room = Room().stable("a", "b")
+    room.abandon(room.join(member_id="b"))
+    waiting = room.join(member_id="a")
+
+    room.pass_ms(SESSION_MS - 1)
+    assert waiting not in room.answers
+    room.pass_ms(1)
+
+    assert room.joined(waiting).generation == 2
+    assert "b" not in room.group.roster
+
+
+def test_a_member_that_is_gone_is_waited_for_no_longer_than_the_rebalance() -> None:
+    room = Room().stable("a", "b", rebalance_timeout_ms=1_000)
+    room.abandon(room.join(member_id="b", rebalance_timeout_ms=1_000))
+    waiting = room.join(member_id="a", rebalance_timeout_ms=1_000)
+
+    room.pass_ms(1_000)
+
+    assert room.joined(waiting).generation == 2
+
+
+def test_a_member_that_comes_back_in_time_takes_part() -> None:
+    room = Room().stable("a", "b")
+    room.abandon(room.join(member_id="a"))
+    waiting = room.join(member_id="b")
+    room.pass_ms(SESSION_MS - 1)
+
+    back = room.join(member_id="a")
+
+    assert room.joined(back).generation == room.joined(waiting).generation == 2
+    assert room.joined(back).leader == "a"
+
+
+def test_a_connection_that_was_followed_by_another_breaks_without_effect() -> None:
+    room = Room().stable("a", "b")
+    old = room.join(member_id="a")
+    new = room.join(member_id="a")
+    room.abandon(old)
+
+    room.join(member_id="b")
+
+    assert room.refusal(old) is RebalanceInProgress
+    assert room.joined(new).leader == "a"
+
+
+def test_a_newcomer_that_is_gone_holds_up_nobody() -> None:
+    room = Room().stable("a")
+    newcomer = room.join("n")
+    room.abandon(newcomer)
+
+    waiting = room.join(member_id="a")
+
+    assert [one.member_id for one in room.joined(waiting).members] == ["a"]
+    assert newcomer not in room.answers
+
+
+def test_the_last_newcomer_that_is_gone_leaves_an_empty_group() -> None:
+    room = Room()
+    room.abandon(room.join("n"))
+    room.pass_ms(DELAY_MS)
+
+    assert room.state is EMPTY
+    assert room.group.wake_ms is None
+
+
+def test_a_static_newcomer_that_is_gone_keeps_its_place_for_a_session() -> None:
+    room = Room().stable("a")
+    room.abandon(room.join("s1", instance_id="s"))
+    waiting = room.join(member_id="a")
+
+    back = room.join("s2", instance_id="s")
+
+    assert room.joined(back).member_id == "s2"
+    assert room.joined(waiting).generation == 2
+
+
+def test_a_member_that_is_gone_while_it_waits_for_its_share_is_removed_in_time() -> None:
+    room = Room().stable("a", "b")
+    room.join(member_id="a")
+    room.join(member_id="b")
+    assert room.state is COMPLETING
+    waiting = room.sync("b")
+    room.abandon(waiting)
+    room.sync("a", assignments=own_names("a", "b"))
+    assert room.state is STABLE
+
+    room.pass_ms(SESSION_MS - 1)
+    room.heartbeat("a")
+    room.pass_ms(1)
+
+    assert waiting not in room.answers
+    assert "b" not in room.group.roster
+    assert room.state is PREPARING

@@ -4,6 +4,9 @@ Owns the translation between Kafka's requests and the engine's groups. What memb
 through the broker, subscriptions and assignments, are bytes that nobody here reads.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from millstream.control.groups import Protocol
 from millstream.engine.rebalance import GroupState, Leaver
 from millstream.errors import RequestError
@@ -84,25 +87,42 @@ async def _coordinator(context: Context, key: str, key_type: int) -> _Coordinato
     return _Coordinator(key=key, node_id=node_id, host=host, port=port)
 
 
+@contextmanager
+def _only_for_a_client_that_stays(context: Context) -> Iterator[None]:
+    """Close the connection, and with it the wait, as soon as the client closes its side.
+
+    A killed member would otherwise take part in the rebalance, and perhaps lead it.
+    """
+    pace = context.pace
+    if pace.has_ended:
+        raise ConnectionResetError("a member closed its connection before its turn came")
+    pace.ends_with_client = True
+    try:
+        yield
+    finally:
+        pace.ends_with_client = False
+
+
 # -- membership --------------------------------------------------------------------------------
 
 
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     timeout_ms = request.rebalance_timeout_ms
     try:
-        joined = await context.broker.groups.join(
-            context.session,
-            request.group_id,
-            protocol_type=request.protocol_type,
-            protocols=[Protocol(one.name, one.metadata) for one in request.protocols],
-            session_timeout_ms=request.session_timeout_ms,
-            # Before v1 there was one timeout for both.
-            rebalance_timeout_ms=request.session_timeout_ms if timeout_ms < 0 else timeout_ms,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            needs_known_id=context.version >= _MEMBER_ID_FIRST,
-            can_skip_assignment=context.version >= _CAN_SKIP_ASSIGNMENT,
-        )
+        with _only_for_a_client_that_stays(context):
+            joined = await context.broker.groups.join(
+                context.session,
+                request.group_id,
+                protocol_type=request.protocol_type,
+                protocols=[Protocol(one.name, one.metadata) for one in request.protocols],
+                session_timeout_ms=request.session_timeout_ms,
+                # Before v1 there was one timeout for both.
+                rebalance_timeout_ms=request.session_timeout_ms if timeout_ms < 0 else timeout_ms,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                needs_known_id=context.version >= _MEMBER_ID_FIRST,
+                can_skip_assignment=context.version >= _CAN_SKIP_ASSIGNMENT,
+            )
     except RequestError as problem:
         member_id = problem.member_id if isinstance(problem, MemberIdRequired) else ""
         # Java's consumer reads a null name only from v7 on.
@@ -134,16 +154,17 @@ async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupRe
 
 async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     try:
-        synced = await context.broker.groups.sync(
-            context.session,
-            request.group_id,
-            member_id=request.member_id,
-            generation=request.generation_id,
-            assignments={one.member_id: one.assignment for one in request.assignments},
-            instance_id=request.group_instance_id,
-            protocol_type=request.protocol_type,
-            protocol=request.protocol_name,
-        )
+        with _only_for_a_client_that_stays(context):
+            synced = await context.broker.groups.sync(
+                context.session,
+                request.group_id,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                assignments={one.member_id: one.assignment for one in request.assignments},
+                instance_id=request.group_instance_id,
+                protocol_type=request.protocol_type,
+                protocol=request.protocol_name,
+            )
     except RequestError as problem:
         return SyncGroupResponse(error_code=code_for(problem), assignment=b"")
     return SyncGroupResponse(
