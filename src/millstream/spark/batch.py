@@ -38,7 +38,8 @@ class BatchReader(DataSourceReader):
         if isinstance(self._options.ending, Specific):
             ends = self._bounded(ends, positions.latest(targets))
         # A range that ends before it starts is empty here; only streams meet topics made anew.
-        found = [r for r in ranges(starts, ends) if r.start == starts[r.target]]
+        topic_ids = positions.topic_ids()
+        found = [r for r in ranges(starts, ends, topic_ids) if r.start == starts[r.target]]
         make_views(positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 

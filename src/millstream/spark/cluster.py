@@ -7,9 +7,11 @@ that is not there yet, so it is believed to be gone only when asked several time
 
 import logging
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from millstream.errors import ProtocolError
 from millstream.model import TopicPartition
@@ -21,6 +23,7 @@ from millstream.protocols.kafka.apis.data import (
 )
 from millstream.protocols.kafka.apis.discovery import MetadataRequest, MetadataResponse
 from millstream.protocols.kafka.error_codes import RETRIABLE, ErrorCode
+from millstream.protocols.kafka.schema import NO_ID
 from millstream.spark.batches import Aborted
 from millstream.spark.client_options import ClientSettings
 from millstream.spark.errors import Refused, UnknownPartition, Unreachable
@@ -66,6 +69,7 @@ class Cluster:
         self.settings = settings
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}  # As the last metadata of a topic had them.
         self._connections: dict[tuple[str, int], Connection] = {}
 
     # -- topics ------------------------------------------------------------------------------------
@@ -100,6 +104,30 @@ class Cluster:
                     TopicPartition(topic.name or "", p.partition_index) for p in topic.partitions
                 ]
         return sorted(found)
+
+    def last_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of topics as of when they were last looked at; old brokers have none."""
+        return {name: self._topic_ids[name] for name in set(topics) if name in self._topic_ids}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of topics as of now; those that are gone have none."""
+        wanted = sorted(set(topics))
+        if wanted:
+            self.patiently("look up topic ids", lambda: self._known_partitions(wanted))
+        return self.last_topic_ids(wanted)
+
+    def is_topic(self, name: str, topic_id: str) -> bool:
+        """Whether a topic still has this id, or is gone.
+
+        Brokers learn of a new topic one after the other, so another id is believed only when it is
+        found several times.
+        """
+        for attempt in range(UNKNOWN_TRIES_MAX):
+            if self.topic_ids([name]).get(name, topic_id) == topic_id:
+                return True
+            if attempt + 1 < UNKNOWN_TRIES_MAX:
+                self._pause(attempt)
+        return False
 
     def partition_count(self, topic: str) -> int:
         """How many partitions there are to write to; a broker may create the topic for that."""
@@ -297,6 +325,9 @@ class Cluster:
         response = self.anyone().call(request, MetadataResponse)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         for topic in response.topics:
+            self._topic_ids.pop(topic.name or "", None)
+            if topic.topic_id != NO_ID and topic.error_code not in _GONE:
+                self._topic_ids[topic.name or ""] = _spelt(topic.topic_id)
             for partition in topic.partitions:
                 target = TopicPartition(topic.name or "", partition.partition_index)
                 self._leaders[target] = partition.leader_id
@@ -318,6 +349,11 @@ class Cluster:
                 raise Again(f"{target} has no leader at the moment")
             found.setdefault(self._leaders[target], []).append(target)
         return found
+
+
+def _spelt(topic_id: UUID) -> str:
+    """As Kafka's tools print it."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def check(code: int, what: object) -> None:

@@ -2,16 +2,32 @@
 
 Pure: a function of what was read from the broker and of the checkpoint. The one thing to know: a
 range counts offsets, not rows. Compaction and transactions leave gaps, and gaps are no data loss.
+
+Offsets alone do not tell a topic from one of the same name that was created after it, so the ids of
+topics stand beside them, as `"orders@<id>": {}`: a topic without partitions to whatever reads JSON
+of offsets without knowing ids. No name of a topic has an @ in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from millstream.model import TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
+TopicIds: TypeAlias = dict[
+    str, str
+]  # By name, spelt as Kafka's tools do; of brokers that have ids.
 Json: TypeAlias = dict[str, dict[str, int]]
+
+_ID_MARK = "@"
+
+
+class Standing(NamedTuple):
+    """Where a query stands, in which topics."""
+
+    offsets: Offsets
+    topic_ids: TopicIds
 
 
 class OffsetRange(NamedTuple):
@@ -21,6 +37,7 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: str = ""  # Empty: not known.
 
     @property
     def target(self) -> TopicPartition:
@@ -38,23 +55,52 @@ class Judgement:
     losses: list[str]
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
-    """Spell offsets as the Kafka connector does.
+def to_json(offsets: Mapping[TopicPartition, int], topic_ids: TopicIds | None = None) -> Json:
+    """Spell offsets as the Kafka connector does, and the ids of their topics after them.
 
     Spark compares the text of two offsets, so equal offsets must always be spelt alike: sorted.
     """
     spelt: Json = {}
     for target in sorted(offsets):
         spelt.setdefault(target.topic, {})[str(target.partition)] = offsets[target]
-    return spelt
+    ids = topic_ids or {}
+    return spelt | {f"{topic}{_ID_MARK}{ids[topic]}": {} for topic in spelt if topic in ids}
 
 
-def from_json(spelt: Mapping[str, Mapping[str, int]]) -> Offsets:
-    return {
+def from_json(spelt: Mapping[str, Mapping[str, int]]) -> Standing:
+    """Read offsets, with ids of topics or, as earlier versions spelt them, without."""
+    offsets = {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in spelt.items()
         for partition, offset in partitions.items()
     }
+    marked = (topic.partition(_ID_MARK) for topic in spelt)
+    return Standing(offsets, {topic: topic_id for topic, mark, topic_id in marked if mark})
+
+
+# -- topics that were created anew -----------------------------------------------------------------
+
+
+def recreated(before: TopicIds, now: TopicIds) -> list[str]:
+    """The topics that are others by now, though of the same name."""
+    return [topic for topic in sorted(before.keys() & now.keys()) if before[topic] != now[topic]]
+
+
+def without(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    """Leave out all partitions of some topics: as if they had not been seen yet."""
+    return {target: at for target, at in offsets.items() if target.topic not in topics}
+
+
+def recreated_losses(before: Standing, now: TopicIds) -> list[str]:
+    """What is to be said of topics that are others by now."""
+    losses = []
+    for topic in recreated(before.topic_ids, now):
+        stood = {t.partition: at for t, at in sorted(before.offsets.items()) if t.topic == topic}
+        losses.append(
+            f"topic {topic} was deleted and created anew: its id was {before.topic_ids[topic]} and "
+            f"is {now[topic]}; the query stood at offsets {stood} (by partition) of the former one"
+        )
+    return losses
 
 
 # -- what may be read ------------------------------------------------------------------------------
@@ -88,19 +134,21 @@ def backlog(starts: Offsets, ends: Offsets) -> Offsets:
     return {r.target: r.end - r.start for r in ranges(starts, ends)}
 
 
-def ranges(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
+def ranges(starts: Offsets, ends: Offsets, topic_ids: TopicIds | None = None) -> list[OffsetRange]:
     """The ranges between two offsets of a query, the same whenever they are asked for.
 
     A partition without a start is new and read from 0. One that ends before its start was created
     anew (the loss has been reported), so what it has now is read from 0, too.
     """
     found = []
+    ids = topic_ids or {}
     for target in sorted(ends):
         start, end = starts.get(target, 0), ends[target]
         if end < start:
             start = 0
         if start < end:
-            found.append(OffsetRange(target.topic, target.partition, start, end))
+            topic, partition = target
+            found.append(OffsetRange(topic, partition, start, end, ids.get(topic, "")))
     return found
 
 

@@ -11,7 +11,7 @@ from millstream.model import TopicPartition
 from millstream.spark.cluster import Cluster, cluster_for
 from millstream.spark.errors import InvalidOption, UnknownPartition, Unreachable
 from millstream.spark.groups import committed
-from millstream.spark.offsets import Offsets, to_json
+from millstream.spark.offsets import Offsets, TopicIds, to_json
 from millstream.spark.options import SourceOptions
 from millstream.spark.places import (
     EARLIEST,
@@ -40,6 +40,7 @@ class Positions:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cached: list[TopicPartition] = []
+        self._topic_ids: TopicIds = {}
         self._cached_until = 0.0
 
     @property
@@ -51,9 +52,29 @@ class Positions:
         if time.monotonic() < self._cached_until:
             return self._cached
         self._cached = self._retrying(self._find_partitions)
+        self._topic_ids = self.cluster.last_topic_ids(target.topic for target in self._cached)
         ttl_ms = max(self._options.metadata_ttl_ms, METADATA_TTL_MS_MIN)
         self._cached_until = time.monotonic() + ttl_ms / 1000
         return self._cached
+
+    def topic_ids(self) -> TopicIds:
+        """The ids of the topics that the query reads, as of when `partitions` last looked."""
+        self.partitions()
+        return self._topic_ids
+
+    def look_again(self) -> None:
+        """Have `partitions` ask the next time, whatever the TTL says."""
+        self._cached_until = 0.0
+
+    def is_current(self, topic_ids: TopicIds) -> bool:
+        """Whether none of these topics was created anew by now; if so, all is looked at again.
+
+        Asked after offsets were looked up: then they are those of the topics with these ids.
+        """
+        now = self._retrying(lambda: self.cluster.topic_ids(topic_ids))
+        if now != topic_ids:
+            self.look_again()
+        return now == topic_ids
 
     def missing(self, found: list[TopicPartition]) -> list[str]:
         """What the options name and the cluster does not have."""
@@ -93,7 +114,7 @@ class Positions:
             try:
                 found = self.latest(wanted)
             except UnknownPartition:
-                self._cached_until = 0.0
+                self.look_again()
                 found = self.latest([t for t in wanted if t in set(self.partitions())])
             if all(found[target] >= starts.get(target, 0) for target in found):
                 break

@@ -47,6 +47,9 @@ class RangeReader:
 
     def read(self, wanted: OffsetRange) -> Iterator[Array]:
         """Yield the rows of the range as record batches, in the order of their offsets."""
+        if not self._is_same_topic(wanted):
+            report_loss(_recreated(wanted), is_fatal=self._fails_on_data_loss)
+            return
         judge = None if self._judge_of is None else self._judge_of(wanted)
         position = wanted.start
         source = shown_by(wanted.target, self._broker_filter)
@@ -72,8 +75,15 @@ class RangeReader:
             if selected.batches:
                 yield from self._decode(found, fetched, selected, judge)
                 waits_since = time.monotonic()  # Spark may have taken its time with the rows.
+        if not self._is_same_topic(wanted):
+            # The rows may be of either topic; the next attempt finds out before it reads any.
+            raise DataLoss(_recreated(wanted))
         if judge is not None:
             judge.finish()
+
+    def _is_same_topic(self, wanted: OffsetRange) -> bool:
+        """Whether the topic is the one that was planned. One that is gone is found out later."""
+        return not wanted.topic_id or self._cluster.is_topic(wanted.topic, wanted.topic_id)
 
     def _decode(
         self, found: OffsetRange, fetched: Fetched, selected: Selected, judge: "Judge | None"
@@ -103,6 +113,10 @@ class RangeReader:
                 f"no records of {wanted} came from offset {position} on for "
                 f"{self._poll_seconds_max:g} s (kafkaConsumer.pollTimeoutMs)"
             )
+
+
+def _recreated(wanted: OffsetRange) -> str:
+    return f"{wanted} is gone: topic {wanted.topic} was deleted and created anew meanwhile"
 
 
 def report_loss(what: str, *, is_fatal: bool) -> None:

@@ -30,13 +30,18 @@ from millstream.spark.groups import commit
 from millstream.spark.offsets import (
     Json,
     Offsets,
+    Standing,
+    TopicIds,
     backlog,
     from_json,
     judge,
     limited,
     limited_bytes,
     ranges,
+    recreated,
+    recreated_losses,
     to_json,
+    without,
 )
 from millstream.spark.options import SourceOptions
 from millstream.spark.positions import Positions
@@ -58,18 +63,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._positions = Positions(options)
-        self._initial: Offsets | None = None
+        self._initial: Standing | None = None
         self._latest: Offsets | None = None
         self._ceiling: Offsets | None = None  # Where a run over what is available now ends.
         self._committed: Offsets | None = None
+        self._reported: list[str] = []  # Losses, at the last look.
+        self._former_ids: TopicIds = {}  # Of topics that were created anew, the last id before.
         self._last_trigger = time.monotonic()
 
     # -- where the query stands --------------------------------------------------------------------
 
     def initialOffset(self) -> Json:  # noqa: N802
         if self._initial is None:  # Spark asks twice and must be told the same.
-            self._initial = self._positions.starting(self._positions.require())
-        return to_json(self._initial)
+            self._initial = self._start()
+        return to_json(*self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._ceiling = self._positions.latest(self._positions.partitions())
@@ -85,33 +92,47 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next batch ends; `start` is where the last one, which is done, ended."""
-        starts = from_json(start)
-        self._show(starts)
+        before = from_json(start)
+        self._show(before.offsets)
         deadline = time.monotonic() + IDLE_WAIT_SECONDS
         while True:
-            ends = self._available(starts)
-            if self._is_enough(starts, ends, limit) or self._ceiling is not None:
-                break
-            if time.monotonic() > deadline:
-                return to_json(starts)
+            topic_ids = self._topic_ids(before.topic_ids)
+            # A topic that was created anew is read like one that was not seen yet.
+            starts = without(before.offsets, recreated(before.topic_ids, topic_ids))
+            ends, losses = self._available(before, starts, topic_ids)
+            is_recreated, is_news = starts != before.offsets, ends != before.offsets
+            is_due = self._ceiling is not None or self._is_enough(starts, ends, limit)
+            is_batch = is_recreated or (is_news and is_due)
+            # What was found is of these topics only if they are still the same ones.
+            if (is_batch or losses) and self._positions.is_current(topic_ids):
+                self._report(losses)
+                if is_batch:
+                    break
+            is_over = self._ceiling is not None and not is_batch
+            if is_over or time.monotonic() > deadline:
+                return start
             time.sleep(IDLE_POLL_SECONDS)
+        for topic in recreated(before.topic_ids, topic_ids):
+            self._former_ids[topic] = before.topic_ids[topic]
         self._last_trigger = time.monotonic()
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends)
-        return to_json(ends)
+        return to_json(ends, before.topic_ids | topic_ids)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
 
     def commit(self, end: Json) -> None:
         """Spark is done with all before `end`; it says so late, so `latestOffset` does it too."""
-        self._show(from_json(end))
+        self._show(from_json(end).offsets)
 
     # -- what tasks do -----------------------------------------------------------------------------
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """A function of its arguments and the options alone: a replay has the same tasks."""
-        found = ranges(from_json(start), from_json(end))
+        before, after = from_json(start), from_json(end)
+        starts = without(before.offsets, recreated(before.topic_ids, after.topic_ids))
+        found = ranges(starts, after.offsets, after.topic_ids)
         make_views(self._positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 
@@ -120,28 +141,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- how much ----------------------------------------------------------------------------------
 
-    def _available(self, starts: Offsets) -> Offsets:
-        """The ends of all partitions, with what was lost reported."""
+    def _topic_ids(self, before: TopicIds) -> TopicIds:
+        """The ids of topics now.
+
+        A broker that has not heard of a new topic yet still says the id of the one before it, which
+        this query has left: then `before` is right.
+        """
+        found = self._positions.topic_ids()
+        late = {topic for topic, known in self._former_ids.items() if found.get(topic) == known}
+        if late:
+            self._positions.look_again()
+        return found | {topic: before[topic] for topic in late if topic in before}
+
+    def _start(self) -> Standing:
+        """Where the options say that a query begins, in the topics that there are now."""
+        for _ in range(self._options.lookup_tries):
+            targets, topic_ids = self._positions.require(), self._positions.topic_ids()
+            offsets = self._positions.starting(targets)
+            if self._positions.is_current(topic_ids):
+                break
+        return Standing(offsets, topic_ids)
+
+    def _available(
+        self, before: Standing, starts: Offsets, topic_ids: TopicIds
+    ) -> tuple[Offsets, list[str]]:
+        """The ends of all partitions, and what was lost since `before`."""
         # What was found after the ceiling was drawn may be in the start, and stays where it is.
-        only = None if self._ceiling is None else self._ceiling.keys() | starts.keys()
+        only = None if self._ceiling is None else self._ceiling.keys() | before.offsets.keys()
+        losses = recreated_losses(before, topic_ids)
         latest = self._positions.ends(starts, only)
         newcomers = sorted(latest.keys() - starts.keys())
         judgement = judge(starts, latest, self._positions.earliest(newcomers) if newcomers else {})
-        for loss in judgement.losses:
-            report_loss(loss, is_fatal=self._options.fails_on_data_loss)
+        losses += judgement.losses
         self._latest = judgement.ends
         if self._ceiling is None:
-            return judgement.ends
+            return judgement.ends, losses
         # A query that starts at the latest offset may stand behind the ceiling already.
-        return {
+        ends = {
             target: min(end, max(self._ceiling.get(target, 0), starts.get(target, 0)))
             for target, end in judgement.ends.items()
         }
+        return ends, losses
+
+    def _report(self, losses: list[str]) -> None:
+        """Report what was not reported at the last look: a query that waits looks often."""
+        for loss in losses:
+            if loss not in self._reported:
+                report_loss(loss, is_fatal=self._options.fails_on_data_loss)
+        self._reported = losses
 
     def _is_enough(self, starts: Offsets, ends: Offsets, limit: ReadLimit) -> bool:
-        """Whether a batch should begin. Partitions that went are news as well."""
-        if to_json(starts) == to_json(ends):
-            return False
+        """Whether there is enough for a batch. Partitions that went are news as well."""
         wanted = self._options.offsets_min
         if wanted is None or isinstance(limit, ReadAllAvailable):
             return True
@@ -171,7 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _show(self, offsets: Offsets) -> None:
         """Commit to the group that shows where the query stands. Never fails the query."""
-        if offsets in (self._initial, self._committed) or not offsets:
+        initial = None if self._initial is None else self._initial.offsets
+        if offsets in (initial, self._committed) or not offsets:
             return
         try:
             commit(self._positions.cluster, self._options.group, offsets)

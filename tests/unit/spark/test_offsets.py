@@ -10,15 +10,22 @@ from millstream.model import TopicPartition
 from millstream.spark.offsets import (
     OffsetRange,
     Offsets,
+    Standing,
+    TopicIds,
     backlog,
     from_json,
     judge,
     limited,
     limited_bytes,
     ranges,
+    recreated,
+    recreated_losses,
     split,
     to_json,
+    without,
 )
+from millstream.spark.pipelines.summaries import positions
+from millstream.spark.places import Specific, starting
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 offsets = st.dictionaries(
@@ -31,7 +38,47 @@ def test_offsets_survive_json_and_are_spelt_one_way(given_offsets: Offsets) -> N
     shuffled = dict(reversed(given_offsets.items()))
 
     assert json.dumps(to_json(given_offsets)) == json.dumps(to_json(shuffled))
-    assert from_json(json.loads(json.dumps(to_json(given_offsets)))) == given_offsets
+    assert from_json(json.loads(json.dumps(to_json(given_offsets)))) == (given_offsets, {})
+
+
+@given(offsets, st.dictionaries(st.sampled_from("abc"), st.sampled_from(["x-_1", "yY"])))
+def test_ids_of_topics_stand_beside_offsets_and_are_in_nobodys_way(
+    given_offsets: Offsets, topic_ids: TopicIds
+) -> None:
+    spelt = json.loads(json.dumps(to_json(given_offsets, topic_ids)))
+
+    topics = {target.topic for target in given_offsets}
+    known = {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
+    assert from_json(spelt) == (given_offsets, known)
+    # As versions before this read a checkpoint.
+    without_ids = {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in spelt.items()
+        for partition, offset in partitions.items()
+    }
+    assert without_ids == given_offsets
+    # And as a user may copy it into an option.
+    place = starting({"startingoffsets": json.dumps(spelt)}, is_streaming=True)
+    assert place == Specific(given_offsets)
+    assert set(positions(spelt)) == topics  # As progress is counted.
+
+
+def test_a_topic_that_was_created_anew_is_told_by_its_id() -> None:
+    before = Standing({A0: 5, A1: 7, B0: 3}, {"a": "old", "b": "same"})
+
+    assert recreated(before.topic_ids, {"a": "new", "b": "same", "c": "x"}) == ["a"]
+    assert recreated({}, {"a": "new"}) == recreated({"a": "old"}, {}) == []
+    assert without(before.offsets, ["a"]) == {B0: 3}
+    (loss,) = recreated_losses(before, {"a": "new", "b": "same"})
+    assert "topic a was deleted and created anew: its id was old and is new" in loss
+    assert "{0: 5, 1: 7}" in loss
+
+
+def test_tasks_are_told_the_id_of_their_topic() -> None:
+    assert ranges({}, {A0: 1, B0: 1}, {"a": "x"}) == [
+        OffsetRange("a", 0, 0, 1, "x"),
+        OffsetRange("b", 0, 0, 1),
+    ]
 
 
 def test_partitions_are_in_the_order_of_their_numbers() -> None:

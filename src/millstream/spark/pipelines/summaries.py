@@ -128,7 +128,8 @@ def positions(found: object) -> dict[str, dict[str, int]]:
     return {
         topic: {str(partition): int(end) for partition, end in ends.items()}
         for topic, ends in found.items()
-        if isinstance(ends, dict) and all(isinstance(end, int) for end in ends.values())
+        # Ids of topics stand beside the offsets as topics without partitions.
+        if isinstance(ends, dict) and ends and all(isinstance(end, int) for end in ends.values())
     }
 
 
