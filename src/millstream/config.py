@@ -14,11 +14,11 @@ from millstream.settings import TopicSettings
 class Limits:
     """A bound for everything that could grow."""
 
-    connections_max: int = 10_000
+    connections_max: int = 10_000  # Over all listeners. Less if few files may be opened.
     pipeline_requests_max: int = 64
     connection_idle_ms_max: int = 10 * 60 * 1000
     frame_bytes_max: int = 100 * 2**20
-    request_bytes_max: int = 512 * 2**20  # In memory, unfinished or unanswered, of all clients.
+    request_bytes_max: int = 512 * 2**20  # Unanswered, of all clients. At most 1/4 of the memory.
     write_buffer_bytes_max: int = 4 * 2**20
     batch_decompressed_bytes_max: int = 64 * 2**20
     topic_partitions_max: int = 10_000
@@ -32,7 +32,7 @@ class Limits:
     replica_fetch_bytes_max: int = 8 * 2**20
     append_waiters_max: int = 100_000
     read_waiters_max: int = 100_000
-    open_files_max: int = 4_000
+    open_files_max: int = 4_000  # Of segments. Less if few files may be opened.
     index_cache_bytes_max: int = 32 * 2**20
     journal_bytes_max: int = 4 * 2**20
     compaction_keys_bytes_max: int = 128 * 2**20
@@ -141,7 +141,7 @@ class Config:
     """A node. The defaults run a broker on a laptop."""
 
     node_id: int = 1
-    nodes: tuple[int, ...] = ()  # Voters of the control log; empty: this node alone.
+    nodes: tuple[int, ...] = ()  # Empty: this node alone. Clusters are yet to come.
     data_dir: str = "data"
     storage: Literal["disk", "memory"] = "disk"
     durability: Literal["sync", "write"] = "sync"

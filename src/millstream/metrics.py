@@ -110,6 +110,15 @@ CLEANED_BYTES = Metric(
     "Bytes given back by retention and compaction.",
     ("reason",),
 )
+CONNECTIONS = Metric(
+    "millstream_connections", Kind.GAUGE, "Connections of clients, over all listeners."
+)
+CONNECTIONS_REFUSED = Metric(
+    "millstream_connections_refused_total",
+    Kind.COUNTER,
+    "Connections closed at once: connections_max was reached, or few descriptors were left.",
+    ("reason",),
+)
 REPLICAS = Metric("millstream_replicas", Kind.GAUGE, "Partitions with a replica here.")
 LEADERS = Metric("millstream_leaders", Kind.GAUGE, "Partitions led here.")
 DISK_USABLE = Metric(

@@ -7,7 +7,13 @@ import pytest
 from tests.support.source_tree import dotted, modules
 
 # The modules that make real ports, and those that stand outside of the node.
-DOORS = {"storage/disk.py", "server/outside.py", "server/descriptors.py", "config_sources.py"}
+DOORS = {
+    "config_sources.py",
+    "server/descriptors.py",
+    "server/machine.py",
+    "server/outside.py",
+    "storage/disk.py",
+}
 OUTSIDE = (
     "benchmark.py",
     "classic.py",
@@ -28,6 +34,7 @@ FORBIDDEN_MODULES = {
     "os",
     "pathlib",
     "random",
+    "resource",
     "secrets",
     "shutil",
     "socket",
@@ -53,6 +60,8 @@ def violations(tree: ast.Module) -> list[str]:
                     found += [f"{m}.{n}" for m, n in pairs]
             case ast.Call(func=func) if dotted(func) in FORBIDDEN_CALLS:
                 found.append(f"{dotted(func)}()")
+            case ast.Call(func=ast.Attribute(attr="run_in_executor")):
+                found.append("run_in_executor()")
     return found
 
 
@@ -73,6 +82,7 @@ def test_only_the_doors_touch_the_outside_world(path: str) -> None:
         "from pathlib import Path",
         "open('x')",
         "import asyncio\nasyncio.to_thread(print)",
+        "self._loop.run_in_executor(None, print)",
     ],
 )
 def test_the_check_sees_each_way_around_the_door(source: str) -> None:

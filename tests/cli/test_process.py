@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import resource
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +162,44 @@ def test_the_form_of_logs_can_be_chosen(form: str, first: bytes) -> None:
 
     assert said.startswith(first)
     assert run("serve", "--log-format", "xml").returncode == 2
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind_and_names_its_flag(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["--port", "0", "--flux-port", str(port), "--data-dir", str(data_dir)]
+        # With `--port 0` every listener gets a free port, so the first one is given, too.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            arguments[1] = str(free.getsockname()[1])
+        result = run("serve", *arguments, "--classic-port", "0")
+
+    assert result.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port} for flux" in result.stderr
+    assert "--flux-port" in result.stderr
+    assert "ready" not in result.stderr + result.stdout
+    assert not data_dir.exists()
+
+
+def test_a_cluster_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    result = run("serve", *PORTS, "--data-dir", str(tmp_path / "data"), MILLSTREAM_NODES="1,2,3")
+
+    assert result.returncode == 1
+    assert "nodes = [1, 2, 3] asks for a cluster" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_limits_that_do_not_fit_the_machine_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    result = run(
+        "serve",
+        *PORTS,
+        "--data-dir",
+        str(tmp_path / "data"),
+        MILLSTREAM_LIMITS__CONNECTIONS_MAX="100000000",
+    )
+
+    assert result.returncode == 1
+    assert "limits.connections_max = 100000000 and limits.open_files_max" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "data").exists()

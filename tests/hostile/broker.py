@@ -66,11 +66,20 @@ def _address(ready_line: str, door: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(log_path: Path, **environment: str) -> Iterator[Broker]:
+def serving(
+    log_path: Path,
+    *,
+    data_dir: Path | None = None,
+    descriptors_max: int | str | None = None,
+    **environment: str,
+) -> Iterator[Broker]:
+    """A broker in memory, or in `data_dir`, that may open so many files and no more."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+    storage = ["--data-dir", str(data_dir)] if data_dir else ["--storage", "memory"]
+    limited = [] if descriptors_max is None else ["prlimit", f"--nofile={descriptors_max}"]
     with log_path.open("w") as log:
         process = subprocess.Popen(
-            [MILLSTREAM, "serve", *PORTS, "--storage", "memory"],
+            [*limited, MILLSTREAM, "serve", *PORTS, *storage],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -133,14 +142,16 @@ class Client:
         assert number == self._number
         return response
 
-    def create_topic(self) -> None:
-        want = MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)])
+    def create_topic(self, name: str = TOPIC) -> None:
+        want = MetadataRequest(topics=[MetadataRequest.Topic(name=name)])
         response = self.ask(METADATA, 4, want)
         assert isinstance(response, MetadataResponse)
         assert response.topics[0].error_code == 0
 
-    def produce(self, data: bytes | None, *, acks: int = -1) -> ProduceResponse.Topic.Partition:
-        response = self.ask(PRODUCE, 9, produce_request(data, acks=acks))
+    def produce(
+        self, data: bytes | None, *, acks: int = -1, topic: str = TOPIC
+    ) -> ProduceResponse.Topic.Partition:
+        response = self.ask(PRODUCE, 9, produce_request(data, acks=acks, topic=topic))
         assert isinstance(response, ProduceResponse)
         return response.responses[0].partition_responses[0]
 
@@ -173,12 +184,12 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def produce_request(data: bytes | None, *, acks: int = -1) -> ProduceRequest:
+def produce_request(data: bytes | None, *, acks: int = -1, topic: str = TOPIC) -> ProduceRequest:
     part = ProduceRequest.Topic.Partition(index=0, records=data)
     return ProduceRequest(
         acks=acks,
         timeout_ms=5_000,
-        topic_data=[ProduceRequest.Topic(name=TOPIC, partition_data=[part])],
+        topic_data=[ProduceRequest.Topic(name=topic, partition_data=[part])],
     )
 
 

@@ -6,17 +6,22 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import uvloop
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
+from millstream.metrics import Metrics
 from millstream.model import Buffer
+from millstream.server.clients import Clients
 from millstream.server.connection import Address, Guest, Pace
-from millstream.server.listener import Listener
+from millstream.server.faults import Faults
+from millstream.server.listener import Listener, take_port
 from millstream.server.outbox import Outbox
 from millstream.server.outlet import Range, Reply
+from millstream.server.outside import WorkerThreads
 
 T = TypeVar("T")
 
@@ -132,12 +137,17 @@ class LineDoor:
     """The listener, the gateways of those who came, and the events that requests wait for."""
 
     def __init__(self, limits: Limits) -> None:
-        self.listener = Listener("lines", Address("127.0.0.1", 0), self._greet, limits)
+        self.clients = Clients(limits, Metrics(), WorkerThreads(), Faults())
         self.gateways: list[LineGateway] = []
         self.blocks: Reply = []
         self.answers_at_once = False  # What can be answered so.
         self._clients: list[LineClient] = []
         self._events: dict[bytes, asyncio.Event] = {}
+
+    @cached_property
+    def listener(self) -> Listener:
+        port = take_port("lines", Address("127.0.0.1", 0))
+        return Listener(port, self._greet, self.clients)
 
     def happen(self, name: bytes) -> None:
         self._events.setdefault(name, asyncio.Event()).set()

@@ -26,6 +26,9 @@ class FluxTalk:
         guest = Guest(Address("127.0.0.1", 4222), "127.0.0.1", self.pace, outbox)
         self.gateway = (greet or flux_greeter(node))(guest)
 
+    def fail(self, problem: Exception, /) -> None:
+        raise problem
+
     def send(self, buffers: Iterable[Buffer], /) -> bool:
         if self.has_room:
             self.heard += b"".join(buffers)

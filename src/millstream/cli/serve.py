@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from millstream.cli.logs import set_up_logging
 from millstream.config import Config
-from millstream.config_sources import load
+from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
+from millstream.server.machine import Machine, fit, look_around
 from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
 
@@ -34,10 +35,13 @@ def run(
     set_up_logging(log_format, is_verbose=verbose)
     problem: BaseException | None = None
     try:
-        config = load(path=path, flags=flags)
+        config, origins = load_with_origins(path=path, flags=flags)
+        machine = look_around()
+        explicit = [key.removeprefix("limits.") for key in origins]
+        config = fit(config, machine, explicit=explicit)
         _keep_freed_memory()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, machine))
     except* (StartupError, StorageError) as problems:
         problem = problems
     if problem is None:
@@ -46,8 +50,8 @@ def run(
     return FAILED
 
 
-async def _serve(config: Config) -> None:
-    service = Service(config, real_ports(config))
+async def _serve(config: Config, machine: Machine) -> None:
+    service = Service(config, real_ports(config), descriptors_max=machine.descriptors_max)
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, service.stop)

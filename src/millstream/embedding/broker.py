@@ -21,6 +21,7 @@ from millstream.ports import Clock, Files
 from millstream.replication.group_commit import LANES_MAX
 from millstream.server.connection import Address
 from millstream.server.doors import Interpose
+from millstream.server.machine import fit, look_around
 from millstream.server.outside import WorkerThreads, real_ports
 from millstream.server.service import Service, first_of
 
@@ -52,11 +53,13 @@ class Broker:
     async def __aenter__(self) -> Self:
         if self._service is not None:
             raise RuntimeError("a Broker is entered once; make another one")
-        ports = replace(
-            real_ports(self.config), threads=self._threads, sync_threads=self._sync_threads
-        )
+        machine = look_around()
+        config = fit(self.config, machine)
+        ports = replace(real_ports(config), threads=self._threads, sync_threads=self._sync_threads)
         ports = replace(ports, clock=self._clock or ports.clock, files=self._files or ports.files)
-        service = self._service = Service(self.config, ports, interpose=self._interpose)
+        service = self._service = Service(
+            config, ports, interpose=self._interpose, descriptors_max=machine.descriptors_max
+        )
         self._offer(service, ports.clock)
         # A task group would wrap whatever the user's block raises. This one is awaited by `_end`.
         self._life = asyncio.create_task(service.run(), name="millstream broker")

@@ -1,9 +1,14 @@
 """What can go wrong, in four kinds with four fates.
 
 `RequestError` becomes a reply and says whether asking again can help. `ProtocolError` closes one
-connection. `StorageError` stops one partition, or one data directory, and the node lives.
-`StartupError` is one sentence to the operator before anything was touched. Anything else, an
-`AssertionError` above all, is our own mistake and stops the node: wrong is worse than down.
+connection. `StorageError` refuses one request if it is transient (a full disk, no descriptor left),
+and else stops one partition, or one data directory; the node lives. `StartupError` is one sentence
+to the operator before anything was touched.
+
+Anything else, an `AssertionError` above all, is a mistake of this program. Raised below the gate
+(engine, control, replication, raft, storage) it stops the node: wrong is worse than down. Raised in
+what belongs to one client (a gateway, a decoder, a callback of a gateway) it ends that connection.
+`server.faults` decides which.
 """
 
 import errno

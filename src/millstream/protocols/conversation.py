@@ -25,3 +25,6 @@ class Outbox(Protocol):
 
     def send(self, buffers: Iterable[Buffer], /) -> bool:
         """Take all of it, or return False and take nothing."""
+
+    def fail(self, problem: Exception, /) -> None:
+        """End the connection after an error in what is pushed to it."""

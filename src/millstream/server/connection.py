@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from millstream.config import Limits
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
+from millstream.server.clients import Clients
 from millstream.server.descriptors import keep_alive
 from millstream.server.outbox import Outbox
 from millstream.server.outlet import BUFFERS, Outlet, Range, Reply
-from millstream.server.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
 
@@ -95,10 +94,11 @@ Greeter: TypeAlias = Callable[[Guest], Gateway]
 class Connection(asyncio.Protocol):
     """`run` it until it ends; the transport calls the rest."""
 
-    def __init__(self, greet: Greeter, limits: Limits, memory: RequestMemory) -> None:
+    def __init__(self, greet: Greeter, clients: Clients) -> None:
         self._greet = greet
-        self._limits = limits
-        self._memory = memory
+        self._clients = clients
+        self._limits = clients.limits
+        self._memory = clients.memory
         self._loop = asyncio.get_running_loop()
         self._gateway: Gateway | None = None
         self._transport: asyncio.Transport | None = None
@@ -151,15 +151,27 @@ class Connection(asyncio.Protocol):
         if self._is_ending:
             transport.abort()  # It came so late that nobody is left to serve it.
             return
-        self._outlet = Outlet(transport, buffered_bytes_max=self._limits.write_buffer_bytes_max)
+        socket = transport.get_extra_info("socket")
+        if not self._clients.may_keep(socket.fileno()):
+            transport.close()
+            self.stop()
+            return
+        self._outlet = Outlet(
+            transport,
+            self._clients.threads,
+            buffered_bytes_max=self._limits.write_buffer_bytes_max,
+        )
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
-        # Who waits for news may be silent for ever: the system finds out who is gone.
-        keep_alive(transport.get_extra_info("socket"))
-        self._outbox.open(self._outlet)
-        self._gateway = self._greet(
-            Guest(Address(host, port), str(peer[0]) if peer else "", self._pace, self._outbox)
-        )
+        # Long polls are silent; TCP keep-alive finds peers that are gone.
+        keep_alive(socket)
+        self._outbox.open(self._outlet, self._fail)
+        guest = Guest(Address(host, port), str(peer[0]) if peer else "", self._pace, self._outbox)
+        try:
+            self._gateway = self._greet(guest)
+        except Exception as problem:
+            self._fail(problem)
+            return
         self._received_at = self._loop.time()
         self._drop_if_idle()
 
@@ -169,8 +181,15 @@ class Connection(asyncio.Protocol):
         assert self._gateway is not None
         assert self._outlet is not None
         self._received_at = self._loop.time()
-        self._requests = iter(self._gateway.receive(data))
-        self._begin_and_wake()
+        try:
+            self._requests = iter(self._gateway.receive(data))
+        except ProtocolError as problem:
+            _log.info("client broke the protocol problem=%s", problem)
+            self.stop()
+        except Exception as problem:
+            self._fail(problem)
+        else:
+            self._begin_and_wake()
 
     def eof_received(self) -> bool:
         self.stop()
@@ -193,7 +212,10 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         assert self._outlet is not None
         self._outlet.resume()
-        self._outbox.resume()
+        try:
+            self._outbox.resume()
+        except Exception as problem:
+            self._fail(problem)
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -212,9 +234,8 @@ class Connection(asyncio.Protocol):
             _log.info("closed a connection problem=%s", problem)
         except ConnectionError:
             self.drop()
-        except Exception:
-            # A bug of ours, met by one client: the others must not pay for it.
-            _log.exception("closed a connection after an unexpected error")
+        except Exception as problem:
+            self._clients.faults.report(problem)
 
     async def _answer_first(self) -> None:
         assert self._outlet is not None
@@ -259,8 +280,8 @@ class Connection(asyncio.Protocol):
         except ProtocolError as problem:
             _log.info("client broke the protocol problem=%s", problem)
             self._is_ending = True
-        except Exception:
-            _log.exception("ended a connection after an unexpected error")
+        except Exception as problem:
+            self._clients.faults.report(problem)
             self._is_ending = True
         if self._is_muted:
             self._resume_later(self._pace.resume_at)
@@ -333,7 +354,15 @@ class Connection(asyncio.Protocol):
             self._idle_timer.cancel()
         if self._resume_timer is not None:
             self._resume_timer.cancel()
-        if self._gateway is not None:
-            self._gateway.close()
-        self._gateway = None  # With all that it has buffered, at once and not when cycles are.
+        gateway, self._gateway = self._gateway, None  # With all that it has buffered.
+        try:
+            if gateway is not None:
+                gateway.close()
+        except Exception as problem:
+            self._clients.faults.report(problem)
+        self.drop()
+
+    def _fail(self, problem: Exception) -> None:
+        """End now, after an error in what the gateway does for this client."""
+        self._clients.faults.report(problem)
         self.drop()

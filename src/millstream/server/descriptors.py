@@ -1,4 +1,4 @@
-"""Bytes from a file into a socket without passing through this process, and sockets kept alive.
+"""System calls on sockets: ports taken, files sent without passing through this process.
 
 Owns the system calls and the question whether they would wait for a disk. Order and back-pressure
 are the connection's. Works on descriptors, because the sockets that event loops hand out cannot
@@ -8,6 +8,9 @@ send; where the system has no such call, nothing is sendable and files are read 
 import os
 import socket
 import sys
+from typing import TypeAlias
+
+Socket: TypeAlias = socket.socket
 
 _CAN_SEND = sys.platform == "linux"
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -24,6 +27,30 @@ def keep_alive(sock: socket.socket) -> None:
     for name, value in _KEEP_ALIVE.items():
         if hasattr(socket, name):  # Not on every system.
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def bind(host: str, port: int) -> list[Socket]:
+    """Take the port on every address of `host`, and listen on none of them yet.
+
+    Raises `OSError`, and then holds nothing.
+    """
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[Socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            taken = socket.socket(family, kind, protocol)
+            bound.append(taken)
+            if os.name == "posix":
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            taken.setblocking(False)
+            taken.bind(address)
+    except BaseException:
+        for taken in bound:
+            taken.close()
+        raise
+    return bound
 
 
 def can_send(file_descriptor: int) -> bool:

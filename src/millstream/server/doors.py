@@ -7,9 +7,11 @@ shut would be found out by a client.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from millstream.config import Config
+from millstream.server.clients import Clients
 from millstream.server.connection import Address, Gateway, Greeter, Guest
 from millstream.server.greeters import (
     classic_greeter,
@@ -18,7 +20,7 @@ from millstream.server.greeters import (
     kafka_greeter,
     on_first_guest,
 )
-from millstream.server.listener import Listener
+from millstream.server.listener import Listener, Port, take_port
 from millstream.server.node import Node
 from millstream.server.sniff import Sniffer
 
@@ -30,19 +32,53 @@ FLYMQ_FIRST_BYTE = 0xAF  # Of a Kafka request it would be a length of more than 
 Interpose = Callable[[Gateway], Gateway]
 
 
+def take_ports(config: Config) -> dict[str, Port]:
+    """Take the ports of all listeners, by name, or none; "kafka" is the one of FlyMQ's as well."""
+    wanted: list[tuple[str, int, str]] = []
+    if "kafka" in config.doors or "flymq" in config.doors:
+        wanted.append(("kafka", config.port, "--port"))
+    if "flux" in config.doors:
+        wanted.append(("flux", config.port_of("flux"), "--flux-port"))
+    if "classic" in config.doors:
+        wanted.append(("classic", config.port_of("classic"), "--classic-port"))
+    taken: dict[str, Port] = {}
+    try:
+        for name, number, flag in wanted:
+            taken[name] = take_port(name, Address(config.host, number), flag=flag)
+    except BaseException:
+        for port in taken.values():
+            port.close()
+        raise
+    return taken
+
+
 class Doors:
-    def __init__(self, node: Node, interpose: Interpose | None = None) -> None:
-        config = node.config
-        self._config = config
-        # By name; "kafka" is the port that FlyMQ's clients use as well.
-        self.open: dict[str, Listener] = {}
-        shared = _shared_greeter(node, interpose)
-        if shared is not None:
-            self._add("kafka", config.port, shared)
-        if "flux" in config.doors:
-            self._add("flux", config.port_of("flux"), on_first_guest(flux_greeter, node))
-        if "classic" in config.doors:
-            self._add("classic", config.port_of("classic"), on_first_guest(classic_greeter, node))
+    def __init__(
+        self,
+        node: Node,
+        ports: Mapping[str, Port],
+        interpose: Interpose | None = None,
+        *,
+        descriptors_max: int | None = None,
+    ) -> None:
+        self._config = config = node.config
+        self._clients = Clients(
+            config.limits,
+            node.metrics,
+            node.threads,
+            node.faults,
+            descriptors_max=descriptors_max,
+        )
+        greeters = {
+            "kafka": _shared_greeter(node, interpose),
+            "flux": on_first_guest(flux_greeter, node),
+            "classic": on_first_guest(classic_greeter, node),
+        }
+        self.open: dict[str, Listener] = {
+            name: Listener(port, greet, self._clients)
+            for name, port in ports.items()
+            if (greet := greeters[name]) is not None
+        }
 
     @property
     def connection_count(self) -> int:
@@ -66,10 +102,10 @@ class Doors:
         except TimeoutError:
             _log.warning("closed connections that were still waiting after %.0f s", limit_s)
 
-    def _add(self, name: str, port: int, greet: Greeter) -> None:
-        self.open[name] = Listener(
-            name, Address(self._config.host, port), greet, self._config.limits
-        )
+    def close(self) -> None:
+        """Give the ports back, whether they were ever served or not."""
+        for listener in self.open.values():
+            listener.close()
 
 
 def _shared_greeter(node: Node, interpose: Interpose | None) -> Greeter | None:

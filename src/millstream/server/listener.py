@@ -1,32 +1,57 @@
-"""An open port: accepts connections, bounds how many there are, and lets them go in order.
+"""A port that is taken, and the listener that serves clients on it.
 
-Owns the server socket and the tasks of its connections. What is spoken on it is the greeter's.
+A port is taken before anything else of a node is touched, so that a node that cannot listen leaves
+nothing behind. Owns the server sockets and the tasks of the connections. Which protocol is spoken
+is decided by the function that makes gateways.
 """
 
 import asyncio
 import errno
-import logging
 
-from millstream.config import Limits
 from millstream.errors import StartupError
+from millstream.server.clients import Clients
 from millstream.server.connection import Address, Connection, Greeter
-from millstream.server.request_memory import RequestMemory
-
-_log = logging.getLogger(__name__)
+from millstream.server.descriptors import Socket, bind
 
 BACKLOG = 1024
 
 
-class Listener:
-    def __init__(self, name: str, address: Address, greet: Greeter, limits: Limits) -> None:
+class Port:
+    """Made by `take_port`. No client can connect before a listener serves it."""
+
+    def __init__(self, name: str, address: Address, sockets: list[Socket]) -> None:
         self.name = name
-        self.address = address  # With port 0: the one that was asked for, until it is open.
+        self.address = address
+        self.sockets = sockets  # One for each address of the host.
+
+    def close(self) -> None:
+        """Give the port back."""
+        for bound in self.sockets:
+            bound.close()
+
+
+def take_port(name: str, address: Address, *, flag: str = "") -> Port:
+    """Take a port, any free one for port 0; `StartupError` if another program has it.
+
+    `flag` is the one of `millstream serve` that chooses another port.
+    """
+    try:
+        sockets = bind(*address)
+    except OSError as problem:
+        raise _refused(name, address, problem, flag) from problem
+    return Port(name, Address(*sockets[0].getsockname()[:2]), sockets)
+
+
+class Listener:
+    def __init__(self, port: Port, greet: Greeter, clients: Clients) -> None:
+        self.name = port.name
+        self.address = port.address
+        self._port = port
         self._greet = greet
-        self._limits = limits
-        self._memory = RequestMemory(limits.request_bytes_max)
+        self._clients = clients
         self._connections: set[Connection] = set()
         self._group: asyncio.TaskGroup | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._is_stopping = False
         self._is_empty = asyncio.Event()  # Set when the last has gone, once it is stopping.
 
@@ -36,52 +61,49 @@ class Listener:
 
     async def run(self, opened: asyncio.Event) -> None:
         """Serve until cancelled; `opened` is set once clients can connect."""
-        self._server = await self._open()
         try:
             async with asyncio.TaskGroup() as self._group:
-                await self._server.start_serving()
+                await self._open()
                 opened.set()
                 await asyncio.get_running_loop().create_future()
         finally:
-            self._server.close()
+            self.close()
 
     async def stop(self) -> None:
         """Accept nobody more, and wait until those who are here have what they wait for."""
         self._is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        self.close()
         for connection in self._connections:
             connection.stop()
         if self._connections:
             await self._is_empty.wait()
 
-    async def _open(self) -> asyncio.Server:
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                self._accept,
-                *self.address,
-                backlog=BACKLOG,
-                reuse_address=True,
-                start_serving=False,
-            )
-        except OSError as problem:
-            why = problem.strerror or problem
-            if problem.errno == errno.EADDRINUSE:
-                why = "another program has this port; stop that one, or choose another port"
-            raise StartupError(
-                f"cannot listen on {self.address.host}:{self.address.port} for {self.name}: {why}"
-            ) from problem
-        self.address = Address(*server.sockets[0].getsockname()[:2])
-        return server
+    def close(self) -> None:
+        """Accept nobody more."""
+        for server in self._servers:
+            server.close()
+        self._port.close()
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        sockets, self._port.sockets = self._port.sockets, []  # Their servers close them.
+        for bound in sockets:
+            try:
+                server = await loop.create_server(
+                    self._accept, sock=bound, backlog=BACKLOG, start_serving=False
+                )
+                self._servers.append(server)
+                await server.start_serving()
+            except OSError as problem:
+                raise _refused(self.name, self.address, problem) from problem
 
     def _accept(self) -> asyncio.Protocol:
         if self._is_stopping:
             return _Refusal()  # It was in the queue when the port was closed.
-        if len(self._connections) >= self._limits.connections_max:
-            _log.warning("refused a connection: %d are open", len(self._connections))
+        if not self._clients.enter():
             return _Refusal()
         assert self._group is not None
-        connection = Connection(self._greet, self._limits, self._memory)
+        connection = Connection(self._greet, self._clients)
         self._connections.add(connection)
         task = self._group.create_task(connection.run())
         task.add_done_callback(lambda _: self._forget(connection))
@@ -89,6 +111,7 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._clients.leave()
         connection.drop()  # A task that is cancelled before it begins tidies up nothing.
         if self._is_stopping and not self._connections:
             self._is_empty.set()
@@ -99,3 +122,12 @@ class _Refusal(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+def _refused(name: str, address: Address, problem: OSError, flag: str = "") -> StartupError:
+    reason = problem.strerror or str(problem)
+    if problem.errno == errno.EADDRINUSE:
+        reason = "another program has this port; stop that one, or choose another port"
+        if flag:
+            reason += f" with {flag}"
+    return StartupError(f"cannot listen on {address.host}:{address.port} for {name}: {reason}")

@@ -45,6 +45,7 @@ from millstream.model import CONTROL_LOG, NodeId
 from millstream.ports import Ports
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
+from millstream.server.faults import Faults
 from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.directory import DataDirectory, open_directory
@@ -100,6 +101,7 @@ class Node:
         self.entropy = ports.entropy
         self.threads = ports.threads
         self.metrics = Metrics()
+        self.faults = Faults()
         self.phase = Phase.BUILT
         self.ready = asyncio.Event()
         self._directory = directory
@@ -142,6 +144,7 @@ class Node:
                         self._missing_topics.run(),
                         self._delivering.pump.run(),
                         self._errands.run(),
+                        self.faults.run(),
                     )
                 ]
                 await self._stop_asked.wait()

@@ -14,7 +14,7 @@ from millstream.server.outlet import Outlet
 class Outbox:
     """Part of one connection. It may be used as long as the gateway has not been closed."""
 
-    __slots__ = ("_outlet", "is_awaited", "on_room")
+    __slots__ = ("_fail", "_outlet", "is_awaited", "on_room")
 
     def __init__(self) -> None:
         # The client waits to be told something: its silence is no reason to drop it.
@@ -22,6 +22,7 @@ class Outbox:
         # Called once there is room again after a push was refused.
         self.on_room: Callable[[], None] | None = None
         self._outlet: Outlet | None = None
+        self._fail: Callable[[Exception], None] | None = None
 
     @property
     def has_room(self) -> bool:
@@ -36,13 +37,19 @@ class Outbox:
         outlet.flush_soon()
         return True
 
-    def open(self, outlet: Outlet) -> None:
+    def fail(self, problem: Exception) -> None:
+        """End the connection: what is to be pushed raised an error on its way here."""
+        if self._fail is not None:
+            self._fail(problem)
+
+    def open(self, outlet: Outlet, fail: Callable[[Exception], None]) -> None:
         self._outlet = outlet
+        self._fail = fail
 
     def resume(self) -> None:
         if self.on_room is not None:
             self.on_room()
 
     def close(self) -> None:
-        self._outlet = None
+        self._outlet = self._fail = None
         self.on_room = None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from millstream.model import Buffer
+from millstream.ports import Threads
 from millstream.server.descriptors import can_send, is_cached, send_file
 
 BUFFERS = (bytes, bytearray, memoryview)
@@ -48,9 +49,12 @@ Reply: TypeAlias = Sequence[Buffer | Range]
 
 
 class Outlet:
-    def __init__(self, transport: asyncio.Transport, *, buffered_bytes_max: int) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, threads: Threads, *, buffered_bytes_max: int
+    ) -> None:
         self.moved_at = 0.0  # When bytes last left, by the loop's clock.
         self._transport = transport
+        self._threads = threads
         self._buffered_bytes_max = buffered_bytes_max
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Buffer] = []
@@ -158,7 +162,7 @@ class Outlet:
         """Read on the loop what is in memory, elsewhere what the disk must be asked for."""
         if piece.descriptor < 0 or is_cached(piece.descriptor, piece.at, piece.size):
             return piece.read()
-        return await self._loop.run_in_executor(None, piece.read)
+        return await self._threads.run(piece.read)
 
 
 def _pieces(part: Range) -> Iterator[Range]:

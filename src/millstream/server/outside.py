@@ -16,7 +16,7 @@ from random import SystemRandom
 from typing import TypeAlias, TypeVar, cast
 
 from millstream.config import Config
-from millstream.errors import OutOfResources
+from millstream.errors import OutOfResources, StartupError
 from millstream.model import LogId, NodeId
 from millstream.ports import Files, PeerMessage, Ports
 from millstream.replication.group_commit import LANES_MAX
@@ -122,6 +122,12 @@ class NoLinks:
 
 
 def real_ports(config: Config) -> Ports:
+    """The ports of a node alone; `StartupError` for one that is to have peers."""
+    if len(config.voters) > 1:
+        raise StartupError(
+            f"nodes = {sorted(config.voters)} asks for a cluster, and nodes cannot reach each "
+            f"other yet: leave nodes away, or write nodes = [{config.node_id}]"
+        )
     files: Files = MemoryFiles() if config.storage == "memory" else DiskFiles(Path(config.data_dir))
     return Ports(
         clock=SystemClock(),

@@ -5,11 +5,15 @@ one thing to know: `stop` ends in good order, cancelling `run` pulls the plug.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from millstream.config import Config
 from millstream.ports import Ports
 from millstream.server.connection import Address
-from millstream.server.doors import Doors, Interpose
+from millstream.server.doors import Doors, Interpose, take_ports
+from millstream.server.faults import is_fatal
 from millstream.server.node import build_node
 
 
@@ -19,9 +23,22 @@ class Service:
     Raises `StartupError` with one sentence, here or from `run`, if it cannot serve.
     """
 
-    def __init__(self, config: Config, ports: Ports, *, interpose: Interpose | None = None) -> None:
-        self.node = build_node(config, ports)
-        self.doors = Doors(self.node, interpose)
+    def __init__(
+        self,
+        config: Config,
+        ports: Ports,
+        *,
+        interpose: Interpose | None = None,
+        descriptors_max: int | None = None,
+    ) -> None:
+        taken = take_ports(config)
+        try:
+            self.node = build_node(config, ports)
+            self.doors = Doors(self.node, taken, interpose, descriptors_max=descriptors_max)
+        except BaseException:
+            for port in taken.values():
+                port.close()
+            raise
         self.opened = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
@@ -40,13 +57,33 @@ class Service:
         self._stop_asked.set()
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.get_exception_handler()
+        loop.set_exception_handler(partial(self._handle, before))
         try:
             await self._run()
         except BaseException:
             self.node.abandon()
             raise
         finally:
+            self.doors.close()
             self.opened.clear()
+            loop.set_exception_handler(before)
+
+    def _handle(
+        self,
+        before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None,
+        loop: asyncio.AbstractEventLoop,
+        context: dict[str, Any],  # As asyncio has it.
+    ) -> None:
+        """An error in a callback of the loop: the node's own stops it, all others are logged."""
+        problem = context.get("exception")
+        if isinstance(problem, Exception) and is_fatal(problem):
+            self.node.faults.report(problem)
+        elif before is not None:
+            before(loop, context)
+        else:
+            loop.default_exception_handler(context)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

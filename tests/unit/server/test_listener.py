@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from millstream.config import Limits
 from millstream.errors import StartupError
 from millstream.server.connection import Address
-from millstream.server.listener import Listener
+from millstream.server.listener import Listener, take_port
 from tests.support.doors import LOOPS, line_door, run_on, until
 
 Run = Callable[[Coroutine[None, None, None]], None]
@@ -39,6 +38,34 @@ def test_one_connection_too_many_is_refused_until_another_has_gone(run: Run) -> 
             for client in (second, third):
                 client.send(b"echo here")
                 assert await client.line() == b"here"
+
+    run(main())
+
+
+def test_connections_are_counted_over_all_listeners_of_a_node(run: Run) -> None:
+    async def main() -> None:
+        async with line_door(connections_max=2) as door:
+            port = take_port("others", Address("127.0.0.1", 0))
+            other = Listener(port, door.listener._greet, door.clients)
+            opened = asyncio.Event()
+            serving = asyncio.ensure_future(other.run(opened))
+            await opened.wait()
+            await door.connect()
+            _, writer = await asyncio.open_connection(*other.address)
+            await until(lambda: other.connection_count == 1)
+
+            assert await (await door.connect()).is_ended()
+            reader_2, writer_2 = await asyncio.open_connection(*other.address)
+            assert await reader_2.read() == b""
+
+            for one in (writer, writer_2):
+                one.transport.abort()
+            await until(lambda: other.connection_count == 0)
+            third = await door.connect()
+            third.send(b"echo here")
+            assert await third.line() == b"here"
+            serving.cancel()
+            await asyncio.wait({serving})
 
     run(main())
 
@@ -108,11 +135,10 @@ def test_a_port_that_is_taken_is_named(run: Run) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            listener = Listener("lines", Address("127.0.0.1", port), lambda **_: None, Limits())
 
             expected = f"cannot listen on 127.0.0.1:{port} for lines: another program has this port"
-            with pytest.raises(StartupError, match=expected):
-                await listener.run(asyncio.Event())
+            with pytest.raises(StartupError, match=f"{expected}.* with --lines-port"):
+                take_port("lines", Address("127.0.0.1", port), flag="--lines-port")
 
     run(main())
 

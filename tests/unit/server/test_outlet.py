@@ -10,6 +10,7 @@ import pytest
 
 from millstream.server import outlet
 from millstream.server.descriptors import is_cached
+from millstream.server.outside import WorkerThreads
 from millstream.storage.disk import DiskFiles
 from millstream.storage.memory import MemoryFiles
 from millstream.storage.segment import FileRange
@@ -261,7 +262,7 @@ class _Encrypted(asyncio.Transport):
 def test_what_is_encrypted_never_goes_past_the_transport(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
         transport = _Encrypted()
-        out = outlet.Outlet(transport, buffered_bytes_max=2**20)
+        out = outlet.Outlet(transport, WorkerThreads(), buffered_bytes_max=2**20)
         file = DiskFiles(tmp_path).open("blob", create=True)
         data = pattern(3 * 2**20)
         file.write(0, [data])

@@ -4,14 +4,14 @@ A handle that `Deliveries.subscribe` gives out; all it does is the subscription'
 says False to everything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.control.deliveries import FlowPolicy
 from millstream.engine.delivery.desk import REJECTED
 from millstream.engine.delivery.flow import Seat
 from millstream.engine.delivery.specs import check_flow
-from millstream.engine.delivery.terms import Send, Statistics, SubscriptionSpec
+from millstream.engine.delivery.terms import Delivered, Send, Statistics, SubscriptionSpec
 from millstream.model import Offset, Session, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class Member:
         # Called once if the subscription ends while this member is there: it was deleted, or this
         # node leads its shard no more.
         self.on_end: Callable[[], None] | None = None
+        # Called with what `send` or `on_end` raised: the end of one client, not of the pump.
+        self.on_failure: Callable[[Exception], None] | None = None
         self._subscription = subscription
 
     @property
@@ -88,6 +90,29 @@ class Member:
 
     def statistics(self) -> Statistics:
         return self._subscription.statistics(self)
+
+    def push(self, records: Sequence[Delivered]) -> bool:
+        """Send records; False if there was no room, or the client is gone after an error."""
+        try:
+            return self.send(records)
+        except Exception as problem:
+            self._fail(problem)
+            return False
+
+    def end(self) -> None:
+        """The subscription is over."""
+        self.is_closed = True
+        try:
+            if self.on_end is not None:
+                self.on_end()
+        except Exception as problem:
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        if self.on_failure is None:
+            raise problem
+        self.close()
+        self.on_failure(problem)
 
     def close(self) -> None:
         """Leave: what was not acknowledged goes to the other members at once, or waits for the

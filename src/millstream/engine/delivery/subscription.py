@@ -171,9 +171,7 @@ class Subscription:
         self._count()
         self._wiring.ended(self)
         for member in list(self.members.values()):
-            member.is_closed = True
-            if member.on_end is not None:
-                member.on_end()
+            member.end()
 
     def set_flow(self, member: Member, flow: FlowPolicy) -> None:
         member.seat.set_flow(flow, loop_ms())
@@ -199,7 +197,7 @@ class Subscription:
                 member = self.members.get(seat.number)
                 if member is None:
                     continue  # It left while another was sent something.
-                is_taken = member.send([_delivered(pending) for pending in share])
+                is_taken = member.push([_delivered(pending) for pending in share])
                 if member.is_closed:
                     continue  # It left while it was sent this; others get it.
                 if is_taken:

@@ -81,6 +81,7 @@ class Pusher:
 
     def add(self, name: Name, member: Member) -> None:
         member.on_end = lambda: self.remove(name)
+        member.on_failure = self._outbox.fail
         self._members[name] = member
         self._outbox.is_awaited = True
         self._push_at = self._loop.time() + self._pause_s

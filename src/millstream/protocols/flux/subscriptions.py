@@ -135,6 +135,7 @@ class Subscriptions:
             member.close()  # The client left while we waited.
             return b""
         held.member = member
+        member.on_failure = self._outbox.fail
         self._outbox.is_awaited = True
         # The answer is written before the loop's next turn, the first message after it.
         asyncio.get_running_loop().call_soon(held.open)

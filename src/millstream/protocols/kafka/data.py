@@ -67,7 +67,7 @@ _Written = tuple[int, asyncio.Future[Appended] | RequestError | ErrorCode]
 
 def produce(
     context: Context, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append now, in the order of arrival; answer when `acks` allows, which may be at once."""
     acks = _ACKS.get(request.acks)
     throttle_ms = throttle_produce(context)
@@ -80,13 +80,15 @@ def produce(
     ]
     if acks is Acks.NONE:
         _check_unanswered(written)
-        return None
     waiting = [
         outcome
         for _, parts in written
         for _, outcome in parts
         if isinstance(outcome, asyncio.Future) and not outcome.done()
     ]
+    if acks is Acks.NONE:
+        # What waits to be written counts as a request that is not answered yet.
+        return _unanswered(waiting) if waiting else None
     if not waiting:
         return _produced(written, throttle_ms)
     return _produced_later(written, throttle_ms, waiting, request.timeout_ms / 1000)
@@ -141,6 +143,16 @@ async def _produced_later(
     finally:
         timer.cancel()
     return _produced(written, throttle_ms)
+
+
+async def _unanswered(waiting: Sequence[asyncio.Future[Appended]]) -> None:
+    await asyncio.wait(waiting)
+    for outcome in waiting:
+        problem = None if outcome.cancelled() else outcome.exception()
+        if isinstance(problem, RequestError):
+            raise ProtocolError(f"produce without acks: {problem}") from problem
+        if problem is not None:
+            raise problem
 
 
 def _give_up(waiting: Sequence[asyncio.Future[Appended]]) -> None:

@@ -24,6 +24,9 @@ class FakeOutbox:
         self.on_room: Callable[[], None] | None = None
         self.numbers: list[int] = []  # Of what was pushed.
 
+    def fail(self, problem: Exception, /) -> None:
+        raise problem
+
     def send(self, buffers: Iterable[Buffer], /) -> bool:
         if self.has_room:
             self.numbers += [decode(frame).sequence for frame in buffers]

@@ -5,12 +5,14 @@ import inspect
 import pytest
 
 from millstream.errors import ProtocolError
+from millstream.model import Acks
 from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
 from millstream.protocols.kafka.data import produce
 from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.protocols.kafka.headers import RequestHeader
 from millstream.server.node import Node
-from tests.support.nodes import SESSION, batch, running_node
+from tests.support.nodes import ORDERS, SESSION, batch, running_node
+from tests.support.queues import batch_of, message
 from tests.support.virtual_loop import run
 from tests.unit.protocols.kafka.asking import context_of
 
@@ -100,5 +102,22 @@ def test_no_other_acks_are_known() -> None:
             refused = outcomes(begin(node, 0, acks=2))
 
             assert refused == [(0, ErrorCode.INVALID_REQUIRED_ACKS, -1)]
+
+    run(story())
+
+
+def test_a_batch_without_acks_is_pending_until_it_is_written() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await orders(node)
+            delayed = batch_of(message(b"x", delay_ms=60_000))
+            queued = node.partitions.append(SESSION, ORDERS, delayed, Acks.ALL)
+
+            pending = begin(node, 0, acks=NONE)
+
+            assert inspect.isawaitable(pending)
+            assert await pending is None
+            assert queued.done()
+            assert begin(node, 0, acks=NONE) is None
 
     run(story())
