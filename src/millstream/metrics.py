@@ -104,6 +104,11 @@ ELECTIONS_WON = Metric(
 STORAGE_FAILURES = Metric(
     "millstream_storage_failures_total", Kind.COUNTER, "Writes or syncs that the disk refused."
 )
+DAMAGED_RANGES = Metric(
+    "millstream_damaged_ranges_total",
+    Kind.COUNTER,
+    "Ranges of records that were not what was written when they were read back.",
+)
 CLEANED_BYTES = Metric(
     "millstream_cleaned_bytes_total",
     Kind.COUNTER,

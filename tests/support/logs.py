@@ -65,6 +65,8 @@ def open_small(
     start_offset: int = 0,
     boundaries: tuple = (),
     directory: str = DIRECTORY,
+    was_clean: bool = False,
+    may_have_gaps: bool = True,
 ) -> Log:
     return open_log(
         files,
@@ -73,6 +75,8 @@ def open_small(
         cache=cache or LogCache(index_bytes_max=2**20, open_files_max=100),
         start_offset=start_offset,
         boundaries=boundaries,
+        was_clean=was_clean,
+        may_have_gaps=may_have_gaps,
     )
 
 

@@ -43,6 +43,8 @@ from millstream.errors import (
     NotSettled,
     OffsetOutOfRange,
     RequestError,
+    StorageError,
+    read_refusal,
 )
 from millstream.metrics import Metrics
 from millstream.model import (
@@ -63,7 +65,7 @@ from millstream.model import (
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
-from millstream.storage.log import LogHealth
+from millstream.storage.log import Log, LogHealth
 from millstream.storage.producers import ProducerView
 
 # A sync takes milliseconds; who asks for offsets while the disk is stuck is told what is committed.
@@ -213,20 +215,10 @@ class Partitions:
         check_epoch(target, leader_epoch, replica)
         await _catch_up(replica)
         records, end = replica.log.records, visible_end(replica, isolation)
-        found: tuple[Offset, int] | None
-        match place:
-            case Earliest():
-                found = records.start_offset, -1
-            case Latest():
-                found = end, -1
-            case AtTime(timestamp_ms):
-                found = records.offset_for_time(timestamp_ms, end_offset=end)
-            case AtMaxTimestamp():
-                found = records.offset_of_max_timestamp(end_offset=end)
-            case LastRecords(count):
-                found = records.tail(count, end_offset=end), -1
-            case _:
-                assert_never(place)
+        try:
+            found = _place_in(records, place, end)
+        except StorageError as problem:
+            raise read_refusal(*target, problem) from problem
         if found is None:
             return None
         epoch = replica.log.epoch_at(found[0])
@@ -321,6 +313,22 @@ class Partitions:
             except Denied as refusal:
                 denied[topic] = refusal
         return denied
+
+
+def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
+    match place:
+        case Earliest():
+            return records.start_offset, -1
+        case Latest():
+            return end, -1
+        case AtTime(timestamp_ms):
+            return records.offset_for_time(timestamp_ms, end_offset=end)
+        case AtMaxTimestamp():
+            return records.offset_of_max_timestamp(end_offset=end)
+        case LastRecords(count):
+            return records.tail(count, end_offset=end), -1
+        case _:
+            assert_never(place)
 
 
 async def _catch_up(replica: Replica) -> None:

@@ -21,6 +21,8 @@ from millstream.model import Isolation, LogId, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
+from millstream.storage.log import NotVerified
+from millstream.storage.verifying import INLINE_BYTES_MAX
 
 COMPILED_FILTERS_MAX = 128  # Of views; those that are read less often are compiled again.
 
@@ -69,7 +71,7 @@ class Readers:
             siftings = [one for one in sifts if isinstance(one, Sifting)]
             if siftings:
                 await self._scan(siftings, bytes_max, isolation)
-            slices = self._slices(wants, denied, sifts, bytes_max, isolation)
+            slices = await self._verified_slices(wants, denied, sifts, bytes_max, isolation)
             gained = sum(part.gained_bytes for part in slices)
             left = -1.0 if deadline is None else deadline - loop.time()
             is_special = any(part.error or part.diverging for part in slices) or any(
@@ -155,6 +157,24 @@ class Readers:
             self._metrics.add(FILTERED_RECORDS, one.filtered)
             one.expired = one.filtered = 0
 
+    async def _verified_slices(
+        self,
+        wants: Sequence[Want],
+        denied: Mapping[str, Denied],
+        sifts: Sequence[_Sifts],
+        bytes_max: int,
+        isolation: Isolation,
+    ) -> list[Slice]:
+        """Like `_slices`; long ranges that were not read since the start are verified on a thread.
+
+        For what was verified before nothing is awaited.
+        """
+        while True:
+            try:
+                return self._slices(wants, denied, sifts, bytes_max, isolation)
+            except NotVerified as not_yet:
+                await self._hub.verify(not_yet.work)
+
     def _slices(
         self,
         wants: Sequence[Want],
@@ -192,7 +212,12 @@ class Readers:
         replica = self._settled(want.target)
         if sifts is None:
             return read_slice(
-                replica, want, bytes_max=bytes_max, isolation=isolation, may_exceed=may_exceed
+                replica,
+                want,
+                bytes_max=bytes_max,
+                isolation=isolation,
+                may_exceed=may_exceed,
+                verified_bytes_max=INLINE_BYTES_MAX,
             )
         if sifts.problem is not None:
             raise sifts.problem

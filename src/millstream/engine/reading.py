@@ -12,8 +12,8 @@ from millstream.errors import (
     RequestError,
     StaleLeaderEpoch,
     StorageError,
-    StorageUnavailable,
     UnknownLeaderEpoch,
+    read_refusal,
 )
 from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
 from millstream.replication.replica import Replica
@@ -105,11 +105,18 @@ class Found(NamedTuple):
 
 
 def read_slice(
-    replica: Replica, want: Want, *, bytes_max: int, isolation: Isolation, may_exceed: bool
+    replica: Replica,
+    want: Want,
+    *,
+    bytes_max: int,
+    isolation: Isolation,
+    may_exceed: bool,
+    verified_bytes_max: int | None = None,
 ) -> Slice:
     """What one reader gets of a settled replica.
 
-    With `may_exceed` at least one batch, or a large batch could never be read.
+    With `may_exceed` at least one batch, or a large batch could never be read. Raises `NotVerified`
+    if more than `verified_bytes_max` must be verified first.
     """
     check_epoch(want.target, want.leader_epoch, replica)
     records, start = replica.log.records, replica.log.start_offset
@@ -123,9 +130,14 @@ def read_slice(
     end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
     limit = min(want.bytes_max, bytes_max)
     try:
-        found = records.read(want.offset, bytes_max=limit, end_offset=end)
+        found = records.read(
+            want.offset,
+            bytes_max=limit,
+            end_offset=end,
+            verified_bytes_max=verified_bytes_max,
+        )
     except StorageError as problem:
-        raise StorageUnavailable(str(problem)) from problem
+        raise read_refusal(*want.target, problem) from problem
     if found is not None and found.size > limit and not may_exceed:
         found = None
     aborted: Sequence[Aborted] = ()

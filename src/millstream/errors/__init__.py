@@ -277,6 +277,12 @@ class StorageUnavailable(RequestError):
     retriable = True
 
 
+class DamagedRecords(StorageUnavailable):
+    """These records are not what was written: asking again does not help, an operator must act."""
+
+    retriable = False
+
+
 class Denied(RequestError):
     """The session may not do this."""
 
@@ -349,6 +355,25 @@ OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 def is_transient(problem: OSError) -> bool:
     """Whether the same call may succeed later, when space or resources are free again."""
     return problem.errno in NO_SPACE or problem.errno in OUT_OF_RESOURCES
+
+
+class DamagedBatch(DamagedLog):
+    """The offsets from `base_offset` to `end_offset` cannot be read; all others can."""
+
+    def __init__(self, message: str, *, base_offset: int, end_offset: int) -> None:
+        super().__init__(message)
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+
+
+def read_refusal(topic: str, partition: int, problem: StorageError) -> StorageUnavailable:
+    """What a client sees of a `StorageError` met while reading a partition."""
+    if not isinstance(problem, DamagedBatch):
+        return StorageUnavailable(str(problem))
+    return DamagedRecords(
+        f"{topic}/{partition}: {problem}. Restore the file from a backup, or give these records "
+        f"up with: millstream repair --skip {topic}/{partition}@{problem.base_offset}"
+    )
 
 
 def storage_error(problem: OSError, what: str) -> StorageError:

@@ -12,12 +12,21 @@ from collections.abc import Callable, Iterable
 from millstream.config import Config
 from millstream.errors import (
     CorruptBatch,
+    DamagedLog,
+    DiskFailed,
     InvalidBatch,
     StorageError,
     StorageUnavailable,
     UnknownTopic,
 )
-from millstream.metrics import ELECTIONS_WON, LEADERS, REPLICAS, STORAGE_FAILURES, Metrics
+from millstream.metrics import (
+    DAMAGED_RANGES,
+    ELECTIONS_WON,
+    LEADERS,
+    REPLICAS,
+    STORAGE_FAILURES,
+    Metrics,
+)
 from millstream.model import NO_EPOCH, LogId, NodeId
 from millstream.ports import PeerMessage, Ports
 from millstream.raft.core import Core
@@ -28,11 +37,14 @@ from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache
+from millstream.storage.cache import LogCache, Verification
+from millstream.storage.cleaner import rewrites
 from millstream.storage.directory import LOGS
 from millstream.storage.journal import Journal
 from millstream.storage.log import Log
 from millstream.storage.recovery import open_log
+from millstream.storage.segment import Segment
+from millstream.storage.verifying import BadRange
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +56,14 @@ FOLD_RETRY_S = 0.1
 
 class Hub:
     def __init__(
-        self, me: NodeId, ports: Ports, journal: Journal, *, config: Config, metrics: Metrics
+        self,
+        me: NodeId,
+        ports: Ports,
+        journal: Journal,
+        *,
+        config: Config,
+        metrics: Metrics,
+        was_clean: bool = False,
     ) -> None:
         self.replicas: dict[LogId, Replica] = {}
         self.damaged: dict[LogId, StorageError] = {}
@@ -53,6 +72,7 @@ class Hub:
         self._journal = journal
         self._config = config
         self._metrics = metrics
+        self._was_clean = was_clean  # Whether the last stop left every log in order.
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
         self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings]] = {}
@@ -62,6 +82,8 @@ class Hub:
             index_bytes_max=config.limits.index_cache_bytes_max,
             open_files_max=config.limits.open_files_max,
         )
+        self._cache.on_damage = self._report_damage
+        self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
@@ -136,6 +158,37 @@ class Hub:
             except ValueError:
                 _log.warning("left alone what is not a log name=%s", name)
         return found
+
+    async def verify(self, work: Verification) -> None:
+        """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
+        try:
+            await self._ports.threads.run(work.carry_out)
+        except (DiskFailed, DamagedLog) as problem:
+            work.fail(problem)
+        except StorageError as problem:
+            raise StorageUnavailable(str(problem)) from problem
+        work.finish()
+
+    def _report_damage(self, segment: Segment, bad: BadRange) -> None:
+        self._metrics.add(DAMAGED_RANGES)
+        log_id = _log_id(segment.directory)
+        name, partition = self.topic_name(log_id), log_id.partition
+        _log.error(
+            "damaged records topic=%s partition=%s offsets=%d..%d file=%s position=%d bytes=%d "
+            "reason=%r: restore the file from a backup, or give these records up with: "
+            "millstream repair --skip %s/%s@%d",
+            name,
+            partition,
+            bad.base_offset,
+            bad.end_offset - 1,
+            bad.path,
+            bad.position,
+            bad.size,
+            bad.reason,
+            name,
+            partition,
+            bad.base_offset,
+        )
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -307,6 +360,8 @@ class Hub:
             start_offset=state.start_offset,
             boundaries=state.boundaries,
             producer_ids_max=self._config.limits.producer_ids_max,
+            was_clean=self._was_clean,
+            may_have_gaps=rewrites(settings) or founders != {self._me},
         )
         kept = [b for b in state.boundaries if b.start_offset <= records.end_offset]
         if len(kept) < len(state.boundaries):
@@ -328,6 +383,10 @@ class Hub:
             self.commits.hurry,
             waiters_max=self._config.limits.append_waiters_max,
         )
+
+
+def _log_id(directory: str) -> LogId:
+    return LogId.parse(directory.rpartition("/")[2])
 
 
 def _directory(log_id: LogId) -> str:

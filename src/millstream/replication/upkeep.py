@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from millstream.config import Config
-from millstream.errors import RequestError, StorageError
+from millstream.errors import DamagedLog, RequestError, StorageError
 from millstream.metrics import CLEANED_BYTES, Metrics
 from millstream.model import LogId
 from millstream.ports import Ports
@@ -106,6 +106,9 @@ class Upkeep:
             for replica in self._working():
                 try:
                     await self.compact(replica)
+                except DamagedLog as problem:
+                    # The next run ends before it; readers are refused those offsets alone.
+                    _log.error("compaction stopped log=%s problem=%s", replica.id, problem)
                 except StorageError as problem:
                     if not replica.is_gone:
                         replica.refused(problem)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
@@ -40,8 +41,9 @@ from millstream.engine.transaction_coordinators import TransactionCoordinators
 from millstream.engine.transactional_writes import TransactionalWrites
 from millstream.engine.transactions import Transactions
 from millstream.engine.usage import Usage
+from millstream.errors import UnknownTopic
 from millstream.metrics import Metrics
-from millstream.model import CONTROL_LOG, NodeId
+from millstream.model import CONTROL_LOG, LogId, NodeId
 from millstream.ports import Ports
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
@@ -108,15 +110,20 @@ class Node:
         self._stop_asked = asyncio.Event()
         self._reserve = Reserve(ports.files)
         journal = open_journal(
-            ports.files, bytes_max=config.limits.journal_bytes_max, reserve=self._reserve
+            ports.files,
+            bytes_max=config.limits.journal_bytes_max,
+            reserve=self._reserve,
+            was_clean=directory.was_clean,
         )
-        self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics)
+        was_clean = directory.was_clean
+        self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics, was_clean=was_clean)
         self.hub.keep(CONTROL_LOG, config.voters, CONTROL_SETTINGS)
         if CONTROL_LOG in self.hub.damaged:
             raise self.hub.damaged[CONTROL_LOG]
         control = self.hub.replicas[CONTROL_LOG]
         state = State()
         self._hosting = Hosting(me, self.hub, config.topic_defaults)
+        self.hub.topic_name = partial(_topic_name, state.catalog)
         self._controller = Controller(control, state, ports.clock, self._hosting.applied)
         self._open_services(Gate(policy, self.metrics), state.catalog, ports)
         pump = self._delivering.pump
@@ -349,6 +356,15 @@ class Node:
         self.phase = TRANSITIONS[self.phase, event]
 
 
+def _topic_name(catalog: Catalog, log_id: LogId) -> str:
+    if log_id == CONTROL_LOG:
+        return "(control log)"
+    try:
+        return catalog.find_id(log_id.topic_id).name
+    except UnknownTopic:
+        return str(log_id)
+
+
 def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) -> Node:
     """Open the data directory and put a node together; raises `StartupError` with one sentence."""
     directory = open_directory(
@@ -362,6 +378,10 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
     try:
         return Node(config, ports, directory, policy or Everyone())
     except BaseException:
+        if directory.was_clean:
+            # Nothing was changed yet. Without the marker the next start would take damage for a
+            # torn write, and cut it off.
+            directory.mark_clean()
         directory.close()
         raise
 

@@ -8,14 +8,19 @@ the headers of its segment, so a reader never sees the difference.
 """
 
 import logging
+from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from millstream.errors import DamagedLog, is_transient, storage_error
+from millstream.codec.batch import Header
+from millstream.errors import DamagedLog, StorageError, is_transient, storage_error
+from millstream.model import Boundary, Offset
 from millstream.ports import File
 from millstream.storage.index import PROOF_BYTES, Table, decode_proof
-from millstream.storage.segment import WALK_BYTES, Segment
+from millstream.storage.segment import WALK_BYTES, Segment, walk
+from millstream.storage.verifying import BadRange, Part
 
 _log = logging.getLogger(__name__)
 
@@ -25,11 +30,98 @@ PINNED_LOOKED_AT = 16
 
 
 class View(NamedTuple):
-    """A segment that can be searched."""
+    """A segment that can be searched. What it shows was verified since the node started."""
 
     segment: Segment
     file: File
     table: Table
+    report: Callable[[Segment, BadRange], None]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every byte was verified and is sound, which is so for what is written here."""
+        return self.segment.unverified is None and not self.segment.damage
+
+    def headers(self, at: int, end: int, after: Offset = 0) -> Iterator[tuple[int, Header]]:
+        """Position and header of each batch from `at` to `end`, like `walk`.
+
+        `DamagedBatch` where a damaged one stands; those that end at or before `after` are left out.
+        """
+        return walk(self.file, at, end) if self.is_plain else self._sound(at, end, after)
+
+    def verify(self, start: int, end: int) -> None:
+        """Verify the stretches that hold these bytes, unless that was done before."""
+        rest = self.segment.unverified
+        if rest is None or rest.covers(start, end):
+            return
+        work = self.verification(start, end)
+        work.carry_out()
+        work.finish()
+
+    def verification(self, start: int, end: int) -> "Verification":
+        part = self.segment.part(self.file, self.table)
+        return Verification(self, part, *part.aligned(start, end))
+
+    def verification_again(self, boundaries: Sequence[Boundary]) -> "Verification":
+        """All of a segment that grows no more, whatever was verified before."""
+        one = self.segment
+        ends = one.size, one.end_offset
+        part = Part(self.file, one.path, self.table, *ends, one.is_dense, boundaries)
+        return Verification(self, part, 0, one.size)
+
+    def _sound(self, at: int, end: int, after: Offset) -> Iterator[tuple[int, Header]]:
+        positions = self.table.positions
+        while at < end:
+            index = bisect_right(positions, at)
+            stretch_end = min(end, positions[index]) if index < len(positions) else end
+            self.verify(at, stretch_end)
+            skipped = next(
+                (bad for bad in self.segment.damage if bad.position <= at < bad.end_position), None
+            )
+            if skipped is not None:
+                if skipped.end_offset > after:
+                    raise skipped.problem()
+                at = skipped.end_position
+                continue
+            ahead = [bad.position for bad in self.segment.damage if bad.position > at]
+            stop = min([stretch_end, *ahead])
+            yield from walk(self.file, at, stop)
+            at = stop
+
+
+class Verification:
+    """Stretches of one segment to be verified, on a thread if they are long."""
+
+    __slots__ = ("_bad", "_end", "_part", "_start", "_view")
+
+    def __init__(self, view: View, part: Part, start: int, end: int) -> None:
+        self._view = view
+        self._part = part
+        self._start = start
+        self._end = end
+        self._bad: list[BadRange] = []
+
+    @property
+    def size(self) -> int:
+        return self._end - self._start
+
+    def carry_out(self) -> None:
+        """Blocks; touches the file only. `StorageError` if it cannot be read."""
+        self._bad = self._part.bad_ranges(self._start, self._end)
+
+    def fail(self, problem: StorageError) -> None:
+        """The disk refused to read it: as good as lost, for readers."""
+        part, start, end = self._part, self._start, self._end
+        first, last = part.table.floor_position(start), part.table.floor_position(end)
+        behind = part.table.offset(last) if part.table.positions[last] == end else part.end_offset
+        offset = part.table.offset(first)
+        self._bad = [BadRange(part.path, start, end - start, offset, behind, str(problem))]
+
+    def finish(self) -> None:
+        """Back on the event loop: take note of what was verified, and report damage once."""
+        segment = self._view.segment
+        for bad in segment.verified(self._start, self._end, self._bad):
+            self._view.report(segment, bad)
 
 
 class LogCache:
@@ -42,6 +134,7 @@ class LogCache:
         self._pinned: OrderedDict[Segment, None] = OrderedDict()  # Their files are in themselves.
         self._tables: OrderedDict[Segment, Table] = OrderedDict()
         self._tables_bytes = 0
+        self.on_damage: Callable[[Segment, BadRange], None] = _log_damage
 
     @property
     def open_count(self) -> int:
@@ -58,6 +151,7 @@ class LogCache:
             segment,
             self.file(segment) if file is None else file,
             self.table(segment) if table is None else table,
+            self.on_damage,
         )
 
     def file(self, segment: Segment) -> File:
@@ -116,6 +210,18 @@ class LogCache:
                 return
             self._pinned.move_to_end(segment)
 
+    def wake(self, segment: Segment) -> None:
+        """Pin a proven segment, so that it can grow."""
+        file, table = self.file(segment), self.table(segment)
+        try:
+            index = segment.files.open(segment.index_path)
+            segment.take_over(decode_proof(index.read(0, PROOF_BYTES)))
+        except (OSError, DamagedLog):
+            for _, header in walk(file, segment.last_position, segment.size):
+                segment.last = header
+        self.forget(segment)
+        segment.file, segment.table = file, table
+
     def _load(self, segment: Segment) -> Table:
         try:
             file = segment.files.open(segment.index_path)
@@ -132,3 +238,7 @@ class LogCache:
             table = segment.rewalked(self.file(segment), WALK_BYTES).table
             assert table is not None
             return table
+
+
+def _log_damage(segment: Segment, bad: BadRange) -> None:
+    _log.error("damage segment=%s problem=%s", segment.path, bad.problem())

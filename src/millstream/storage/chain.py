@@ -24,7 +24,7 @@ from millstream.storage.index import Table
 from millstream.storage.lookup import first_behind
 from millstream.storage.paths import parent_of
 from millstream.storage.rounds import Round
-from millstream.storage.segment import CLEANED, TEMPORARY, Segment, file_path, walk
+from millstream.storage.segment import CLEANED, TEMPORARY, Segment, file_path
 from millstream.storage.snapshots import Snapshots
 
 _log = logging.getLogger(__name__)
@@ -307,12 +307,14 @@ class Chain:
 
     def _wake(self, active: Segment) -> File:
         """Make a segment that was found on disk ready to grow."""
-        file, table = self._cache.file(active), self._cache.table(active)
-        for _, header in walk(file, active.last_position, active.size):
-            active.last = header
-        self._cache.forget(active)
-        active.file, active.table = file, table
+        if active.is_proven:
+            self._cache.wake(active)
+        else:
+            active.file = self._cache.file(active)
+            self._cache.forget(active)
         self._cache.pin(active)
+        file = active.file
+        assert file is not None
         return file
 
     def _trim_active(self) -> None:

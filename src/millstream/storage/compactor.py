@@ -12,6 +12,7 @@ costs a run over the whole log, nothing else.
 
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 
 import msgspec
 from fastcrc import crc32
@@ -28,7 +29,7 @@ from millstream.storage.cleaner import (
     compaction_range,
     rewrites,
 )
-from millstream.storage.compaction import Compaction, CompactionPlan
+from millstream.storage.compaction import Compaction, CompactionPlan, Rewritten
 from millstream.storage.log import Log
 from millstream.storage.rounds import write_aside
 from millstream.storage.segment import TEMPORARY, Segment
@@ -74,23 +75,23 @@ class Compactor:
         must not be trusted.
         """
         log = self._log
-        if not rewrites(log.settings) or not log.sealed():
+        if not rewrites(log.settings) or not self._sound():
             return False
         if self._memory is None:
             self._memory = await threads.run(self._load)
         cleaned = self._cleaned()
         due = compaction_range(
-            [facts(segment) for segment in log.sealed()],
+            [facts(segment) for segment in self._sound()],
             cleaned=cleaned,
             limit_offset=limit_offset,
             now_ms=now_ms,
             settings=log.settings,
         )
-        if due is None:
+        if due is None or not await self._verify(threads, due.end_offset, again=False):
             return False
         size_before = log.health().size_bytes
         compaction = Compaction(self._plan(due, now_ms), self._files)
-        while (rewritten := await threads.run(compaction.step)) is not None:
+        while (rewritten := await self._step(threads, compaction, due.end_offset)) is not None:
             if log.replace(rewritten.old, rewritten.new):
                 await durable()
             elif rewritten.old[-1].end_offset > log.start_offset:
@@ -113,9 +114,33 @@ class Compactor:
         )
         return True
 
+    async def _step(
+        self, threads: Threads, compaction: Compaction, end_offset: Offset
+    ) -> Rewritten | None:
+        try:
+            return await threads.run(compaction.step)
+        except DamagedLog:
+            # It was sound a while ago. All of it is verified again, so that the damage is named.
+            await self._verify(threads, end_offset, again=True)
+            raise
+
+    def _sound(self) -> list[Segment]:
+        """What may be rewritten: damage is never copied, and never left out in silence."""
+        return list(takewhile(lambda one: not one.damage, self._log.sealed()))
+
+    async def _verify(self, threads: Threads, end_offset: Offset, *, again: bool) -> bool:
+        """Verify what is to be rewritten; False if some of it is not what was written."""
+        segments = [one for one in self._sound() if one.end_offset <= end_offset]
+        for segment in segments:
+            work = self._log.verification(segment, again=again)
+            if work is not None:
+                await threads.run(work.carry_out)
+                work.finish()
+        return not any(segment.damage for segment in segments)
+
     def _plan(self, due: CompactionRange, now_ms: int) -> CompactionPlan:
         log, settings = self._log, self._log.settings
-        segments = [one for one in log.sealed() if one.end_offset <= due.end_offset]
+        segments = [one for one in self._sound() if one.end_offset <= due.end_offset]
         ends = {
             view.producer_id: ProducerEnd(view.last_offset, view.epoch)
             for view in log.producers.describe()

@@ -7,6 +7,10 @@ batch: its offset, its position, and the newest timestamp of all batches before 
 The one thing to know: an index file is also a *proof*. It is written only after the bytes it
 speaks of were synced, so the first `size` bytes of a segment with a valid index need no scan. Its
 first 96 bytes, with a checksum of their own, are all that opening a log reads.
+
+It also tells rot from what was written where a batch's own checksum is silent, see `verifying`: a
+dense segment has no gap between its offsets; of any other each entry has a checksum of the batch
+prefixes (base offset, length, epoch) up to the next one.
 """
 
 import sys
@@ -28,9 +32,12 @@ NO_TIMESTAMP = -1
 _MAGIC = b"MSIX"
 _VERSION = 1
 # Magic and version, then the fields of `Proof`.
-_PROOF = Struct("<4sIqqqIqqIqiIIII")
+_PROOF = Struct("<4sIqqqIqqIqiIIIII")
 _CHECKSUM = Struct("<I")
 PROOF_BYTES = 96
+_IS_DENSE = 1
+_HAS_CHECKS = 2
+_CHECK_BYTES = 4
 _PADDING = bytes(PROOF_BYTES - _PROOF.size - _CHECKSUM.size)
 
 
@@ -50,6 +57,20 @@ class Proof(NamedTuple):
     widest: int
     entry_count: int
     entries_crc: int
+    flags: int = 0  # An index of an earlier version has none.
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each batch begins where the one before it ends."""
+        return self.flags & _IS_DENSE != 0
+
+    @property
+    def entries_bytes(self) -> int:
+        return self.entry_count * (ENTRY_BYTES + (_CHECK_BYTES if self.has_checks else 0))
+
+    @property
+    def has_checks(self) -> bool:
+        return self.flags & _HAS_CHECKS != 0
 
 
 class Table:
@@ -58,7 +79,15 @@ class Table:
     Offsets are kept relative to that of the first entry, so that four bytes hold them.
     """
 
-    __slots__ = ("due_at", "first_offset", "offsets", "positions", "times", "widest")
+    __slots__ = (
+        "checks",
+        "due_at",
+        "first_offset",
+        "offsets",
+        "positions",
+        "times",
+        "widest",
+    )
 
     def __init__(self) -> None:
         self.due_at = 0  # The first batch from this position on gets an entry.
@@ -67,13 +96,14 @@ class Table:
         self.positions = array("I")
         self.times = array("q")
         self.widest = 0  # The longest stretch between two entries, in bytes.
+        self.checks = array("I")  # Of batch prefixes from each entry to the next; empty if dense.
 
     def __len__(self) -> int:
         return len(self.positions)
 
     @property
     def size_bytes(self) -> int:
-        return len(self.positions) * ENTRY_BYTES
+        return len(self.positions) * ENTRY_BYTES + len(self.checks) * _CHECK_BYTES
 
     def add(self, offset: Offset, position: int, max_timestamp_before: int) -> None:
         if not self.positions:
@@ -83,6 +113,10 @@ class Table:
         self.offsets.append(offset - self.first_offset)
         self.positions.append(position)
         self.times.append(max_timestamp_before)
+
+    def check_of(self, index: int) -> int | None:
+        """The checksum of the batch prefixes from this entry to the next, if there is one."""
+        return self.checks[index] if index < len(self.checks) else None
 
     def offset(self, index: int) -> Offset:
         return self.first_offset + self.offsets[index]
@@ -106,25 +140,27 @@ class Table:
         table.offsets = self.offsets[:count]
         table.positions = self.positions[:count]
         table.times = self.times[:count]
+        table.checks = self.checks[: max(0, count - 1)]  # The last stretch may be shorter now.
         table.widest = _widest(table.positions)
         return table
 
     def encode(self) -> bytes:
-        columns = (self.offsets, self.positions, self.times)
+        columns = (self.offsets, self.positions, self.times, self.checks)
         return b"".join(_little_endian(column).tobytes() for column in columns)
 
     @classmethod
     def decode(cls, data: bytes, proof: Proof) -> "Table":
         """Read what `encode` wrote; raise `DamagedLog` if it is not what `proof` speaks of."""
         count = proof.entry_count
-        if len(data) != count * ENTRY_BYTES or zlib.crc32(data) != proof.entries_crc:
+        if len(data) != proof.entries_bytes or zlib.crc32(data) != proof.entries_crc:
             raise DamagedLog(f"index of segment {proof.base_offset} fails its checksum")
         table = cls()
         table.first_offset = proof.first_offset
         table.offsets.frombytes(data[: 4 * count])
         table.positions.frombytes(data[4 * count : 8 * count])
-        table.times.frombytes(data[8 * count :])
-        for column in (table.offsets, table.positions, table.times):
+        table.times.frombytes(data[8 * count : 16 * count])
+        table.checks.frombytes(data[16 * count :])
+        for column in (table.offsets, table.positions, table.times, table.checks):
             _little_endian(column, in_place=True)
         table.widest = proof.widest
         return table
@@ -137,9 +173,13 @@ assert _PROOF.size + _CHECKSUM.size <= PROOF_BYTES
 
 def encode_index(proof: Proof, table: Table) -> list[bytes]:
     """Spell an index file; the proof's entry count and checksum are those of `table`."""
+    assert len(table.checks) in (0, len(table))
     entries = table.encode()
     proof = proof._replace(
-        widest=table.widest, entry_count=len(table), entries_crc=zlib.crc32(entries)
+        widest=table.widest,
+        entry_count=len(table),
+        entries_crc=zlib.crc32(entries),
+        flags=proof.flags | (_HAS_CHECKS if table.checks else 0),
     )
     head = _PROOF.pack(_MAGIC, _VERSION, *proof) + _PADDING
     return [head + _CHECKSUM.pack(zlib.crc32(head)), entries]
@@ -156,6 +196,10 @@ def decode_proof(head: bytes) -> Proof:
     if magic != _MAGIC or version != _VERSION:
         raise DamagedLog(f"not an index of version {_VERSION}: {magic!r} {version}")
     return Proof(*fields)
+
+
+def dense_flag(is_dense: bool) -> int:
+    return _IS_DENSE if is_dense else 0
 
 
 def _widest(positions: "array[int]") -> int:

@@ -277,9 +277,16 @@ class Journal:
 
 
 def open_journal(
-    files: Files, path: str = "journal", *, bytes_max: int, reserve: Reserve | None = None
+    files: Files,
+    path: str = "journal",
+    *,
+    bytes_max: int,
+    reserve: Reserve | None = None,
+    was_clean: bool = False,
 ) -> Journal:
     """Read the file, cut a torn tail, make the rest durable. `DamagedLog` leaves all as it is.
+
+    After a clean stop no tail can be torn: then that is `DamagedLog` too.
 
     With a `reserve` a full disk refuses only once that is used up.
     """
@@ -293,6 +300,11 @@ def open_journal(
         data = file.read(0, file.size())
         replayed = _replay(data, path)
         if replayed.end < len(data):
+            if was_clean:
+                raise DamagedLog(
+                    f"{path} is damaged at {replayed.end}, and the last stop was clean: restore it "
+                    "from a backup"
+                )
             file.truncate(replayed.end)
             _log.info("cut torn tail path=%s bytes=%d", path, len(data) - replayed.end)
         files.remove(_temporary(path))

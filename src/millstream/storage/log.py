@@ -15,16 +15,17 @@ from typing import NamedTuple
 
 from millstream.codec.batch import CONTROL, Header
 from millstream.codec.records import Marker, read_marker
-from millstream.errors import BatchTooLarge, OffsetOutOfRange, storage_error
-from millstream.model import Buffer, Offset
+from millstream.errors import BatchTooLarge, DamagedBatch, OffsetOutOfRange, storage_error
+from millstream.model import Boundary, Buffer, Offset
 from millstream.settings import TopicSettings
 from millstream.storage import lookup
-from millstream.storage.cache import LogCache
+from millstream.storage.cache import LogCache, Verification
 from millstream.storage.chain import Chain
 from millstream.storage.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from millstream.storage.producers import Producers
 from millstream.storage.segment import FileRange, Segment
 from millstream.storage.snapshots import replay
+from millstream.storage.verifying import BadRange
 
 _base_offset = attrgetter("base_offset")
 _NO_MARKERS: dict[Offset, Marker] = {}
@@ -41,6 +42,16 @@ class LogHealth(NamedTuple):
     index_entries: int
     index_bytes_per_entry_max: int  # The longest stretch that a search may have to walk.
     index_gaps: int  # Sealed segments without an index on disk.
+
+
+class NotVerified(Exception):
+    """Bytes must be verified before they are read: run `work.carry_out` on a thread, then
+    `work.finish` on the event loop, then read again.
+    """
+
+    def __init__(self, work: Verification) -> None:
+        super().__init__(f"{work.size} bytes are not verified yet")
+        self.work = work
 
 
 class Log:
@@ -214,7 +225,10 @@ class Log:
                 end_offset=self.end_offset, producer_ids_max=self._producer_ids_max
             )
         span = lookup.Span(self._folded_end, self.end_offset)
-        unseen = lookup.headers_between(self._cache, self._chain.segments, span)
+        # What damaged batches said of their producers is lost; all others are still served.
+        unseen = lookup.headers_between(
+            self._cache, self._chain.segments, span, leaves_damage_out=True
+        )
         for end_offset in replay(self.producers, islice(unseen, FOLD_BATCHES)):
             self._folded_end = end_offset
         if next(unseen, None) is None:
@@ -228,16 +242,29 @@ class Log:
     def base_offset(self) -> Offset:
         """Where the batch begins that contains the log start; else the log start."""
         if self._base_offset is None:
-            first = next(self.batches(self.start_offset, self.start_offset + 1), None)
             start = self.start_offset
-            self._base_offset = start if first is None else min(first.base_offset, start)
+            try:
+                first = next(self.batches(start, start + 1), None)
+            except DamagedBatch as problem:
+                self._base_offset = min(problem.base_offset, start)
+            else:
+                self._base_offset = start if first is None else min(first.base_offset, start)
         return self._base_offset
 
-    def read(self, offset: Offset, *, bytes_max: int, end_offset: Offset) -> FileRange | None:
+    def read(
+        self,
+        offset: Offset,
+        *,
+        bytes_max: int,
+        end_offset: Offset,
+        verified_bytes_max: int | None = None,
+    ) -> FileRange | None:
         """Whole batches from the one that contains `offset`, or the next one behind a gap.
 
         As many as fit into `bytes_max`, but at least one; none that ends behind `end_offset`. None
-        if there is nothing to read, `OffsetOutOfRange` if the log does not reach there.
+        if there is nothing to read, `OffsetOutOfRange` if the log does not reach there. They were
+        verified since the node started: `DamagedBatch` if the first is not what was written. Raises
+        `NotVerified` if more than `verified_bytes_max` are yet to be verified.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(self.directory, offset, self.start_offset, self.end_offset)
@@ -249,7 +276,12 @@ class Log:
         segment = segments[-1]
         if offset < segment.base_offset:
             segment = segments[bisect_right(segments, offset, key=_base_offset) - 1]
-        return lookup.read_range(self._cache.view(segment), offset, bytes_max, end_offset)
+        view = self._cache.view(segment)
+        if segment.unverified is not None and verified_bytes_max is not None:
+            work = lookup.unverified(view, offset, bytes_max)
+            if work is not None and work.size > verified_bytes_max:
+                raise NotVerified(work)
+        return lookup.read_range(view, offset, bytes_max, end_offset)
 
     def offset_for_time(
         self, timestamp_ms: int, *, end_offset: Offset
@@ -321,6 +353,25 @@ class Log:
             raise storage_error(problem, self.directory) from problem
         self._base_offset = None
         return is_done
+
+    def verification(
+        self, segment: Segment, *, again: bool = False, boundaries: Sequence[Boundary] = ()
+    ) -> Verification | None:
+        """The work of verifying a sealed segment; None if there is nothing to do.
+
+        With `again` also what was verified since the start, with the epochs of `boundaries`.
+        """
+        if segment.size == 0 or (segment.unverified is None and not again):
+            return None
+        view = self._cache.view(segment)
+        if again:
+            return view.verification_again(boundaries)
+        return view.verification(0, segment.size)
+
+    def damage(self) -> list[BadRange]:
+        """Known damage that is not below the log start, oldest first."""
+        segments = self._chain.segments
+        return [bad for one in segments for bad in one.damage if bad.end_offset > self.start_offset]
 
     def health(self) -> LogHealth:
         segments = self._chain.segments

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from millstream.codec.batch import HEADER_BYTES, Header, verify
 from millstream.codec.records import Record, records
-from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, RequestError
+from millstream.errors import CorruptBatch, DamagedBatch, DamagedLog, InvalidBatch, RequestError
 from millstream.model import Offset
-from millstream.storage.cache import LogCache, View
+from millstream.storage.cache import LogCache, Verification, View
 from millstream.storage.index import NO_TIMESTAMP
-from millstream.storage.segment import FileRange, Segment, walk
+from millstream.storage.segment import FileRange, Segment
 
 
 class Span(NamedTuple):
@@ -24,16 +24,19 @@ class Span(NamedTuple):
     end_offset: Offset
 
 
-def first_behind(view: View, offset: Offset) -> tuple[int, Offset] | None:
+def first_behind(
+    view: View, offset: Offset, *, leaves_damage_out: bool = False
+) -> tuple[int, Offset] | None:
     """Position and base offset of the first batch of the segment that ends behind `offset`."""
-    segment, file, table = view
+    segment, table = view.segment, view.table
     if not table.positions:
         return None
     index = table.floor_offset(offset)
     at, base_offset = table.positions[index], table.first_offset + table.offsets[index]
     if base_offset >= offset:
         return at, base_offset
-    for position, header in walk(file, at, segment.size):
+    after = segment.end_offset if leaves_damage_out else offset
+    for position, header in view.headers(at, segment.size, after=after):
         if header.end_offset > offset:
             return position, header.base_offset
     return None
@@ -41,7 +44,9 @@ def first_behind(view: View, offset: Offset) -> tuple[int, Offset] | None:
 
 def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -> FileRange | None:
     """Whole batches from the first that ends behind `offset`, none that ends past `end_offset`."""
-    segment, file, table = view
+    segment, file, table = view.segment, view.file, view.table
+    if not view.is_plain and not _is_sound(view, offset, bytes_max):
+        return _read_up_to_damage(view, offset, bytes_max, end_offset)
     place = first_behind(view, offset)
     if place is None:
         return None
@@ -58,28 +63,86 @@ def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -
     if end <= at:
         end, end_of_range = at, base_offset
     if end == at or end_max - end >= HEADER_BYTES:
-        for position, header in walk(file, end, segment.size):
-            position += header.size
-            if header.end_offset > end_offset or (position > end_max and end > at):
-                break
-            end, end_of_range = position, header.end_offset
+        try:
+            for position, header in view.headers(end, segment.size):
+                position += header.size
+                if header.end_offset > end_offset or (position > end_max and end > at):
+                    break
+                end, end_of_range = position, header.end_offset
+        except DamagedBatch:
+            if end == at:
+                raise
     return FileRange(file, at, end - at, base_offset, end_of_range) if end > at else None
 
 
+def unverified(view: View, offset: Offset, bytes_max: int) -> Verification | None:
+    """What `read_range` would have to verify; None if it was verified before."""
+    rest, table = view.segment.unverified, view.table
+    if rest is None or not table.positions:
+        return None
+    start = table.positions[table.floor_offset(offset)]
+    if rest.covers(start, start + bytes_max):
+        return None
+    return view.verification(start, start + bytes_max)
+
+
+def _is_sound(view: View, offset: Offset, bytes_max: int) -> bool:
+    """Verify all that `read_range` looks at; False if the segment is known to be damaged."""
+    table = view.table
+    if table.positions:
+        start = table.positions[table.floor_offset(offset)]
+        view.verify(start, start + 1)
+        place = None if view.segment.damage else first_behind(view, offset)
+        if place is not None:
+            # One byte more: the header behind the range tells that it ends there.
+            view.verify(start, place[0] + bytes_max + 1)
+    return not view.segment.damage
+
+
+def _read_up_to_damage(
+    view: View, offset: Offset, bytes_max: int, end_offset: Offset
+) -> FileRange | None:
+    """`read_range` in a segment with damage: ends before it; `DamagedBatch` if it comes first."""
+    segment, table = view.segment, view.table
+    start = table.positions[table.floor_offset(offset)]
+    base_offset: Offset | None = None
+    at = end = end_of_range = 0
+    try:
+        for position, header in view.headers(start, segment.size, after=offset):
+            if header.end_offset <= offset:
+                continue
+            behind = position + header.size
+            is_too_far = header.end_offset > end_offset
+            if is_too_far or (base_offset is not None and behind - at > bytes_max):
+                break
+            if base_offset is None:
+                at, base_offset = position, header.base_offset
+            elif position != end:
+                break  # Damage that was left out lies between.
+            end, end_of_range = behind, header.end_offset
+    except DamagedBatch as problem:
+        if base_offset is None and problem.base_offset < end_offset:
+            raise
+    if base_offset is None:
+        return None
+    return FileRange(view.file, at, end - at, base_offset, end_of_range)
+
+
 def headers_between(
-    cache: LogCache, segments: Sequence[Segment], span: Span
+    cache: LogCache, segments: Sequence[Segment], span: Span, *, leaves_damage_out: bool = False
 ) -> Iterator[tuple[View, int, Header]]:
     """The batches with offsets in `span`, also those that reach beyond it."""
+    after = span.end_offset if leaves_damage_out else span.start_offset
     for segment in segments:
         if segment.end_offset <= span.start_offset or segment.size == 0:
             continue
         if segment.base_offset >= span.end_offset:
             return
         view = cache.view(segment)
-        place = first_behind(view, span.start_offset)
+        place = first_behind(view, span.start_offset, leaves_damage_out=leaves_damage_out)
         if place is None:
             continue
-        for position, header in walk(view.file, place[0], segment.size):
+        for position, header in view.headers(place[0], segment.size, after=after):
             if header.base_offset >= span.end_offset:
                 return
             yield view, position, header
@@ -174,14 +237,14 @@ def _backwards(cache: LogCache, segments: Sequence[Segment], span: Span) -> Iter
         last = view.table.floor_offset(span.end_offset)
         end = positions[last + 1] if last + 1 < len(positions) else segment.size
         for at in range(last, -1, -1):
-            stretch = [header for _, header in walk(view.file, positions[at], end)]
+            stretch = [header for _, header in view.headers(positions[at], end)]
             yield from (h for h in reversed(stretch) if h.end_offset <= span.end_offset)
             end = positions[at]
 
 
 def _max_timestamp(view: View, span: Span) -> int:
     """The greatest timestamp of a segment's batches in `span`, by their headers."""
-    segment, _, table = view
+    segment, table = view.segment, view.table
     position, max_timestamp = 0, NO_TIMESTAMP
     if span.start_offset <= segment.base_offset:
         if segment.end_offset <= span.end_offset:
@@ -201,7 +264,7 @@ def _from(view: View, position: int, start_offset: Offset) -> Iterator[tuple[int
     if start_offset > view.segment.base_offset:
         place = first_behind(view, start_offset)
         position = max(position, view.segment.size if place is None else place[0])
-    return walk(view.file, position, view.segment.size)
+    return view.headers(position, view.segment.size, after=start_offset)
 
 
 def _records(

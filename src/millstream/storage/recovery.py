@@ -7,29 +7,23 @@ needs neither.
 
 The one thing to know: a segment's index proves that its first bytes were synced. Behind what is
 proven anything may be torn: there the log ends at the last whole batch. But proven bytes that are
-gone, or a bad batch in front of proven ones, are no torn write: that is `DamagedLog`.
+gone are no torn write: that is `DamagedLog`. Neither is a bad batch in front of sound ones: the log
+keeps all of it, and knows the bad one as damage. After a clean stop nothing can be torn.
 """
 
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from millstream.codec.batch import HEADER_BYTES, read_header
+from millstream.codec.batch import HEADER_BYTES, Header, read_header
 from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, storage_error
 from millstream.model import NO_EPOCH, Boundary, Epoch, Offset
 from millstream.ports import File, Files
 from millstream.settings import TopicSettings
 from millstream.storage.cache import LogCache
 from millstream.storage.chain import Chain
-from millstream.storage.index import (
-    ENTRY_BYTES,
-    PROOF_BYTES,
-    Proof,
-    Table,
-    decode_proof,
-    encode_index,
-)
+from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
 from millstream.storage.log import Log
 from millstream.storage.paths import parent_of
 from millstream.storage.rounds import write_aside
@@ -45,6 +39,7 @@ from millstream.storage.segment import (
     walk,
 )
 from millstream.storage.snapshots import Snapshots
+from millstream.storage.verifying import BadRange, Unverified, sound_batch_behind, stand_in
 
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.producers)", re.ASCII)
 
@@ -61,19 +56,28 @@ def open_log(
     boundaries: Sequence[Boundary],
     producer_ids_max: int = 100_000,
     decompressed_bytes_max: int = 64 * 2**20,
+    was_clean: bool = False,
+    may_have_gaps: bool = True,
 ) -> Log:
     """Open the log in `directory`, or one that is yet to be there.
 
     `start_offset` and `boundaries` are the journal's. The log is cut at the first batch whose epoch
     is not the one in force at its offset; the caller then drops boundaries behind `end_offset`. All
-    that the log holds then is durable. `DamagedLog` or `DiskFailed` if it must not be served.
+    that the log holds then is durable. `DamagedLog` or `DiskFailed` if it must not be served; with
+    `was_clean` also instead of any cut. Without `may_have_gaps` a batch that leaves offsets out is
+    not what was written.
     """
-    recovery = _Recovery(files, directory, settings, start_offset, boundaries)
+    recovery = _Recovery(
+        files, directory, settings, start_offset, boundaries, was_clean, may_have_gaps
+    )
     try:
         recovery.judge()
         recovery.carry_out()
     except OSError as problem:
         raise storage_error(problem, directory) from problem
+    for one in recovery.kept:
+        for bad in one.segment.damage:
+            cache.on_damage(one.segment, bad)
     chain = Chain(
         files,
         directory,
@@ -123,14 +127,18 @@ class _Recovery:
         settings: TopicSettings,
         start_offset: Offset,
         boundaries: Sequence[Boundary],
+        was_clean: bool,
+        may_have_gaps: bool,
     ) -> None:
         self.kept: list[_Found] = []
         self.snapshots: list[Offset] = []
         self._files = files
         self._directory = directory
+        self._may_have_gaps = may_have_gaps
         self._interval_bytes = settings.index_interval_bytes
         self._start_offset = start_offset
         self._boundaries = boundaries
+        self._was_clean = was_clean
         self._doomed: set[str] = set()
 
     # -- judging -----------------------------------------------------------------------------------
@@ -172,7 +180,8 @@ class _Recovery:
                 self._drop(self.kept, "below the log start")
                 self.kept = []
             following = found[at + 1].segment.base_offset if at + 1 < len(found) else None
-            is_whole = self._read(one, following)
+            is_proven_behind = any(later.proof is not None for later in found[at + 1 :])
+            is_whole = self._read(one, following, is_proven_behind)
             if one.segment.size == 0 and self.kept:
                 self._drop([one], "empty")
             else:
@@ -185,49 +194,97 @@ class _Recovery:
                 self._drop_unproven(found[at + 1 :], damage)
                 return
 
-    def _read(self, one: _Found, following: Offset | None) -> bool:
+    def _read(self, one: _Found, following: Offset | None, is_proven_behind: bool) -> bool:
         """Find out what the segment holds; False if the log cannot go on behind it."""
         segment, proof = one.segment, one.proof
         if proof is not None:
             one.last = proof.last_base_offset, proof.last_epoch
+            in_question = Unverified(proof.size, proof.end_offset, self._boundaries)
             if proof.size == one.file_size or proof.end_offset == following:
                 one.segment = Segment.from_proof(self._files, self._directory, proof)
+                one.segment.unverified = in_question
                 return True
             segment = self._resume(one, proof)
+            segment.unverified = in_question
         else:
             segment.table = Table()
         one.segment, one.is_scanned = segment, True
         one.file.forget_cached()  # After a failed sync the cache may show what no disk holds.
-        trusted = segment.size
+        while (problem := self._scan(one)) is not None:
+            sound = sound_batch_behind(
+                one.file, segment.size, one.file_size, segment.end_offset, self._boundaries
+            )
+            if sound is not None and not (following and sound[1] >= following):
+                self._keep_damage(one, *sound, str(problem))
+            elif is_proven_behind and following is not None and following > segment.end_offset:
+                self._keep_damage(one, one.file_size, following, str(problem))
+            else:
+                self._cut_torn(one, str(problem))
+                break
+        return one.cut_to is None or segment.end_offset == following
+
+    def _scan(self, one: _Found) -> Exception | None:
+        """Take note of sound batches from the end of what is known; return what stopped it."""
+        segment = one.segment
         try:
-            for _, header in scan(one.file, trusted, one.file_size):
-                if header.base_offset < segment.end_offset:
-                    raise InvalidBatch(f"offset {header.base_offset} again")
+            for position, header in scan(one.file, segment.size, one.file_size):
+                if header.base_offset != segment.end_offset:
+                    self._check_gap(one, position, header)
                 if segment.size == 0 and header.max_timestamp >= 0:
                     segment.opened_ms = header.max_timestamp
                 segment.extend([header], self._interval_bytes)
                 one.last = header.base_offset, header.epoch
         except (CorruptBatch, InvalidBatch) as problem:
-            one.cut_to = segment.size
-            _log.info(
-                "cut torn tail segment=%s kept_bytes=%d cut_bytes=%d reason=%r",
-                segment.path,
-                segment.size,
-                one.file_size - segment.size,
-                str(problem),
+            return problem
+        return None
+
+    def _check_gap(self, one: _Found, position: int, header: Header) -> None:
+        """Offsets ascend. Only logs that are rewritten have gaps, which the next batch respects."""
+        expected = one.segment.end_offset
+        if header.base_offset > expected and self._may_have_gaps:
+            try:
+                behind = read_header(one.file.read(position + header.size, HEADER_BYTES))
+            except (CorruptBatch, InvalidBatch):
+                return
+            if not expected < behind.base_offset < header.end_offset:
+                return
+        raise InvalidBatch(f"base offset {header.base_offset}, {expected} was expected")
+
+    def _keep_damage(self, one: _Found, end: int, end_offset: Offset, reason: str) -> None:
+        """Sound batches follow, so this is no torn tail. Readers are refused these offsets only."""
+        segment = one.segment
+        position, offset = segment.size, segment.end_offset
+        bad = BadRange(segment.path, position, end - position, offset, end_offset, reason)
+        segment.extend([stand_in(bad, one.last[1] if one.last else 0)], self._interval_bytes)
+        segment.damage = (*segment.damage, bad)
+
+    def _cut_torn(self, one: _Found, reason: str) -> None:
+        segment = one.segment
+        cut_bytes = one.file_size - segment.size
+        if self._was_clean:
+            raise DamagedLog(
+                f"{segment.path} ends with {cut_bytes} bytes from position {segment.size} that are "
+                f"not what was written, and the last stop was clean: {reason}"
             )
-        return one.cut_to is None or segment.end_offset == following
+        one.cut_to = segment.size
+        _log.info(
+            "cut torn tail segment=%s kept_bytes=%d cut_bytes=%d reason=%r",
+            segment.path,
+            segment.size,
+            cut_bytes,
+            reason,
+        )
 
     def _resume(self, one: _Found, proof: Proof) -> Segment:
         """Take what is proven as it is; what was appended since is to be scanned."""
         segment = Segment.from_proof(self._files, self._directory, proof)
         try:
             index = self._files.open(segment.index_path)
-            data = index.read(PROOF_BYTES, proof.entry_count * ENTRY_BYTES)
+            data = index.read(PROOF_BYTES, proof.entries_bytes)
             segment.table = Table.decode(data, proof)
         except DamagedLog:
-            return segment.rewalked(one.file, self._interval_bytes)
-        ((_, segment.last),) = walk(one.file, proof.last_position, proof.size)
+            segment = segment.rewalked(one.file, self._interval_bytes)
+        segment.take_over(proof)
         return segment
 
     def _check_epochs(self) -> None:
@@ -248,7 +305,7 @@ class _Recovery:
                 raise DamagedLog(f"{self._directory} was synced, but the journal knows no epoch")
             self._drop(self.kept[at + 1 :], "behind another epoch")
             del self.kept[at + 1 :]
-            if position > 0:
+            if position > 0 or self._was_clean:
                 self._cut(one, position)
             else:
                 self._drop([one], "of another epoch")
@@ -256,15 +313,41 @@ class _Recovery:
             return
 
     def _other_epoch(self, one: _Found) -> int | None:
-        """The position of the first batch whose epoch is not in force."""
-        for position, header in walk(one.file, 0, one.segment.size):
+        """The position from which on no batch's epoch is in force.
+
+        A batch of another epoch in front of one that is in force was changed: that is damage.
+        """
+        position_of_first: int | None = None
+        others: list[tuple[int, Header]] = []
+        for position, header in self._sound_headers(one):
             is_seen = header.end_offset > self._start_offset
             if is_seen and not self._is_in_force(header.base_offset, header.epoch):
-                return position
-        return None
+                others.append((position, header))
+                continue
+            for at, other in others:
+                reason = f"its epoch is {other.epoch}, which was not in force"
+                offsets = other.base_offset, other.end_offset
+                bad = BadRange(one.segment.path, at, other.size, *offsets, reason)
+                one.segment.damage = (*one.segment.damage, bad)
+            others = []
+        if others:
+            position_of_first = others[0][0]
+        return position_of_first
+
+    def _sound_headers(self, one: _Found) -> Iterator[tuple[int, Header]]:
+        at = 0
+        for bad in one.segment.damage:
+            yield from walk(one.file, at, bad.position)
+            at = bad.end_position
+        yield from walk(one.file, at, one.segment.size)
 
     def _cut(self, one: _Found, position: int) -> None:
         segment = one.segment
+        if self._was_clean:
+            raise DamagedLog(
+                f"{segment.path} has another epoch from position {position} on than the journal "
+                "says, and the last stop was clean"
+            )
         _log.info(
             "cut another epoch segment=%s kept_bytes=%d cut_bytes=%d",
             segment.path,
@@ -337,9 +420,9 @@ class _Recovery:
 
     def _write_index(self, one: _Found) -> None:
         """Prove a sealed segment that was scanned and synced, so that it is not scanned again."""
-        segment, table = one.segment, one.segment.table
-        assert table is not None
-        if write_aside(self._files, segment.index_path, encode_index(segment.proof(), table)):
+        segment = one.segment
+        assert segment.table is not None
+        if write_aside(self._files, segment.index_path, segment.encoded_index()):
             self._files.rename(segment.index_path + TEMPORARY, segment.index_path)
             segment.unpin()
 
@@ -356,18 +439,17 @@ def _read_proof(files: Files, segment: Segment, file: File, file_size: int) -> P
         return None
     try:
         proof = decode_proof(index.read(0, PROOF_BYTES))
-        index_size = PROOF_BYTES + proof.entry_count * ENTRY_BYTES
+        index_size = PROOF_BYTES + proof.entries_bytes
         if proof.base_offset != segment.base_offset or index.size() != index_size:
             return None
         if proof.size > file_size:
             # Whoever shortens a segment removes its index first, and durably.
             lost = f"{segment.path} has {file_size} bytes, but {proof.size} were synced"
             raise _SyncedBytesLost(lost)
-        last = read_header(file.read(proof.last_position, HEADER_BYTES))
     except _SyncedBytesLost:
         raise
-    except (DamagedLog, CorruptBatch, InvalidBatch):
+    except DamagedLog:
         return None
-    expected = (proof.last_base_offset, proof.last_epoch, proof.last_crc)
-    is_right = (last.base_offset, last.epoch, last.crc) == expected
-    return proof if is_right and proof.last_position + last.size == proof.size else None
+    # Nothing shortens or replaces a segment before its index is gone for good: where the two do not
+    # agree, the segment has changed by itself, and `verifying` says where.
+    return proof

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from millstream.errors import is_transient
 from millstream.model import Buffer
 from millstream.ports import File, Files
-from millstream.storage.index import encode_index
 from millstream.storage.segment import PRODUCERS, TEMPORARY, Segment, file_path
 from millstream.storage.snapshots import Snapshot
 
@@ -67,8 +66,7 @@ class Round:
 
     def _write_aside(self) -> None:
         for segment in self.segments:
-            assert segment.table is not None
-            chunks = encode_index(segment.proof(), segment.table)
+            chunks = segment.encoded_index()
             if write_aside(self.files, segment.index_path, chunks):
                 self.indexed.append(segment)
         for snapshot in self.snapshots:

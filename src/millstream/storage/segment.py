@@ -10,6 +10,7 @@ change. Cutting or compacting one puts another `Segment` in its place, so identi
 log still holds what one started from. A `FileRange` needs nothing but its file, from any thread.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify
 from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, storage_error
 from millstream.model import Offset
 from millstream.ports import File, Files
-from millstream.storage.index import NO_TIMESTAMP, Proof, Table
+from millstream.storage.index import NO_TIMESTAMP, Proof, Table, dense_flag, encode_index
+from millstream.storage.verifying import BadRange, Part, Unverified, prefix_check
 
 LOG = ".log"
 INDEX = ".index"
@@ -110,11 +112,13 @@ class Segment:
 
     __slots__ = (
         "base_offset",
+        "damage",
         "directory",
         "end_offset",
         "entry_count",
         "file",
         "files",
+        "is_dense",
         "last",
         "last_position",
         "max_timestamp",
@@ -122,6 +126,7 @@ class Segment:
         "size",
         "synced_size",
         "table",
+        "unverified",
         "widest",
     )
 
@@ -140,6 +145,11 @@ class Segment:
         self.table: Table | None = None
         self.entry_count = 0  # These two speak of the index on disk.
         self.widest = 0
+        self.is_dense = True  # Whether each batch begins where the one before it ends.
+        # What was on disk at the start and nobody has read since; None: this process wrote it, or
+        # has verified it.
+        self.unverified: Unverified | None = None
+        self.damage: tuple[BadRange, ...] = ()  # Known so far, in order.
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} {self.base_offset}..{self.end_offset} {self.size} bytes>"
@@ -157,6 +167,24 @@ class Segment:
         """Whether an index on disk vouches for all of it."""
         return self.table is None
 
+    def take_over(self, proof: Proof) -> None:
+        """Know the last batch by its index, which is protected where the batch's header is not."""
+        delta = proof.end_offset - proof.last_base_offset - 1
+        self.last = Header(
+            base_offset=proof.last_base_offset,
+            size=proof.size - proof.last_position,
+            epoch=proof.last_epoch,
+            crc=proof.last_crc,
+            attributes=0,
+            last_offset_delta=delta,
+            base_timestamp=NO_TIMESTAMP,
+            max_timestamp=NO_TIMESTAMP,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            count=0,
+        )
+
     @classmethod
     def from_proof(cls, files: Files, directory: str, proof: Proof) -> "Segment":
         segment = cls(files, directory, proof.base_offset)
@@ -167,14 +195,18 @@ class Segment:
         segment.last_position = proof.last_position
         segment.entry_count = proof.entry_count
         segment.widest = proof.widest
+        segment.is_dense = proof.is_dense
         return segment
 
     def extend(self, headers: Sequence[Header], interval_bytes: int) -> None:
         """Take note of batches that were written at the end."""
         table = self.table
         assert table is not None, "only a pinned segment grows"
-        position = self.size
+        position, end_offset = self.size, self.end_offset
         for header in headers:
+            if header.base_offset != end_offset:
+                self.is_dense = False
+            end_offset = header.base_offset + header.last_offset_delta + 1
             if position >= table.due_at:
                 table.add(header.base_offset, position, self.max_timestamp)
                 table.due_at = position + interval_bytes
@@ -185,7 +217,7 @@ class Segment:
             position += header.size
         self.last = header
         self.size = position
-        self.end_offset = header.end_offset
+        self.end_offset = end_offset
 
     def cut(self, file: File, table: Table, size: int) -> "Segment":
         """What this segment is when its file ends at `size`, which is where a batch begins."""
@@ -195,10 +227,17 @@ class Segment:
         rest.file = file
         rest.table = table.cut(size)
         rest.size = rest.table.positions[-1]
+        rest.end_offset = rest.table.offset(len(rest.table) - 1)
+        rest.is_dense = self.is_dense
         rest.max_timestamp = rest.table.times[-1]
         rest.table.due_at = size  # No entry is missing before it.
         rest.extend([header for _, header in walk(file, rest.size, size)], 0)
         assert rest.size == size
+        if self.unverified is not None:
+            end = min(size, self.unverified.end)
+            end_offset = min(rest.end_offset, self.unverified.end_offset)
+            rest.unverified = self.unverified.cut(end, end_offset)
+        rest.damage = tuple(bad for bad in self.damage if bad.end_position <= size)
         return rest
 
     def rewalked(self, file: File, interval_bytes: int) -> "Segment":
@@ -229,6 +268,7 @@ class Segment:
             widest=table.widest,
             entry_count=len(table),
             entries_crc=0,
+            flags=dense_flag(self.is_dense),
         )
 
     def let_go(self) -> bool:
@@ -242,6 +282,50 @@ class Segment:
             return False
         self.file = None
         return True
+
+    def encoded_index(self) -> list[bytes]:
+        """Spell the index, once the bytes are synced. Blocks."""
+        table = self.table
+        assert table is not None
+        if self.is_dense or self.damage:
+            table.checks = array("I")
+        else:
+            self._complete_checks(table)
+        return encode_index(self.proof(), table)
+
+    def _complete_checks(self, table: Table) -> None:
+        file = self.file or self.files.open(self.path)
+        try:
+            for at in range(len(table.checks), len(table)):
+                end = table.positions[at + 1] if at + 1 < len(table) else self.size
+                headers = [header for _, header in walk(file, table.positions[at], end)]
+                table.checks.append(prefix_check(headers))
+        except DamagedLog:
+            # The next reader finds it. An index without checks is still right about the rest.
+            table.checks = array("I")
+
+    # -- verification --------------------------------------------------------------------------
+
+    def part(self, file: File, table: Table) -> Part:
+        """What is in question, for `Part.bad_ranges`."""
+        rest = self.unverified
+        assert rest is not None
+        path, end, end_offset = self.path, rest.end, rest.end_offset
+        return Part(file, path, table, end, end_offset, self.is_dense, rest.boundaries)
+
+    def verified(self, start: int, end: int, bad: Sequence[BadRange]) -> list[BadRange]:
+        """Note that the stretches from `start` to `end` were verified; return damage that is new.
+
+        Damaged stretches count as verified too: `damage` keeps readers off them.
+        """
+        known = {one.position for one in self.damage}
+        new = [one for one in bad if one.position not in known]
+        self.damage = tuple(sorted((*self.damage, *new), key=lambda one: one.position))
+        if self.unverified is not None:
+            self.unverified.add(start, min(end, self.unverified.end))
+            if self.unverified.is_done:
+                self.unverified = None
+        return new
 
     def unpin(self) -> None:
         """An index on disk says it all from here on."""

@@ -184,6 +184,7 @@ def test_a_damaged_batch_ends_the_run_and_nothing_is_changed() -> None:
 
     assert it.log.sealed() == before
     assert leftovers(it) == []
+    assert [bad.base_offset for bad in it.log.damage()] == [1]
 
 
 def test_a_full_disk_ends_the_run_and_a_later_one_succeeds() -> None:

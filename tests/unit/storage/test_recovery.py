@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.errors import DamagedLog
+from millstream.errors import DamagedBatch, DamagedLog
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.storage.index import PROOF_BYTES
 from millstream.storage.log import Log
@@ -181,7 +181,7 @@ def test_a_segment_that_is_shorter_than_its_index_proves_has_lost_synced_bytes(
     assert names(files, "") == before
 
 
-def test_an_index_of_other_bytes_of_the_same_size_proves_nothing() -> None:
+def test_bytes_that_are_not_those_of_the_index_are_damage_when_they_are_read() -> None:
     files = MemoryFiles()
     log = open_small(files)
     for size in (100, 150, 300, 50):
@@ -198,7 +198,8 @@ def test_an_index_of_other_bytes_of_the_same_size_proves_nothing() -> None:
     assert index.size() == len(old)
     index.write(0, [old])
 
-    assert read_all(open_small(files), bytes_max=1) == others
+    with pytest.raises(DamagedBatch, match="offsets 0 to 0 are damaged"):
+        read_all(open_small(files), bytes_max=1)
 
 
 def test_an_index_that_speaks_of_fewer_bytes_is_right_about_those() -> None:
@@ -244,18 +245,23 @@ def test_what_a_kill_left_in_the_page_cache_is_made_durable() -> None:
 # -- damage ----------------------------------------------------------------------------------------
 
 
-def test_a_bad_batch_before_synced_segments_is_damage_and_nothing_is_touched() -> None:
+def test_a_bad_batch_before_synced_segments_is_damage_and_all_others_are_kept() -> None:
     files = MemoryFiles()
-    synced_log(files)
+    _, added = synced_log(files)
     files.remove(path(12, ".index"))
     files.open(path(12)).write(100, [b"\xff"])
-    files.open(path(99, ".log.tmp"), create=True)
-    before = image(files)
 
-    with pytest.raises(DamagedLog, match="was synced after"):
-        open_small(files)
+    log = open_small(files)
 
-    assert image(files) == before
+    (bad,) = log.damage()
+    assert (bad.path, bad.position) == (path(12), len(added[12]))
+    with pytest.raises(DamagedBatch, match="offsets 13 to 13 are damaged"):
+        log.read(13, bytes_max=1, end_offset=log.end_offset)
+    for offset, one in enumerate(added):
+        if not bad.base_offset <= offset < bad.end_offset:
+            part = log.read(offset, bytes_max=1, end_offset=log.end_offset)
+            assert part is not None
+            assert part.read() == one
 
 
 @pytest.mark.parametrize("gone", [0, 12])

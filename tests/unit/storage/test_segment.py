@@ -56,7 +56,8 @@ def test_a_cut_segment_equals_one_that_never_held_more() -> None:
         assert rest.table is not None
         assert shorter.table is not None
         assert rest.table.encode() == shorter.table.encode()
-        assert rest.proof() == shorter.proof()
+        # Whether a shorter one would be dense is not known, and need not be.
+        assert rest.proof()._replace(flags=0) == shorter.proof()._replace(flags=0)
 
 
 def test_a_range_yields_its_batches_verified() -> None:

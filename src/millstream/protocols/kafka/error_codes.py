@@ -236,6 +236,8 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.NotSettled: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Not KAFKA_STORAGE_ERROR: with that Java and librdkafka ask again for ever and say nothing.
+    errors.DamagedRecords: ErrorCode.CORRUPT_MESSAGE,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     group_errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
