@@ -8,7 +8,7 @@ stand in the project's file, so they go into a configuration directory that Spar
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,6 @@ FILE_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 # What definitions read to find the brokers: spark.conf.get("spark.millstream.bootstrap").
 BOOTSTRAP_KEY = "spark.millstream.bootstrap"
 
-_TABLES = re.compile(
-    r"\.(table|materialized_view|create_streaming_table)\b"
-    r"|\bcreate\s+(or\s+refresh\s+)?(streaming\s+table|materialized\s+view)\b",
-    re.IGNORECASE,
-)
 _FLOW = re.compile(r"Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z]+)")
 _CONNECT = "pip install 'millstream[pipelines]'"
 
@@ -61,7 +56,7 @@ def run(
         spec.configuration[BOOTSTRAP_KEY] = bootstrap
     storage = local_storage(spec.storage, path.parent)
     before = {} if storage is None else _offsets(storage)
-    _prepare(path.parent, master, has_tables=has_tables(_definitions(cli, spec, path.parent)))
+    _prepare(path.parent, master)
     flows: dict[str, str] = {}
     try:
         for message in _events(cli, spec, path, is_dry=is_dry, refreshes_all=refreshes_all):
@@ -105,11 +100,6 @@ def standings(path: Path) -> Standings:
     )
 
 
-def has_tables(definitions: Sequence[str]) -> bool:
-    """Whether a project keeps tables, which need a catalog that lasts."""
-    return any(_TABLES.search(text) for text in definitions)
-
-
 def gained(before: checkpoints.ByQuery, after: checkpoints.ByQuery) -> int:
     """By how many offsets all flows went on."""
     return sum(
@@ -126,19 +116,22 @@ def local_storage(storage: str, directory: Path) -> Path | None:
     return directory / parts.path / "_checkpoints" if parts.scheme in ("", "file") else None
 
 
-def settings(directory: Path, master: str, *, is_hive: bool) -> dict[str, str]:
-    """What `spark-defaults.conf` says for a project in this directory."""
+def settings(directory: Path, master: str) -> dict[str, str]:
+    """What `spark-defaults.conf` says for a project in this directory.
+
+    Always with a catalog that lasts: only a run tells whether a project keeps tables, and with
+    Spark's default catalog its second run fails on the tables of the first.
+    """
     state = directory / ".millstream"
     found = dict(LAPTOP) if master.startswith("local") else {}
     found["spark.sql.warehouse.dir"] = str(directory / "spark-warehouse")
     found["spark.sql.session.timeZone"] = "UTC"
     options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"
-    if is_hive:
-        # Embedded Derby is one process at a time, and comes with Spark.
-        found["spark.sql.catalogImplementation"] = "hive"
-        url = f"jdbc:derby:;databaseName={state}/metastore;create=true"
-        found["spark.hadoop.javax.jdo.option.ConnectionURL"] = url
-        options += f" -Dderby.stream.error.file={state}/derby.log"
+    # Embedded Derby is one process at a time, and comes with Spark.
+    found["spark.sql.catalogImplementation"] = "hive"
+    url = f"jdbc:derby:;databaseName={state}/metastore;create=true"
+    found["spark.hadoop.javax.jdo.option.ConnectionURL"] = url
+    options += f" -Dderby.stream.error.file={state}/derby.log"
     found["spark.driver.extraJavaOptions"] = options
     return found
 
@@ -163,17 +156,12 @@ def _spec(cli: Any, path: Path) -> Any:
         raise InvalidPipeline(f"{path.name}: {boiled_down(str(problem))}") from None
 
 
-def _definitions(cli: Any, spec: Any, directory: Path) -> list[str]:
-    files = [f for library in spec.libraries for f in sorted(directory.glob(library.include))]
-    return [f.read_text(encoding="utf-8") for f in files if f.suffix in (".py", ".sql")]
-
-
-def _prepare(directory: Path, master: str, *, has_tables: bool) -> None:
+def _prepare(directory: Path, master: str) -> None:
     prepare_environment(is_local=master.startswith("local"))
     conf = directory.resolve() / ".millstream" / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     if "SPARK_CONF_DIR" not in os.environ:
-        found = settings(directory.resolve(), master, is_hive=has_tables)
+        found = settings(directory.resolve(), master)
         lines = [f"{key} {value}\n" for key, value in found.items()]
         (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
         os.environ["SPARK_CONF_DIR"] = str(conf)

@@ -2,42 +2,19 @@
 
 from pathlib import Path
 
-import pytest
-
-from millstream.spark.pipelines.declarative import gained, has_tables, local_storage, settings
-from millstream.spark.pipelines.project import TEMPLATES
+from millstream.spark.pipelines.declarative import gained, local_storage, settings
 
 
-@pytest.mark.parametrize(
-    "definition",
-    [
-        "@dp.table\ndef t(): ...",
-        "@dp.materialized_view(name='t')",
-        'dp.create_streaming_table("t")',
-        "CREATE OR REFRESH STREAMING TABLE t AS SELECT 1",
-        "create materialized view t as select 1",
-        TEMPLATES["sdp"]["transformations/orders.py"],
-    ],
-)
-def test_tables_are_noticed(definition: str) -> None:
-    assert has_tables(["import x", definition])
-
-
-def test_topics_alone_need_no_catalog() -> None:
-    assert not has_tables(
-        ['dp.create_sink("out", "millstream", {})', "@dp.append_flow(target='out')"]
-    )
-
-
-def test_a_catalog_that_lasts_is_asked_for_only_with_tables(tmp_path: Path) -> None:
-    key = "spark.sql.catalogImplementation"
-
-    assert settings(tmp_path, "local[2]", is_hive=True)[key] == "hive"
-    assert key not in settings(tmp_path, "local[2]", is_hive=False)
+def test_the_catalog_lasts_whatever_the_definitions_are(tmp_path: Path) -> None:
+    for master in ("local[2]", "spark://host:7077"):
+        found = settings(tmp_path, master)
+        assert found["spark.sql.catalogImplementation"] == "hive"
+        url = found["spark.hadoop.javax.jdo.option.ConnectionURL"]
+        assert f"{tmp_path}/.millstream/metastore" in url
 
 
 def test_a_cluster_gets_no_settings_of_a_laptop(tmp_path: Path) -> None:
-    assert "spark.driver.host" not in settings(tmp_path, "spark://host:7077", is_hive=False)
+    assert "spark.driver.host" not in settings(tmp_path, "spark://host:7077")
 
 
 def test_storage_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
