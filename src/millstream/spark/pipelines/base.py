@@ -5,12 +5,10 @@ one fails or when told so. The one thing to know: every query has its own checkp
 pipeline and query, so a name that changes starts from the beginning.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millstream.spark.pipelines.failures import PipelineFailed, boiled_down
+from millstream.spark.pipelines.progress import NewProgress
 from millstream.spark.pipelines.summaries import OBSERVED, Progress, Summary, add, total
 from millstream.spark.queue_names import DLQ_SUFFIX
 
@@ -148,9 +147,9 @@ class _Running:
     def __init__(self, context: Context, query: Query) -> None:
         self._context = context
         self._name = query.name
-        self._seen: set[str] = set()
         self.so_far = Summary()
         self._query: StreamingQuery = _start(context, query)
+        self._progress = NewProgress(self._query)
 
     def look(self) -> bool:
         """Take in what is new; return whether it runs. Raises what ended it."""
@@ -169,11 +168,7 @@ class _Running:
             self._take_in()
 
     def _take_in(self) -> None:
-        for found in self._query.recentProgress:
-            progress: dict[str, Any] = json.loads(found.json)  # Spark's own spelling.
-            if progress["timestamp"] in self._seen:
-                continue
-            self._seen.add(progress["timestamp"])
+        for progress in self._progress.take():
             self.so_far = add(self.so_far, progress)
             self._context.report(
                 Progress(
