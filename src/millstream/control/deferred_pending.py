@@ -3,6 +3,9 @@
 Owns the order by time and the order by number, and nothing of the records themselves. Numbers are
 added in ascending order, as they stand in the log. Places are small numbers that the owner gives to
 partitions. Pure. No step takes longer with more of them, but by the logarithm of a heap.
+
+Invariant: memory follows the number of pending records. A record that is removed before its time
+leaves its entry in the heap behind; each removal looks at a few entries and drops the stale ones.
 """
 
 from array import array
@@ -18,6 +21,9 @@ _NUMBER_BITS = 63
 _NUMBER_MASK = 2**_NUMBER_BITS - 1
 _CHUNK_BITS = 12
 _GONE = -1
+# Entries of the heap that one removal looks at. In a heap of which a third is stale, one removal
+# drops more than the one entry that it adds.
+_SWEPT_AT_ONCE = 4
 
 
 def rank(due_ms: int, number: Offset) -> int:
@@ -41,6 +47,7 @@ class Pending:
         self._chunks: dict[int, _Chunk] = {}  # By the high bits of the number, ascending.
         self._last: Offset = -1
         self._count = 0
+        self._swept = 0  # Where in the heap the next removal looks for stale entries.
 
     def __len__(self) -> int:
         return self._count
@@ -74,6 +81,8 @@ class Pending:
         self._count -= 1
         if not chunk.count:
             del self._chunks[number >> _CHUNK_BITS]
+        if len(self._heap) > self._count:
+            self._sweep()
         return found
 
     def next_due(self, until_ms: int, *, count_max: int) -> list[Due]:
@@ -98,6 +107,38 @@ class Pending:
             chunk = self._chunks.get(high)
             if chunk is not None:
                 yield [due for due in chunk if due.number > number]
+
+    def _sweep(self) -> None:
+        """Drop stale entries among the next few of the heap."""
+        heap = self._heap
+        for _ in range(_SWEPT_AT_ONCE):
+            if self._swept >= len(heap):
+                self._swept = 0
+                if not heap:
+                    return
+            if self.find(heap[self._swept] & _NUMBER_MASK) is None:
+                _remove_at(heap, self._swept)  # Another entry stands there now: look again.
+            else:
+                self._swept += 1
+
+
+def _remove_at(heap: list[int], at: int) -> None:
+    """Take the entry at that index out of a heap."""
+    moved = heap.pop()
+    if at == len(heap):
+        return
+    # Towards the leaves by the smaller child, then back up to where the moved entry belongs.
+    start = at
+    while (child := 2 * at + 1) < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        heap[at] = heap[child]
+        at = child
+    while at > 0 and heap[(at - 1) // 2] > moved:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = moved
+    assert at <= start or heap[start] <= moved
 
 
 class _Chunk:

@@ -36,6 +36,32 @@ def test_what_is_removed_is_never_due() -> None:
     assert pending.next_due_ms is None
 
 
+def test_what_is_cancelled_takes_no_memory_until_its_time_comes() -> None:
+    pending = Pending()
+    for number in range(20_000):
+        pending.add(Due(NOW_MS, number, 0))
+        pending.remove(number)
+
+    assert pending.next_due_ms is None
+
+
+def test_of_many_cancelled_records_few_traces_are_left() -> None:
+    pending = Pending()
+    for number in range(20_000):
+        pending.add(Due(NOW_MS + number * 7919 % 10_000, number, 0))
+    for number in range(0, 20_000, 2):
+        pending.remove(number)
+    for number in range(1, 20_000, 2):
+        if number % 100 != 1:
+            pending.remove(number)
+
+    assert len(pending) == 200
+    assert len(pending._heap) <= 2 * len(pending)
+    due = pending.next_due(NOW_MS + 10_000, count_max=1_000)
+    assert due == sorted(due)
+    assert len(due) == 200
+
+
 def test_they_are_listed_by_number_from_anywhere() -> None:
     pending = Pending()
     for number in range(0, 20_000, 2):
