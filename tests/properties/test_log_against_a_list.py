@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millstream.codec.batch import Header, read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import records
+from millstream.codec.steps import all_at_once
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.settings import TopicSettings
 from millstream.storage.disk import DiskFiles
@@ -372,7 +373,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 30))
     def tail(self, count: int) -> None:
-        offset = self.log.tail(count, end_offset=self.end)
+        offset = all_at_once(self.log.tail(count, end_offset=self.end))
         behind = [r for r in self.found() if r.offset >= offset]
         assert len(behind) >= min(count, len(self.found()))
         inside = [h for h in map(header_of, self.held) if h.base_offset < offset < h.end_offset]

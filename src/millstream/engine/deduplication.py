@@ -114,6 +114,7 @@ class Windows:
         self._windows: dict[UUID, Window] = {}
         self._loading: dict[UUID, asyncio.Future[None]] = {}
         self._held: dict[UUID, asyncio.Future[None]] = {}
+        hub.on_drop(self._forget_log)
 
     def find(self, replica: Replica) -> Window | None:
         """The window for records of this partition, if it is known."""
@@ -141,6 +142,10 @@ class Windows:
         window = self._windows.get(topic_id)
         if window is not None:
             window.forget(message_id)
+
+    def _forget_log(self, log_id: LogId) -> None:
+        """The topic is deleted, or its partition has left this node: load the window anew."""
+        self._windows.pop(log_id.topic_id, None)
 
     def arrived(self, replica: Replica, records: Sequence[Record], base_offset: Offset) -> None:
         """Take note of what got into a partition by another way than a client's."""
@@ -202,7 +207,9 @@ class Windows:
             replica = self._hub.replicas.get(LogId(topic_id, partition))
             if replica is not None and replica.is_leader:
                 window.terms[replica.id] = replica.core.epoch
-                tails.append(_Tail(replica, self._clock.now_ms()))
+                tail = _Tail(replica, self._clock.now_ms())
+                tails.append(tail)
+                yield from tail.find_start()
                 yield
         place = Place(NOWHERE, NOWHERE)
         waiting = [(name, Copy(time_ms, place)) for name, time_ms in deferred_ids(topic_id)]
@@ -269,10 +276,17 @@ class _Tail:
         records, settings = replica.log.records, self.settings
         since_ms = now_ms - settings.message_id_window_ms
         first = records.offset_for_time(since_ms, end_offset=records.end_offset)
-        counted = records.tail(settings.message_id_count_max, end_offset=records.end_offset)
-        self._offset = max(counted, records.end_offset if first is None else first[0])
+        self._offset = records.end_offset if first is None else first[0]
         # A log does not say when a batch arrived. Not before the newest one in front of it.
         self._time_ms = since_ms
+
+    def find_start(self) -> Iterator[None]:
+        """Pass over what is too far back to count, in steps."""
+        records = self._replica.log.records
+        counted = yield from records.tail(
+            self.settings.message_id_count_max, end_offset=records.end_offset
+        )
+        self._offset = max(self._offset, counted)
 
     def steps(self) -> Iterator[int]:
         """Read to the end; in between, say how many bytes of records were decoded, about."""

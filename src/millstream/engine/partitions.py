@@ -35,6 +35,7 @@ from millstream.engine.reading import (
     visible_end,
 )
 from millstream.engine.sorting import Arrival
+from millstream.engine.steps import one_by_one
 from millstream.errors import (
     Denied,
     InternalTopic,
@@ -216,7 +217,7 @@ class Partitions:
         await _catch_up(replica)
         records, end = replica.log.records, visible_end(replica, isolation)
         try:
-            found = _place_in(records, place, end)
+            found = await _place_in(records, place, end)
         except StorageError as problem:
             raise read_refusal(*target, problem) from problem
         if found is None:
@@ -315,7 +316,7 @@ class Partitions:
         return denied
 
 
-def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
+async def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
     match place:
         case Earliest():
             return records.start_offset, -1
@@ -326,7 +327,7 @@ def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, int] | N
         case AtMaxTimestamp():
             return records.offset_of_max_timestamp(end_offset=end)
         case LastRecords(count):
-            return records.tail(count, end_offset=end), -1
+            return await one_by_one(records.tail(count, end_offset=end)), -1
         case _:
             assert_never(place)
 

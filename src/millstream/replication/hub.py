@@ -67,6 +67,7 @@ class Hub:
     ) -> None:
         self.replicas: dict[LogId, Replica] = {}
         self.damaged: dict[LogId, StorageError] = {}
+        self._droppers: list[Callable[[LogId], None]] = []
         self._me = me
         self._ports = ports
         self._journal = journal
@@ -123,6 +124,8 @@ class Hub:
     def drop(self, log_id: LogId) -> None:
         """Remove a replica with all its records. Only for what a command deleted."""
         replica = self.replicas.pop(log_id, None)
+        for forget in self._droppers:
+            forget(log_id)
         self.damaged.pop(log_id, None)
         self._unopened.pop(log_id, None)
         if replica is not None:
@@ -135,6 +138,10 @@ class Hub:
         except (OSError, StorageError) as problem:
             # The command stays in the control log: the next start tries again.
             _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
+
+    def on_drop(self, forget: Callable[[LogId], None]) -> None:
+        """Call `forget` with every log that is dropped, before its files are removed."""
+        self._droppers.append(forget)
 
     def find(self, log_id: LogId) -> Replica:
         replica = self.replicas.get(log_id)

@@ -8,7 +8,7 @@ and `reset`, which are rare. What was there when a round began (`begin_sync`, it
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -306,10 +306,15 @@ class Log:
         )
         return None if record is None else (record.offset, record.timestamp)
 
-    def tail(self, count: int, *, end_offset: Offset) -> Offset:
-        """Where to start reading for the last `count` records before `end_offset`."""
-        span = self._span(end_offset)
-        return lookup.tail_offset(self._cache, self._chain.segments, count, span)
+    def tail(self, count: int, *, end_offset: Offset) -> Generator[None, None, Offset]:
+        """Where to start reading for the last `count` records before `end_offset`, in steps."""
+        tail = lookup.Tail(self._span(end_offset).end_offset, count)
+        while True:
+            start = self.start_offset
+            tail = lookup.extend_tail(self._cache, self._chain.segments, tail, start_offset=start)
+            if tail.missing <= 0:
+                return tail.offset
+            yield
 
     def batches(self, start: Offset, end: Offset) -> Iterator[Header]:
         """Headers of the batches that have offsets in `start` to `end`, unverified."""

@@ -176,3 +176,16 @@ def test_ids_that_arrive_while_the_window_loads_wait_for_it() -> None:
             assert sorted(outcomes) == [[True, False], [True, True]]
 
     run(story())
+
+
+def test_the_window_of_a_deleted_topic_is_dropped() -> None:
+    async def scenario() -> None:
+        async with running_orders() as node:
+            assert await duplicates(node, b"a", b"a") == [False, True]
+            windows = node._intake._windows
+
+            await node.topics.delete(SESSION, ORDERS.topic)
+
+            assert windows._windows == {}
+
+    run(scenario())

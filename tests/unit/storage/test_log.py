@@ -8,6 +8,7 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import ControlKind, control_batch
+from millstream.codec.steps import all_at_once
 from millstream.errors import (
     BatchTooLarge,
     DiskFailed,
@@ -379,7 +380,23 @@ def test_the_tail_is_exact_by_record_count(log: Log) -> None:
     log.advance_start(10)
 
     for count in range(end):
-        assert log.tail(count, end_offset=end) == max(10, end - count)
+        assert all_at_once(log.tail(count, end_offset=end)) == max(10, end - count)
+
+
+def test_the_tail_is_found_in_bounded_steps_while_the_log_changes(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.storage.lookup.STEP_HEADERS", 10)
+    fill(log, 95)
+    steps = log.tail(50, end_offset=95)
+
+    for _ in range(4):
+        next(steps)
+        fill(log, 1)
+    log.advance_start(60)
+
+    assert all_at_once(steps) == 60
+    assert all_at_once(log.tail(50, end_offset=95)) == 60
 
 
 def test_the_tail_counts_no_markers_and_takes_a_compacted_batch_whole(log: Log) -> None:
@@ -395,11 +412,11 @@ def test_the_tail_counts_no_markers_and_takes_a_compacted_batch_whole(log: Log) 
     )
     append(log, marker)
 
-    assert log.tail(1, end_offset=15) == 4
-    assert log.tail(2, end_offset=15) == 4
-    assert log.tail(3, end_offset=15) == 3
-    assert log.tail(9, end_offset=15) == 0
-    assert log.tail(0, end_offset=15) == 15
+    assert all_at_once(log.tail(1, end_offset=15)) == 4
+    assert all_at_once(log.tail(2, end_offset=15)) == 4
+    assert all_at_once(log.tail(3, end_offset=15)) == 3
+    assert all_at_once(log.tail(9, end_offset=15)) == 0
+    assert all_at_once(log.tail(0, end_offset=15)) == 15
 
 
 # -- the log start ---------------------------------------------------------------------------------
