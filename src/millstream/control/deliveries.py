@@ -7,6 +7,7 @@ and when, is the engine's.
 """
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -179,6 +180,13 @@ class DeliveriesState:
         """What is settled besides what the cursors say."""
         marks = self._settled.get(name, {})
         return {log: frozenset(offsets) for log, offsets in marks.items()}
+
+    def cursor(self, name: str, log: LogId) -> CursorValue | None:
+        return self._cursors.get(name, {}).get(log)
+
+    def marks(self, name: str, log: LogId) -> AbstractSet[Offset]:
+        """The same of one partition: a view, which changes with the state."""
+        return self._settled.get(name, {}).get(log, frozenset())
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """A record that cannot be read changes nothing."""

@@ -215,7 +215,8 @@ class DeadLetters:
             count += start - before.offset
             found = self._catalog.find(name)
             books, log_id = await self._books(found), found.log(target.partition)
-            if books.settled(log_id).marks:
+            settled = books.settled(log_id)
+            if settled.marks or settled.skipped:
                 await books.tidy(log_id, start)
         return count
 
@@ -259,7 +260,7 @@ class DeadLetters:
             end = await self._partitions.find(session, target, Latest())
             assert start is not None
             assert end is not None
-            offset = max(start.offset, books.settled(log_id).floor)
+            offset = max(start.offset, books.settled(log_id).first_waiting)
             while offset < end.offset:
                 try:
                     chunk = await read_records(self._partitions, session, target, offset)
@@ -344,6 +345,7 @@ class DeadLetters:
     ) -> Offset:
         """Append records to where they belong, and write down that it was done."""
         log_id = topic.log(letters[0].target.partition)
+        books.check_room(log_id)
         told = [
             HandOver(
                 name=books.name,

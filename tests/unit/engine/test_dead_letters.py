@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.engine.dead_letters import RedrivePlan
-from millstream.engine.delivery import RetryPolicy, SubscriptionSpec
+from millstream.engine.delivery import RetryPolicy, SubscriptionSpec, sent_back
 from millstream.engine.reading import Earliest
 from millstream.errors import Overloaded, UnknownTopic
 from millstream.errors.deliveries import UnknownDeadLetter
@@ -383,6 +383,47 @@ def test_what_was_sent_back_is_remembered_in_a_few_words() -> None:
             await bury(node, b"new")  # With those that were sent back.
             assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 11
 
+            assert marks(node) == 0
+
+    run(story())
+
+
+def test_a_letter_that_no_redrive_wants_costs_one_exception(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sent_back, "MARKS_KEPT", 3)
+
+    async def story() -> None:
+        async with running_node() as node:
+            await bury(node, b"never", *[b"%d" % at for at in range(9)])
+            digits = RedrivePlan(filter="value ~ '^[0-9]'")
+
+            assert (await node.dead_letters.redrive(SESSION, "orders", digits)).sent == 9
+
+            assert marks(node) == 0
+            (letter,) = await node.dead_letters.list(SESSION, "orders")
+            assert letter.record.value == b"never"
+            assert (await node.dead_letters.redrive(SESSION, "orders", digits)).sent == 0
+            assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 1
+            assert await node.dead_letters.list(SESSION, "orders") == []
+
+    run(story())
+
+
+def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("MARKS_KEPT", 1), ("SKIPPED_MAX", 1), ("MARKS_MAX", 3)):
+        monkeypatch.setattr(sent_back, name, limit)
+
+    async def story() -> None:
+        async with running_node() as node:
+            await bury(node, *[b"%d" % at for at in range(10)])
+            for offset in (2, 5, 8):
+                await node.dead_letters.replay(SESSION, DEAD, offset)
+
+            with pytest.raises(Overloaded, match="send the older ones back or purge them first"):
+                await node.dead_letters.replay(SESSION, DEAD, 6)
+
+            assert (await node.dead_letters.purge(SESSION, "orders")) == 10
             assert marks(node) == 0
 
     run(story())

@@ -1,25 +1,41 @@
-"""Which dead letters of a topic were sent back: a floor, and those behind it one by one.
+"""Which dead letters of a topic were sent back: a floor with exceptions, and a few marks behind it.
 
-Owns what is written of that, in a shard, under a name of the broker's own. The one thing to know:
-the marks come with the hand-overs themselves, in the same write; all that is done here is to keep
-them few, by a floor that says the same.
+Owns what is written of that, in a shard, under a name of the broker's own. The marks come with the
+hand-overs themselves, in the same write; `tidy` keeps them few, by a floor that says the same.
+
+Invariant: a partition has at most `MARKS_MAX` marks and `SKIPPED_MAX` exceptions, however a redrive
+chooses its letters.
 """
 
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from millstream.control.deliveries import CursorValue
+from millstream.control.deliveries import CursorValue, Unsettled
 from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, unmark
+from millstream.errors import Overloaded
 from millstream.model import LogId, Offset
+
+MARKS_KEPT = 1_000  # With more of them the floor is raised over letters that still wait.
+SKIPPED_MAX = 10_000  # Letters that wait before the floor.
+MARKS_MAX = 50_000  # Letters sent back behind more than `SKIPPED_MAX` that still wait.
 
 
 class Settled(NamedTuple):
-    """Of one partition: all before the floor, and these."""
+    """Of one partition: all letters before the floor but the skipped ones, and the marked ones."""
 
     floor: Offset
-    marks: frozenset[Offset]
+    skipped: frozenset[Offset]
+    marks: AbstractSet[Offset]
 
     def has(self, offset: Offset) -> bool:
-        return offset < self.floor or offset in self.marks
+        if offset in self.marks:
+            return True
+        return offset < self.floor and offset not in self.skipped
+
+    @property
+    def first_waiting(self) -> Offset:
+        """No letter before this offset waits."""
+        return min(self.skipped, default=self.floor)
 
 
 class SentBack:
@@ -28,21 +44,40 @@ class SentBack:
         self.shard = shard
 
     def settled(self, log_id: LogId) -> Settled:
-        """As of now. It copies what is marked: not to be asked for each of many."""
-        value = self.shard.stored.cursors(self.name).get(log_id)
-        marks = self.shard.stored.settled(self.name).get(log_id, frozenset())
-        return Settled(0 if value is None else value.next_offset, marks)
+        """As of now; the marks change with the shard."""
+        value = self.shard.stored.cursor(self.name, log_id)
+        marks = self.shard.stored.marks(self.name, log_id)
+        if value is None:
+            return Settled(0, frozenset(), marks)
+        return Settled(value.next_offset, frozenset(one.offset for one in value.unsettled), marks)
+
+    def check_room(self, log_id: LogId) -> None:
+        """Raise if no more may be remembered of letters that are sent back out of their order."""
+        count = len(self.shard.stored.marks(self.name, log_id))
+        if count >= MARKS_MAX:
+            raise Overloaded(
+                f"{count} dead letters were sent back from behind older ones that still wait; "
+                "send the older ones back or purge them first"
+            )
 
     async def tidy(self, log_id: LogId, least: Offset) -> None:
         """Raise the floor: nothing waits before `least`, nor among the marks next to it."""
         known = self.settled(log_id)
+        marks = known.marks
         floor = max(known.floor, least)
-        while floor in known.marks:
+        while floor in marks:
             floor += 1
-        if floor == known.floor:
+        skipped = {at for at in known.skipped if at >= least and at not in marks}
+        end = max(marks, default=floor) + 1
+        behind = sum(at >= floor for at in marks)
+        if behind > MARKS_KEPT and len(skipped) + end - floor - behind <= SKIPPED_MAX:
+            skipped.update(at for at in range(floor, end) if at not in marks)
+            floor = end
+        if floor == known.floor and frozenset(skipped) == known.skipped:
             return
-        gone = [offset for offset in known.marks if offset < floor]
-        entries = [cursor_entry(self.name, log_id, CursorValue(next_offset=floor))]
-        entries += [unmark(self.name, log_id, offset) for offset in sorted(gone)]
+        waiting = tuple(Unsettled(at, 0) for at in sorted(skipped))
+        value = CursorValue(next_offset=floor, unsettled=waiting)
+        entries = [cursor_entry(self.name, log_id, value)]
+        entries += [unmark(self.name, log_id, at) for at in sorted(marks) if at < floor]
         self.shard.write(entries)
         await self.shard.settle(self.name)
