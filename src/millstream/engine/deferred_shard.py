@@ -31,6 +31,7 @@ from millstream.control.deferred import (
 )
 from millstream.control.deferred_pending import Due, Pending, rank
 from millstream.engine.courier import Courier, Road
+from millstream.engine.deferred_senders import SentRecords
 from millstream.engine.ledger import BATCH_BYTES_MAX, Entry
 from millstream.engine.shards import Shard
 from millstream.errors import (
@@ -48,8 +49,6 @@ log = logging.getLogger(__name__)
 # Small batches, because a record that is due is read with all that stand in its batch.
 WRITE_RECORDS_MAX = 16
 WRITE_BYTES_MAX = 2**18
-# Idempotent producers send again what was not answered: never more than their last few batches.
-SENDERS_MAX = 50_000
 MESSAGE_IDS_MAX = 100_000  # Of delayed records, remembered for the windows of their topics.
 TAKEN_AT_ONCE = 1_000
 AHEAD_MS_MAX = 10_000  # How long before their time payloads are kept that were read with others.
@@ -79,7 +78,7 @@ class DeferredShard(Shard):
         self._clock = road.clock
         self._wake = wake
         self._places: dict[bytes, int] = {}
-        self._senders: OrderedDict[tuple[int, Sender], Offset] = OrderedDict()
+        self._sent = SentRecords()
         self._message_ids: OrderedDict[Offset, tuple[UUID, bytes, int]] = OrderedDict()
         self._undecided: dict[int, set[Offset]] = {}  # What an earlier life meant to deliver.
         self._known_ms: int | None = None  # When somebody looks again, at the latest.
@@ -91,7 +90,7 @@ class DeferredShard(Shard):
 
     def find_sent(self, target: LogId, sender: Sender) -> Offset | None:
         """The delayed record that an idempotent producer sent with that sequence, if it did."""
-        return self._senders.get((self._place(encode_target(target)), sender))
+        return self._sent.find(self._place(encode_target(target)), sender)
 
     def defer(self, parcels: Sequence[Parcel]) -> list[Offset]:
         """Write them; return their numbers.
@@ -272,9 +271,7 @@ class DeferredShard(Shard):
         """Take note of what is written; return its place."""
         place = self._place(slip.target)
         if slip.sender is not NO_SENDER:
-            self._senders[place, slip.sender] = number
-            if len(self._senders) > SENDERS_MAX:
-                self._senders.popitem(last=False)
+            self._sent.add(place, slip.sender, number)
         if slip.message_id:
             topic_id = self.targets[place].topic_id
             self._message_ids[number] = topic_id, slip.message_id, arrived_ms
