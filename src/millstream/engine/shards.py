@@ -55,6 +55,8 @@ class Shard(ABC):
         self._replica = replica
         self._epoch = replica.core.epoch
         self._loading = self._load()
+        # Compaction must not overtake the fold.
+        replica.log.records.hold()
         replica.watch(self._follow)
 
     def load_some(self) -> None:
@@ -65,6 +67,7 @@ class Shard(ABC):
             next(self._loading)
         except StopIteration:
             self.is_loaded = True
+            self._replica.log.records.release()
             self._loaded()
         except StorageError as problem:
             self._replica.refused(problem)
@@ -122,6 +125,8 @@ class Shard(ABC):
 
     def _forget(self) -> None:
         self.is_gone = True
+        if not self.is_loaded:
+            self._replica.log.records.release()
         self._replica.unwatch(self._follow)
         self._close()
         self.ledger.close(NotLeader(self._replica.id, self._replica.leader))

@@ -184,7 +184,7 @@ class Chain:
         held = self.sealed()
         at = held.index(old[0]) if old[0] in held else len(held)
         if held[at : at + len(old)] != list(old):
-            self._files.remove(aside)
+            self.discard(new)
             return False
         assert new.base_offset == old[0].base_offset
         assert new.end_offset == old[-1].end_offset
@@ -198,6 +198,10 @@ class Chain:
         self._changes += 1
         self._names += 1
         return True
+
+    def discard(self, new: Segment) -> None:
+        """Remove a replacement that is not swapped in."""
+        self._files.remove(file_path(self._directory, new.base_offset, CLEANED))
 
     def sealed(self) -> list[Segment]:
         """Oldest first, those before any that is active or has no index on disk yet."""

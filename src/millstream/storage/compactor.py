@@ -75,7 +75,7 @@ class Compactor:
         must not be trusted.
         """
         log = self._log
-        if not rewrites(log.settings) or not self._sound():
+        if not rewrites(log.settings) or log.is_held or not self._sound():
             return False
         if self._memory is None:
             self._memory = await threads.run(self._load)

@@ -63,6 +63,7 @@ class Log:
         "_chain",
         "_decompressed_bytes_max",
         "_folded_end",
+        "_holds",
         "_producer_ids_max",
         "directory",
         "end_offset",
@@ -92,6 +93,7 @@ class Log:
         self._producer_ids_max = producer_ids_max
         self._decompressed_bytes_max = decompressed_bytes_max
         self._base_offset: Offset | None = None
+        self._holds = 0  # Readers that compaction must not overtake.
         # False while `producers` is behind the log: from a truncation until `fold` is done.
         self.is_folded = False
         self._folded_end: Offset | None = None  # None before a snapshot was loaded.
@@ -340,6 +342,22 @@ class Log:
         """
         return self._chain.sealed()
 
+    @property
+    def is_held(self) -> bool:
+        return self._holds > 0
+
+    def hold(self) -> None:
+        """Let no compaction change this log until `release`.
+
+        A reader that folds the log from its start holds it: compaction may drop a tombstone that
+        the reader has not come to, after the reader has taken the record that it is for.
+        """
+        self._holds += 1
+
+    def release(self) -> None:
+        assert self._holds > 0
+        self._holds -= 1
+
     def contents(self, segment: Segment) -> FileRange:
         """All batches of a segment, to be read from any thread: see `FileRange.batches`."""
         assert segment in self._chain.segments
@@ -350,9 +368,13 @@ class Log:
         """Put `new`, which `Replacement.finish` made, in the place of consecutive `sealed` ones.
 
         False, and nothing changes, if the log no longer holds all of `old`: a truncation, retention
-        or another compaction was faster. Old files leave after the next round; readers may finish.
+        or another compaction was faster; or if it is held. Old files leave after the next round;
+        readers may finish.
         """
         try:
+            if self._holds:
+                self._chain.discard(new)
+                return False
             is_done = self._chain.replace(old, new)
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem

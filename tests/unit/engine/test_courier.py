@@ -253,3 +253,22 @@ def test_a_log_that_is_led_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatc
                 here.courier.begun_count(here.target)
 
     run(story())
+
+
+def test_a_shard_holds_its_log_until_it_has_folded_it() -> None:
+    async def story() -> None:
+        async with stage() as here:
+            records = here.shard._replica.log.records
+            assert not records.is_held
+
+            fold = DeferredShard(here.shard._replica, here.node.road, lambda: None)
+            assert records.is_held
+            while not fold.is_loaded:
+                fold.load_some()
+            assert not records.is_held
+
+            left = DeferredShard(here.shard._replica, here.node.road, lambda: None)
+            left._forget()
+            assert not records.is_held
+
+    run(story())

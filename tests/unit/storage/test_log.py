@@ -1109,6 +1109,7 @@ def test_segments_are_replaced_and_old_files_leave_after_a_round(count: int) -> 
         lambda log: log.truncate(3),
         lambda log: log.advance_start(13),
         lambda log: log.reset(0),
+        lambda log: log.hold(),
     ],
 )
 def test_a_replacement_that_comes_too_late_is_refused(change: Callable[[Log], None]) -> None:
