@@ -17,7 +17,8 @@ from millstream.errors import (
     StaleCoordinatorEpoch,
     StaleProducerEpoch,
 )
-from millstream.storage.producers import Aborted, Duplicate, Producers
+from millstream.storage.aborted import Aborted
+from millstream.storage.producers import Duplicate, Producers
 
 SEQUENCES = 2**31
 PRODUCER_IDS = st.integers(1, 4)

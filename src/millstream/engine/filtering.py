@@ -27,7 +27,7 @@ from millstream.errors import (
     StorageUnavailable,
 )
 from millstream.model import Offset
-from millstream.storage.producers import Aborted
+from millstream.storage.aborted import Aborted
 from millstream.storage.segment import FileRange
 
 SCAN_BYTES_MAX = 8 * 2**20  # For one request; shared by the partitions that are sifted for it.

@@ -17,7 +17,7 @@ from millstream.errors import (
 )
 from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
 from millstream.replication.replica import Replica
-from millstream.storage.producers import Aborted
+from millstream.storage.aborted import Aborted
 from millstream.storage.segment import FileRange
 
 ANY_EPOCH = -1

@@ -17,7 +17,8 @@ from millstream.codec.batch import Header, read_header
 from millstream.errors import DamagedLog, storage_error
 from millstream.model import Buffer, Offset
 from millstream.ports import Files
-from millstream.storage.producers import Aborted, Producers
+from millstream.storage.aborted import Aborted
+from millstream.storage.producers import Producers
 from millstream.storage.replacement import Replacement
 from millstream.storage.segment import PRODUCERS, FileRange, Segment
 from millstream.storage.survivors import (

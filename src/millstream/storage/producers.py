@@ -6,7 +6,6 @@ state. The log persists it with `encode` and rebuilds it after a truncation by `
 The one thing to know: batches without a producer id pass through untouched, at almost no cost.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Collection
 from struct import Struct as Layout
@@ -25,6 +24,7 @@ from millstream.errors import (
     StaleProducerEpoch,
 )
 from millstream.model import Buffer, Offset
+from millstream.storage.aborted import Aborted, AbortedTransactions
 
 WINDOW_BATCHES = 5  # As many as a Kafka client keeps in flight per connection.
 # Transactions that ended above the high watermark; the oldest are merged beyond this many.
@@ -32,7 +32,7 @@ CLOSING_MAX = 1_024
 
 _NEVER = -1
 _MAGIC = b"MSPS"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = Layout(">4sHI")  # Magic, version, CRC-32C of the body.
 
 
@@ -42,14 +42,6 @@ class Duplicate(NamedTuple):
     base_offset: Offset
     end_offset: Offset
     timestamp: int
-
-
-class Aborted(NamedTuple):
-    """A transaction that was rolled back: its first record, and the marker that ended it."""
-
-    producer_id: int
-    first_offset: Offset
-    last_offset: Offset
 
 
 class ProducerView(NamedTuple):
@@ -91,6 +83,15 @@ class _Snapshot(msgspec.Struct, array_like=True):
     producers: list[tuple[int, _Producer]]
     open: list[tuple[int, int]]
     closing: list[_Closing]
+    aborted: bytes
+
+
+class _FirstSnapshot(msgspec.Struct, array_like=True):
+    """Version 1: aborted transactions one by one."""
+
+    producers: list[tuple[int, _Producer]]
+    open: list[tuple[int, int]]
+    closing: list[_Closing]
     aborted: list[Aborted]
     aborted_stable: list[int]
 
@@ -104,10 +105,7 @@ class Producers:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()  # Least recent first.
         self._open: OrderedDict[int, Offset] = OrderedDict()  # First offsets, ascending.
         self._closing: deque[_Closing] = deque()  # Both fields ascending.
-        self._aborted: list[Aborted] = []  # Ascending by last offset.
-        # No transaction that ends after `_aborted[i]` starts below `_aborted_stable[i]`. This
-        # makes both ends of a search a bisection.
-        self._aborted_stable: list[Offset] = []
+        self._aborted = AbortedTransactions()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -214,24 +212,15 @@ class Producers:
 
     def aborted(self, start: Offset, end: Offset) -> list[Aborted]:
         """The aborted transactions that overlap `start` to `end`, ordered by last offset."""
-        first = bisect_left(self._aborted, start, key=_last_offset)
-        last = bisect_left(self._aborted_stable, end)
-        return [one for one in self._aborted[first : last + 1] if one.first_offset < end]
+        return self._aborted.overlapping(start, end)
 
     def forget_aborted(self, aborted: Collection[Aborted]) -> None:
         """Drop transactions of which compaction left no record. Their markers must go later."""
-        gone = set(aborted)
-        if not gone:
-            return
-        kept = [at for at, one in enumerate(self._aborted) if one not in gone]
-        self._aborted = [self._aborted[at] for at in kept]
-        self._aborted_stable = [self._aborted_stable[at] for at in kept]
+        self._aborted.forget(aborted)
 
     def forget_before(self, start_offset: Offset) -> None:
         """The log starts here. Producers stay: only silence ends them, as in Kafka."""
-        count = bisect_left(self._aborted, start_offset, key=_last_offset)
-        del self._aborted[:count]
-        del self._aborted_stable[:count]
+        self._aborted.forget_before(start_offset)
         for producer_id, first_offset in self._open.items():
             if first_offset >= start_offset:
                 break
@@ -278,8 +267,7 @@ class Producers:
                 list(self._producers.items()),
                 list(self._open.items()),
                 list(self._closing),
-                self._aborted,
-                self._aborted_stable,
+                self._aborted.encode(),
             )
         )
         return _PREFIX.pack(_MAGIC, _VERSION, crc32.iscsi(body)) + body
@@ -291,22 +279,23 @@ class Producers:
             raise DamagedLog(f"producer snapshot of {len(data)} bytes is cut short")
         magic, version, crc = _PREFIX.unpack_from(data)
         body = memoryview(data)[_PREFIX.size :]
-        if magic != _MAGIC or version != _VERSION:
+        if magic != _MAGIC or version not in {1, _VERSION}:
             raise DamagedLog(f"not a producer snapshot of version {_VERSION}: {magic!r} {version}")
         if crc32.iscsi(body) != crc:
             raise DamagedLog("producer snapshot fails its checksum")
         try:
-            snapshot = msgspec.msgpack.decode(body, type=_Snapshot)
+            snapshot: _Snapshot | _FirstSnapshot = (
+                msgspec.msgpack.decode(body, type=_Snapshot)
+                if version == _VERSION
+                else msgspec.msgpack.decode(body, type=_FirstSnapshot)
+            )
         except msgspec.DecodeError as problem:
             raise DamagedLog(f"producer snapshot is not readable: {problem}") from problem
-        if len(snapshot.aborted) != len(snapshot.aborted_stable):
-            raise DamagedLog("producer snapshot disagrees with itself on aborted transactions")
         producers = cls(producer_ids_max=producer_ids_max)
         producers._producers = OrderedDict(snapshot.producers)
         producers._open = OrderedDict(snapshot.open)
         producers._closing = deque(snapshot.closing)
-        producers._aborted = snapshot.aborted
-        producers._aborted_stable = snapshot.aborted_stable
+        producers._aborted = _decode_aborted(snapshot)
         producers._keep_within_bound()
         return producers
 
@@ -336,8 +325,10 @@ class Producers:
         marker_offset = header.last_offset
         self._remember_closing(_Closing(marker_offset, first_offset))
         if marker.kind is ControlKind.ABORT:
-            self._aborted.append(Aborted(header.producer_id, first_offset, marker_offset))
-            self._aborted_stable.append(next(iter(self._open.values()), marker_offset + 1))
+            self._aborted.append(
+                Aborted(header.producer_id, first_offset, marker_offset),
+                stable_offset=next(iter(self._open.values()), marker_offset + 1),
+            )
 
     def _remember_closing(self, ended: _Closing) -> None:
         closing = self._closing
@@ -390,5 +381,12 @@ def _next_sequence(producer: _Producer) -> int:
     return 0 if last == SEQUENCE_MAX else last + 1
 
 
-def _last_offset(aborted: Aborted) -> Offset:
-    return aborted.last_offset
+def _decode_aborted(snapshot: _Snapshot | _FirstSnapshot) -> AbortedTransactions:
+    if isinstance(snapshot, _Snapshot):
+        return AbortedTransactions.decode(snapshot.aborted)
+    if len(snapshot.aborted) != len(snapshot.aborted_stable):
+        raise DamagedLog("producer snapshot disagrees with itself on aborted transactions")
+    transactions = AbortedTransactions()
+    for aborted, stable_offset in zip(snapshot.aborted, snapshot.aborted_stable, strict=True):
+        transactions.append(aborted, stable_offset=stable_offset)
+    return transactions

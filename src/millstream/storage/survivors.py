@@ -28,8 +28,8 @@ from millstream.codec.lifetime import NEVER_MS, Lifetime
 from millstream.codec.records import Record, filter_batch, iterate
 from millstream.errors import RequestError
 from millstream.model import Buffer, Offset
+from millstream.storage.aborted import Aborted
 from millstream.storage.cleaner import NOTHING_DUE
-from millstream.storage.producers import Aborted
 
 # What a key costs in `KeyMap`: 125 to 153 bytes were measured for keys of 8 to 100 bytes, and a
 # dictionary that has just grown takes more.

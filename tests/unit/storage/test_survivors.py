@@ -16,8 +16,8 @@ from millstream.codec.records import (
     read_marker,
     records,
 )
+from millstream.storage.aborted import Aborted
 from millstream.storage.cleaner import NOTHING_DUE
-from millstream.storage.producers import Aborted
 from millstream.storage.survivors import (
     KEY_ENTRY_BYTES,
     RECLAIM_PAUSE_BYTES,
