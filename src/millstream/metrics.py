@@ -98,6 +98,16 @@ SYNC_ROUNDS = Metric(
 SYNC_SECONDS = Metric(
     "millstream_sync_seconds_total", Kind.COUNTER, "Time spent in group commits, in seconds."
 )
+LOOP_STALLS = Metric(
+    "millstream_loop_stalls_total",
+    Kind.COUNTER,
+    "Times that the event loop was held up for more than 5 ms, as seen by a timer every 10 ms.",
+)
+LOOP_STALL_SECONDS_MAX = Metric(
+    "millstream_loop_stall_seconds_max",
+    Kind.GAUGE,
+    "The longest time that the event loop was held up in the last minute or two, in seconds.",
+)
 ELECTIONS_WON = Metric(
     "millstream_elections_won_total", Kind.COUNTER, "Epochs that this node opened as a leader."
 )

@@ -8,6 +8,8 @@ is left as it is, says so to everyone who asks, and the node lives.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
 
 from millstream.config import Config
 from millstream.errors import (
@@ -50,6 +52,9 @@ _log = logging.getLogger(__name__)
 
 ELECTION_TICKS_MIN = 5
 OPEN_RETRY_S = 1.0
+# How often all replicas are asked whether they need ticks, and how many in one turn of the loop.
+SWEEP_TICKS = 20
+SWEPT_AT_ONCE = 1_000
 # How long to wait before reading a log's producers again, if the disk refused for now.
 FOLD_RETRY_S = 0.1
 
@@ -77,6 +82,9 @@ class Hub:
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
         self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings]] = {}
+        self._removing: dict[LogId, None] = {}  # Deleted; their files have yet to go.
+        self._removing_wake = asyncio.Event()
+        self._ticking: dict[Replica, None] = {}  # Those whose time passes.
         self._folding: dict[Replica, None] = {}  # Logs whose producers are behind.
         self._folding_wake = asyncio.Event()
         self._cache = LogCache(
@@ -118,6 +126,7 @@ class Hub:
         self._unopened.pop(log_id, None)
         self.replicas[log_id] = replica
         self._metrics.set(REPLICAS, len(self.replicas))
+        self._follow_time(replica)
         if replica.core.voters == {self._me}:
             self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
 
@@ -131,13 +140,10 @@ class Hub:
         if replica is not None:
             replica.leave()
             replica.log.records.abandon()
+            self._ticking.pop(replica, None)
             self._metrics.set(REPLICAS, len(self.replicas))
-        try:
-            self._ports.files.remove_directory(_directory(log_id))
-            self._journal.forget(log_id)
-        except (OSError, StorageError) as problem:
-            # The command stays in the control log: the next start tries again.
-            _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
+        self._removing[log_id] = None
+        self._removing_wake.set()
 
     def on_drop(self, forget: Callable[[LogId], None]) -> None:
         """Call `forget` with every log that is dropped, before its files are removed."""
@@ -164,7 +170,7 @@ class Hub:
                 found.append(LogId.parse(name))
             except ValueError:
                 _log.warning("left alone what is not a log name=%s", name)
-        return found
+        return [log_id for log_id in found if log_id not in self._removing]
 
     async def verify(self, work: Verification) -> None:
         """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
@@ -253,6 +259,7 @@ class Hub:
             group.create_task(self._tick_forever())
             group.create_task(self._open_forever())
             group.create_task(self._fold_forever())
+            group.create_task(self._remove_forever())
             group.create_task(self.upkeep.run())
 
     def close(self) -> bool:
@@ -273,11 +280,45 @@ class Hub:
 
     async def _tick_forever(self) -> None:
         seconds = self._config.timing.tick_ms / 1000
-        while True:
+        for number in count(1):
             await asyncio.sleep(seconds)
-            for replica in list(self.replicas.values()):
-                if replica.core.needs_ticks:
-                    self._drive(replica, replica.core.tick)
+            for replica in tuple(self._ticking):
+                self._drive(replica, replica.core.tick)
+            if number % SWEEP_TICKS == 0:
+                await self._find_ticking()
+
+    async def _find_ticking(self) -> None:
+        """A sync may make a removed leader resign, behind the back of `_drive`."""
+        for number, replica in enumerate(list(self.replicas.values()), start=1):
+            self._follow_time(replica)
+            if number % SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _follow_time(self, replica: Replica) -> None:
+        """Let ticks go to whoever needs them: of thousands that lead alone, to none."""
+        if replica.core.needs_ticks and not replica.is_gone and replica.failure is None:
+            self._ticking[replica] = None
+        else:
+            self._ticking.pop(replica, None)
+
+    async def _remove_forever(self) -> None:
+        """Remove the files of deleted logs, on a thread: there may be thousands."""
+        while True:
+            await self._removing_wake.wait()
+            self._removing_wake.clear()
+            while self._removing:
+                log_id = next(iter(self._removing))
+                await self._remove(log_id)
+                del self._removing[log_id]
+
+    async def _remove(self, log_id: LogId) -> None:
+        try:
+            work = partial(self._ports.files.remove_directory, _directory(log_id))
+            await self._ports.threads.run(work)
+            self._journal.forget(log_id)
+        except (OSError, StorageError) as problem:
+            # The command stays in the control log: the next start tries again.
+            _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
 
     async def _open_forever(self) -> None:
         """Try again to open what found no free descriptor or space."""
@@ -314,6 +355,7 @@ class Hub:
             leaders = sum(other.is_leader for other in self.replicas.values())
             self._metrics.set(LEADERS, leaders)
         self.commits.carry_out(replica, effects)
+        self._follow_time(replica)
         self._fold_soon(replica)
 
     def _fold_soon(self, replica: Replica) -> None:

@@ -38,6 +38,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+def elapsed_s() -> float:
+    """Seconds since some moment, whatever is done to the wall clock or to the loop's time."""
+    return time.perf_counter()
+
+
 class WorkerThreads:
     """Threads that take work from one queue, started as they are needed.
 

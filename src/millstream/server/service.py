@@ -14,7 +14,9 @@ from millstream.ports import Ports
 from millstream.server.connection import Address
 from millstream.server.doors import Doors, Interpose, take_ports
 from millstream.server.faults import is_fatal
+from millstream.server.loop_monitor import LoopMonitor
 from millstream.server.node import build_node
+from millstream.server.outside import elapsed_s
 
 
 class Service:
@@ -39,6 +41,7 @@ class Service:
             for port in taken.values():
                 port.close()
             raise
+        self._monitor = LoopMonitor(self.node.metrics, elapsed_s)
         self.opened = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
@@ -90,7 +93,9 @@ class Service:
             life = group.create_task(self.node.run())
             life.add_done_callback(lambda _: self._stop_asked.set())
             serving = group.create_task(self._open_doors())
+            monitoring = group.create_task(self._monitor.run())
             await self._stop_asked.wait()
+            monitoring.cancel()
             await self.doors.stop()
             serving.cancel()
             self.node.stop()

@@ -26,7 +26,7 @@ class Aborted(NamedTuple):
     last_offset: Offset
 
 
-class AbortedTransactions:
+class AbortedIndex:
     """Ascending by last offset, as their markers stand in the log."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
@@ -82,7 +82,7 @@ class AbortedTransactions:
         return b"".join(_little_endian(column).tobytes() for column in self._columns())
 
     @classmethod
-    def decode(cls, data: Buffer) -> "AbortedTransactions":
+    def decode(cls, data: Buffer) -> "AbortedIndex":
         """Read what `encode` wrote; raise `DamagedLog` for anything else."""
         if len(data) % ENTRY_BYTES:
             raise DamagedLog(f"{len(data)} bytes are no whole number of aborted transactions")

@@ -24,7 +24,7 @@ from millstream.errors import (
     StaleProducerEpoch,
 )
 from millstream.model import Buffer, Offset
-from millstream.storage.aborted import Aborted, AbortedTransactions
+from millstream.storage.aborted import Aborted, AbortedIndex
 
 WINDOW_BATCHES = 5  # As many as a Kafka client keeps in flight per connection.
 # Transactions that ended above the high watermark; the oldest are merged beyond this many.
@@ -105,7 +105,7 @@ class Producers:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()  # Least recent first.
         self._open: OrderedDict[int, Offset] = OrderedDict()  # First offsets, ascending.
         self._closing: deque[_Closing] = deque()  # Both fields ascending.
-        self._aborted = AbortedTransactions()
+        self._aborted = AbortedIndex()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -381,12 +381,12 @@ def _next_sequence(producer: _Producer) -> int:
     return 0 if last == SEQUENCE_MAX else last + 1
 
 
-def _decode_aborted(snapshot: _Snapshot | _FirstSnapshot) -> AbortedTransactions:
+def _decode_aborted(snapshot: _Snapshot | _FirstSnapshot) -> AbortedIndex:
     if isinstance(snapshot, _Snapshot):
-        return AbortedTransactions.decode(snapshot.aborted)
+        return AbortedIndex.decode(snapshot.aborted)
     if len(snapshot.aborted) != len(snapshot.aborted_stable):
         raise DamagedLog("producer snapshot disagrees with itself on aborted transactions")
-    transactions = AbortedTransactions()
+    transactions = AbortedIndex()
     for aborted, stable_offset in zip(snapshot.aborted, snapshot.aborted_stable, strict=True):
         transactions.append(aborted, stable_offset=stable_offset)
     return transactions

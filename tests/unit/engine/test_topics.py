@@ -1,5 +1,7 @@
 """Topics through the engine: create, grow, alter, delete, and across restarts."""
 
+import asyncio
+
 import pytest
 
 from millstream.config import Config, Limits
@@ -85,6 +87,7 @@ def test_a_deleted_topic_leaves_no_files() -> None:
             await node.topics.create(SESSION, "orders", partitions=4)
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
             await node.topics.delete(SESSION, "orders")
+            await asyncio.sleep(1)  # A thread removes them.
 
             assert files.list("logs") == [str(CONTROL_LOG)]
 

@@ -1,0 +1,106 @@
+"""Long work of a node's storage is cut into steps: no turn of the event loop takes over 20 ms."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from millstream.config import Config, Timing
+from millstream.model import Acks, TopicPartition
+from millstream.server.node import Node, build_node, running
+from millstream.server.outside import real_ports
+from tests.support.logs import append
+from tests.support.logs import batch as stamped_batch
+from tests.support.loop_turns import run_timed, timed_loop
+from tests.support.nodes import ORDERS, SESSION, batch
+
+TURN_S_MAX = 0.020
+
+
+@asynccontextmanager
+async def real_node(config: Config) -> AsyncIterator[Node]:
+    async with running(build_node(config, real_ports(config))) as node:
+        yield node
+
+
+def test_retention_looks_at_many_partitions_in_many_turns() -> None:
+    partitions = 3_000  # In one turn they took 36 ms.
+
+    async def story() -> None:
+        timing = Timing(retention_check_ms=300)
+        async with real_node(Config(storage="memory", timing=timing, durability="write")) as node:
+            await node.topics.create(SESSION, "orders", partitions=partitions)
+            for partition in range(partitions):
+                target = TopicPartition("orders", partition)
+                await node.partitions.append(SESSION, target, batch(b"old"), Acks.LEADER)
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await asyncio.sleep(1)
+
+    run_timed(story())
+
+
+def test_logs_that_are_written_at_the_same_time_are_synced_in_many_turns() -> None:
+    partitions = 3_000  # In one round the loop was held up for 45 ms before it and after it.
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            await node.topics.create(SESSION, "orders", partitions=partitions)
+            written = [
+                node.partitions.append(
+                    SESSION, TopicPartition("orders", partition), batch(b"a"), Acks.ALL
+                )
+                for partition in range(partitions)
+            ]
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await asyncio.gather(*written)
+
+    run_timed(story())
+
+
+def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
+    count = 40_000  # In one turn they took 160 ms.
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            await node.topics.create(SESSION, "orders")
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            records = replica.log.records
+            for at in range(count + 1):
+                one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
+                append(records, one, now_ms=0)
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                records.truncate(count)
+                node.hub._fold_soon(replica)
+                assert not replica.is_settled
+                await until(lambda: replica.is_settled)
+            assert records.producers.next_sequence(9, 0) == count
+
+    run_timed(story())
+
+
+def test_the_files_of_a_deleted_topic_go_without_holding_up_the_loop(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = Config(data_dir=str(tmp_path), durability="write")
+        async with real_node(config) as node:
+            await node.topics.create(SESSION, "orders")
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            directory = tmp_path / f"logs/{node.topics.describe(SESSION, 'orders').log(0)}"
+            await asyncio.to_thread(fill, directory)
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await node.topics.delete(SESSION, "orders")
+                await until(lambda: not directory.exists())
+
+    run_timed(story())
+
+
+def fill(directory: Path) -> None:
+    for number in range(5_000):  # In one turn they took 60 ms.
+        (directory / f"{number:020d}.index").touch()
+
+
+async def until(is_true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.01)
