@@ -86,11 +86,14 @@ class AsyncDelivery(asyncio.Future[RecordMetadata]):
 
 # Settings, keys and values are of any type here for the reasons given in `connection`.
 class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) as client`
-    """Reach a cluster: `async with aconnect(...) as client`, or `client = await aconnect(...)`."""
+    """Reach a cluster: `async with aconnect(...) as client`, or `client = await aconnect(...)`.
+
+    Arguments are those of `connect`.
+    """
 
     def __init__(
         self,
-        address: str = "localhost:9092",
+        address: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
+from os import environ
 from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from millstream.client.serde import Serde, Serdes, SerdeSpec
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
 from millstream.client.views import Views
 
+BOOTSTRAP_VARIABLE, DEFAULT_ADDRESS = "MILLSTREAM_BOOTSTRAP", "localhost:9092"
 WAIT_STEP_S = 0.2
 # One transaction at a time per id: more ids than this at once is a leak, not a program.
 TRANSACTIONAL_IDS_MAX = 100
@@ -38,7 +40,7 @@ _RETRIES = RetryPolicy()
 
 # Settings are librdkafka's: text, numbers, truths and callbacks.
 def connect(
-    address: str = "localhost:9092",
+    address: str | None = None,
     *,
     timeout_s: float = TIMEOUT_S,
     delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
@@ -47,11 +49,17 @@ def connect(
 ) -> "Client":
     """Reach a cluster, and raise `Unreachable` if no broker is there.
 
+    Without an address it is the one in the variable MILLSTREAM_BOOTSTRAP, or `localhost:9092`.
     `timeout_s` is how long a request waits for its answer, `delivery_timeout_s` how long a record
     that was sent may take, restarts of the broker included; `wait_s` is how long to wait for a
     broker that is about to start. `settings` are librdkafka's, with `_` for `.`, for all handles.
     """
-    link = Link(address, settings, timeout_s=timeout_s, delivery_timeout_s=delivery_timeout_s)
+    link = Link(
+        address or environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_ADDRESS,
+        settings,
+        timeout_s=timeout_s,
+        delivery_timeout_s=delivery_timeout_s,
+    )
     client = Client(link)
     deadline = monotonic() + wait_s
     while True:
