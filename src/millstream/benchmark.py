@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from millstream.base_error import MillstreamError
+
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -96,7 +98,7 @@ class BenchmarkResult:
         return self.missing == self.duplicated == self.damaged == 0
 
 
-class BenchmarkFailed(Exception):
+class BenchmarkFailed(MillstreamError):
     """The cluster refused a record, or stopped answering."""
 
 

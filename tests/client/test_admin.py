@@ -14,6 +14,8 @@ from millstream.client import (
     NotFound,
     Refused,
     TopicPartition,
+    Unreachable,
+    connect,
 )
 from tests.client.conftest import MEMBER, PARTITIONS
 from tests.support.broker_process import BrokerProcess
@@ -170,7 +172,60 @@ def test_the_settings_of_a_broker_are_shown(client: Client) -> None:
 def test_what_cannot_be_done_is_told_by_type(
     client: Client, topic: str, call: Callable[[Client, str], object], kind: type[ClientError]
 ) -> None:
-    with pytest.raises(kind, match="cannot ") as told:
+    with pytest.raises(kind, match=r"cannot |there is no topic") as told:
         call(client, topic)
 
     assert type(told.value) is kind
+
+
+def test_a_topic_that_is_not_there_is_told_in_the_same_words_everywhere(client: Client) -> None:
+    name = f"nope-{uuid4()}"
+    admin = client.admin
+    calls: list[Callable[[], object]] = [
+        lambda: admin.describe_topic(name),
+        lambda: admin.topic_settings(name),
+        lambda: admin.alter_topic(name, {"retention.ms": 1}),
+        lambda: admin.grow_topic(name, 3),
+        lambda: admin.delete_topic(name),
+        lambda: admin.offsets(name, "latest"),
+        lambda: client.consumer(name),
+    ]
+
+    for call in calls:
+        with pytest.raises(NotFound, match=f"there is no topic '{name}'; .*create_topic"):
+            call()
+
+
+def test_settings_may_be_spelt_with_dots_or_underscores_and_be_any_scalar(client: Client) -> None:
+    name = f"settings-{uuid4()}"
+    settings = {
+        "retention_ms": 60_000,
+        "retention.bytes": 1e9,
+        "max_message_bytes": "2000",
+        "unclean_leader_election_enable": False,
+    }
+    client.admin.create_topic(name, settings=settings)
+    client.admin.alter_topic(name, {"segment_ms": 70_000}, unset=["max_message_bytes"])
+
+    values = {one.name: one.value for one in client.admin.topic_settings(name)}
+
+    assert (values["retention.ms"], values["retention.bytes"]) == ("60000", "1000000000")
+    assert (values["segment.ms"], values["max.message.bytes"]) == ("70000", "1048588")
+    with pytest.raises(Refused, match="is a NoneType"):
+        client.admin.alter_topic(name, {"retention.ms": None})
+    with pytest.raises(Refused, match="twice"):
+        client.admin.alter_topic(name, {"retention.ms": 1, "retention_ms": 2})
+
+
+def test_the_address_comes_from_the_argument_the_variable_or_the_default(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", broker.address)
+    with connect() as client:
+        assert client.address == broker.address
+
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "localhost:1")
+    with connect(broker.address) as client:
+        assert client.address == broker.address
+    with pytest.raises(Unreachable, match="localhost:1"):
+        connect(timeout_s=5)

@@ -89,8 +89,15 @@ def test_a_record_that_is_too_large_fails_by_its_future_or_at_the_end(
 
 
 def test_a_partition_that_is_not_there_is_told(client: Client, topic: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"'{topic}': it has no partition 99; .*describe_topic"):
         client.produce(topic, b"", partition=99)
+
+
+def test_a_view_cannot_be_written_to_and_says_where_to_write(client: Client, topic: str) -> None:
+    client.views.create(f"{topic}-heavy", of=topic, where="key")
+
+    with pytest.raises(Refused, match=r"it is a view.*Write to the topic that the view shows"):
+        client.produce(f"{topic}-heavy", b"")
 
 
 def test_a_cancelled_delivery_ends_nothing_else(client: Client, topic: str) -> None:

@@ -4,13 +4,14 @@ Owns the calls; `shapes.py` turns librdkafka's answers into values. Every call w
 and raises a typed error; none creates a topic by asking about it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from millstream.client import shapes
-from millstream.client.errors import NotFound, Refused
+from millstream.client.errors import NotFound, Refused, no_topic
 from millstream.client.link import STEP_S, Link
 from millstream.client.models import (
     Cluster,
@@ -75,7 +76,10 @@ class Admin:
         settings: Mapping[str, object] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Create a topic; what is not given is up to the broker. `dry_run` only checks."""
+        """Create a topic; what is not given is up to the broker. `dry_run` only checks.
+
+        Settings are spelt `retention.ms` or `retention_ms`, with any text, number or truth.
+        """
         from confluent_kafka.admin import NewTopic
 
         doing = f"create topic {name!r}"
@@ -85,7 +89,7 @@ class Admin:
             name,
             num_partitions=-1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
-            config={key: shapes.text(value) for key, value in (settings or {}).items()},
+            config=shapes.topic_settings(settings or {}, doing),
         )
         self._one(lambda a, w: a.create_topics([topic], validate_only=dry_run, **w), doing)
 
@@ -105,7 +109,8 @@ class Admin:
         from confluent_kafka.admin import ResourceType
 
         doing = f"describe topic {name!r}"
-        found = self._one(lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing)
+        with _naming(name):
+            found = self._one(lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing)
         targets = [TopicPartition(name, one.id) for one in found.partitions]
         begins, ends = self.offsets(targets, "earliest"), self.offsets(targets, "latest")
         return TopicDescription(
@@ -135,21 +140,26 @@ class Admin:
 
         operation = AlterConfigOpType
         entries = [
-            ConfigEntry(key, shapes.text(value), incremental_operation=operation.SET)
-            for key, value in (settings or {}).items()
+            ConfigEntry(key, value, incremental_operation=operation.SET)
+            for key, value in shapes.topic_settings(settings or {}, f"alter topic {name!r}").items()
         ]
-        entries += [ConfigEntry(k, None, incremental_operation=operation.DELETE) for k in unset]
+        entries += [
+            ConfigEntry(shapes.setting_name(key), None, incremental_operation=operation.DELETE)
+            for key in unset
+        ]
         if not entries:
             raise Refused(f"cannot alter topic {name!r}: no setting was given")
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        self._one(
-            lambda a, w: a.incremental_alter_configs([resource], **w), f"alter topic {name!r}"
-        )
+        with _naming(name):
+            self._one(
+                lambda a, w: a.incremental_alter_configs([resource], **w), f"alter topic {name!r}"
+            )
 
     def topic_settings(self, name: str) -> tuple[Setting, ...]:
         from confluent_kafka.admin import ResourceType
 
-        return self._settings(ResourceType.TOPIC, name, f"describe topic {name!r}")
+        with _naming(name):
+            return self._settings(ResourceType.TOPIC, name, f"describe topic {name!r}")
 
     def settings_of_topics(self, names: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
         """The settings of many topics, asked for at once."""
@@ -168,10 +178,13 @@ class Admin:
         doing = f"grow topic {name!r} to {partitions} partitions"
         if partitions < 1:
             raise Refused(f"cannot {doing}: at least 1")
-        self._one(lambda a, w: a.create_partitions([NewPartitions(name, partitions)], **w), doing)
+        grown = [NewPartitions(name, partitions)]
+        with _naming(name):
+            self._one(lambda a, w: a.create_partitions(grown, **w), doing)
 
     def delete_topic(self, name: str) -> None:
-        self._one(lambda a, w: a.delete_topics([name], **w), f"delete topic {name!r}")
+        with _naming(name):
+            self._one(lambda a, w: a.delete_topics([name], **w), f"delete topic {name!r}")
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete what is before these offsets (-1: everything); return the new beginnings."""
@@ -329,9 +342,9 @@ class Admin:
     def _places(self, topic: str) -> list[TopicPartition]:
         from confluent_kafka import TopicCollection
 
-        found = self._one(
-            lambda a, w: a.describe_topics(TopicCollection([topic]), **w), f"find topic {topic!r}"
-        )
+        asked, doing = TopicCollection([topic]), f"find topic {topic!r}"
+        with _naming(topic):
+            found = self._one(lambda a, w: a.describe_topics(asked, **w), doing)
         return [TopicPartition(topic, one.id) for one in found.partitions]
 
     # ResourceType is an enumeration of librdkafka's, imported late.
@@ -388,6 +401,15 @@ class Admin:
         if self._handle is None:
             self._handle = self._link.open(AdminClient, self._link.config())
         return self._handle
+
+
+@contextmanager
+def _naming(topic: str) -> Iterator[None]:
+    """Say which topic there is not, and how to create it."""
+    try:
+        yield
+    except NotFound as problem:
+        raise no_topic(topic) from problem
 
 
 def _name(one: "Topic | Setting") -> str:

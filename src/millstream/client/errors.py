@@ -6,11 +6,13 @@ two: what happened, and what helps. `retriable` says whether the same call may w
 
 from typing import TYPE_CHECKING
 
+from millstream.base_error import MillstreamError
+
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 
-class ClientError(Exception):
+class ClientError(MillstreamError):
     """Anything this client raises. `code` is Kafka's name of the error, where it has one."""
 
     def __init__(self, message: str, *, code: str = "", retriable: bool = False) -> None:
@@ -19,7 +21,7 @@ class ClientError(Exception):
         self.retriable = retriable
 
 
-class NotFound(ClientError):
+class NotFound(ClientError, LookupError):
     """There is no such topic, partition, group or transaction."""
 
 
@@ -27,11 +29,11 @@ class AlreadyExists(ClientError):
     """There is one of that name."""
 
 
-class Unreachable(ClientError):
+class Unreachable(ClientError, ConnectionError):
     """No broker answers at the address."""
 
 
-class TimedOut(ClientError):
+class TimedOut(ClientError, TimeoutError):
     """No answer in time. What was asked may have been done all the same."""
 
 
@@ -39,7 +41,7 @@ class Fenced(ClientError):
     """Another producer or group member of the same name took over; this one must stop."""
 
 
-class Denied(ClientError):
+class Denied(ClientError, PermissionError):
     """The broker knows who asks, and says no; or it does not believe who asks."""
 
 
@@ -116,6 +118,36 @@ def from_kafka(error: "KafkaError", doing: str) -> ClientError:
         code=name,
         retriable=error.retriable() or kind in (Unreachable, TimedOut),
     )
+
+
+def no_topic(name: str) -> NotFound:
+    """There is no such topic: says how to see which there are, and how to create it."""
+    return NotFound(
+        f"there is no topic {name!r}; admin.create_topic({name!r}) or "
+        f"`millstream topic create {name}` creates it",
+        code="UNKNOWN_TOPIC_OR_PART",
+    )
+
+
+def unsent(error: "KafkaError", topic: str, partition: int | None) -> ClientError | None:
+    """What to say of a record for these reasons, with what helps; None for all others."""
+    code = error.name()
+    if code == "_UNKNOWN_PARTITION":
+        return NotFound(
+            f"cannot send to {topic!r}: it has no partition {partition}; "
+            f"admin.describe_topic({topic!r}) shows its partitions",
+            code=code,
+        )
+    if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        return no_topic(topic)
+    if code == "TOPIC_EXCEPTION":
+        return Refused(
+            f"cannot send to {topic!r}: it is a view, one of the broker's own topics, or no name "
+            "of a topic. Write to the topic that the view shows (views.list(), `millstream view "
+            "list`). A name has 1 to 249 of a-z A-Z 0-9 . _ -",
+            code=code,
+        )
+    return None
 
 
 def unreachable(address: str, doing: str, reason: str) -> Unreachable:

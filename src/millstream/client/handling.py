@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
 
+from millstream.base_error import MillstreamError
 from millstream.client.admin import Admin
 from millstream.client.consumer import Consumer
 from millstream.client.errors import AlreadyExists, BadData, ClientError, Denied, NotFound, Refused
@@ -40,7 +41,7 @@ MULTIPLIER_MAX = 100
 GROWTHS_MAX = 64  # Of a wait; the power of both is still a number.
 
 
-class Reject(Exception):
+class Reject(MillstreamError):
     """Raised by a handler: this record will never work, so it is given up at once."""
 
 

@@ -25,6 +25,7 @@ from millstream.client.errors import (
     TimedOut,
     Undelivered,
     unreachable,
+    unsent,
 )
 from millstream.client.link import Link, Settings
 from millstream.client.models import Headers, RecordMetadata
@@ -250,7 +251,9 @@ class Producer(Closing):
                 delivery.set_result(replace(placed, offset=-1) if is_delayed else placed)
             return
         self.is_broken = self.is_broken or error.fatal()
-        problem = self._link.error(error, f"send to {raw.topic()!r}")
+        topic = raw.topic() or ""
+        problem = unsent(error, topic, raw.partition())
+        problem = problem or self._link.error(error, f"send to {topic!r}")
         if asked is not None and error.name() == "INVALID_RECORD":
             problem = records.refused(asked, str(problem))
         self._failed_count += 1

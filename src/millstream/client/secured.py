@@ -62,6 +62,8 @@ class Connection:
             except BaseException:
                 self._socket.close()
                 raise
+        except ClientError:  # Some of ours are OSErrors.
+            raise
         except OSError as problem:
             raise self._failure(problem) from problem
 

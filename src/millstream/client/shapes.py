@@ -4,8 +4,11 @@ The arguments are `Any`: librdkafka's classes are imported late, and half of the
 types. A test per field stands in for the checker.
 """
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
+from millstream.client.errors import Refused
 from millstream.client.models import (
     BrokerNode,
     Cluster,
@@ -29,6 +32,28 @@ _STATES = {
 def text(value: object) -> str:
     """A setting as brokers spell it: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def setting_name(name: str) -> str:
+    """`retention_ms` as brokers spell it, `retention.ms`; none of their names has a `_`."""
+    return name.replace("_", ".")
+
+
+def topic_settings(settings: Mapping[str, object], doing: str) -> dict[str, str]:
+    """Settings with names and values as brokers spell them; what is no scalar is refused."""
+    spelt: dict[str, str] = {}
+    for name, value in settings.items():
+        plain = value.value if isinstance(value, Enum) else value
+        if not isinstance(plain, str | int | float):
+            raise Refused(
+                f"cannot {doing}: {name} = {value!r} is a {type(value).__name__}; settings are "
+                "text, numbers, True or False"
+            )
+        if setting_name(name) in spelt:
+            raise Refused(f"cannot {doing}: {setting_name(name)} is there twice, with . and with _")
+        is_whole = isinstance(plain, float) and plain.is_integer()
+        spelt[setting_name(name)] = text(int(plain) if is_whole else plain)
+    return spelt
 
 
 def place(one: Any) -> TopicPartition:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millstream.client.admin import Admin
-from millstream.client.errors import NotFound, Refused
+from millstream.client.errors import Refused, no_topic
 from millstream.client.models import StartPoint, TopicPartition, milliseconds
 from millstream.client.patterns import is_regex, subscription
 
@@ -41,11 +41,7 @@ class Wanted:
         counts = {one.name: one.partition_count for one in topics}
         names = {text for text in self.subscriptions if not is_regex(text)}
         if timeout_s is None and names - set(counts):
-            missing = min(names - set(counts))
-            raise NotFound(
-                f"there is no topic {missing!r}; create it with admin.create_topic({missing!r})",
-                code="UNKNOWN_TOPIC_OR_PART",
-            )
+            raise no_topic(min(names - set(counts)))
         regexes = [re.compile(text) for text in self.subscriptions if is_regex(text)]
         chosen = [name for name in counts if name in names or any(r.search(name) for r in regexes)]
         return [TopicPartition(name, at) for name in sorted(chosen) for at in range(counts[name])]

@@ -15,9 +15,7 @@ import errno
 from enum import Enum
 from typing import ClassVar
 
-
-class MillstreamError(Exception):
-    """Everything that Millstream raises on purpose."""
+from millstream.base_error import MillstreamError as MillstreamError
 
 
 class RequestError(MillstreamError):
@@ -57,7 +55,7 @@ class InvalidTopicName(RequestError):
         self.name = name
 
 
-class UnknownTopic(RequestError):
+class UnknownTopic(RequestError, LookupError):
     """No such topic or partition. Retriable: it may be on its way."""
 
     retriable = True
@@ -250,7 +248,7 @@ class NotEnoughReplicas(RequestError):
     retriable = True
 
 
-class TimedOut(RequestError):
+class TimedOut(RequestError, TimeoutError):
     """The answer did not come in time. What was asked may still happen."""
 
     retriable = True
@@ -283,7 +281,7 @@ class DamagedRecords(StorageUnavailable):
     retriable = False
 
 
-class Denied(RequestError):
+class Denied(RequestError, PermissionError):
     """The session may not do this."""
 
     def __init__(self, principal: str, operation: str, resource: str) -> None:

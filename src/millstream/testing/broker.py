@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Literal
 
+from millstream.base_error import MillstreamError
 from millstream.config import Config, Limits, Timing
 from millstream.testing.in_process import InProcess
 from millstream.testing.lives import Life
@@ -29,7 +30,7 @@ DEFAULTS = Config(
 )
 
 
-class NotRunning(RuntimeError):
+class NotRunning(MillstreamError, RuntimeError):
     """The broker is not in a state in which this knob means anything."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from millstream.base_error import MillstreamError
 from millstream.config import Config
 from millstream.testing.lost_acks import LostAcks, What
 
@@ -11,7 +12,7 @@ START_SECONDS_MAX = 30
 STOP_SECONDS_MAX = 30
 
 
-class CannotDoThis(RuntimeError):
+class CannotDoThis(MillstreamError, RuntimeError):
     """A knob that a broker of this mode does not have; the message says which one has it."""
 
 
