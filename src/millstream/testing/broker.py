@@ -5,7 +5,7 @@ Owns which knob may be turned when. The one thing to know: address and storage s
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
@@ -15,7 +15,7 @@ from typing import Literal
 from millstream.base_error import MillstreamError
 from millstream.config import Config, Limits, Timing
 from millstream.testing.in_process import InProcess
-from millstream.testing.lives import Life
+from millstream.testing.lives import CannotDoThis, Life
 from millstream.testing.lost_acks import LostAcks, What
 from millstream.testing.process import Subprocess
 
@@ -154,10 +154,12 @@ class RunningBroker:
         self._turn(Knob.ADVANCE_CLOCK)
         self._life.advance_clock(ms)
 
-    def create_topic(self, name: str, *, partitions: int = 1) -> None:
-        """Create a topic without a client. Only in this process."""
+    def create_topic(
+        self, name: str, *, partitions: int = 1, settings: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic; settings are spelt `retention.ms` or `retention_ms`, with any scalar."""
         self._turn(Knob.CREATE_TOPIC)
-        self._life.create_topic(name, partitions)
+        self._life.create_topic(name, partitions, settings or {})
 
     def _turn(self, knob: Knob) -> None:
         after = TRANSITIONS.get((self._state, knob))
@@ -173,6 +175,25 @@ class RunningBroker:
             self._life.stop()
 
 
+class SharedBroker(RunningBroker):
+    """A broker that many tests share: what one does to it ends with the test, by `heal`."""
+
+    def advance_clock(self, ms: int) -> None:
+        """Not here: the clock never goes back, and later tests would live in the future."""
+        raise CannotDoThis(
+            f"advance_clock({ms}) of a broker that tests share: retention would delete what later "
+            "tests write. Take the fixture millstream_own_broker, or run_broker()"
+        )
+
+    def heal(self) -> None:
+        """Run again after a pause or a kill, and lose no more acknowledgements."""
+        self._life.keep_acks()
+        if self._state is State.PAUSED:
+            self.resume()
+        elif self._state is State.DOWN:
+            self.restart()
+
+
 @contextmanager
 def run_broker(
     *,
@@ -181,11 +202,13 @@ def run_broker(
     directory: str | Path | None = None,
     port: int = 0,
     config: Config = DEFAULTS,
+    kind: type[RunningBroker] = RunningBroker,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a block; clients are served when the block begins.
 
     With port 0 it takes a free one, so any number of them run side by side. `directory` is where
     disk storage goes and stays; without one it is temporary. The rest of `config` holds as it is.
+    `kind` is the class of the broker, for a fixture with rules of its own.
     """
     with ExitStack() as stack:
         data = Path(directory) if directory is not None else None
@@ -202,6 +225,6 @@ def run_broker(
         else:
             life = InProcess(told)
         life.start()
-        broker = RunningBroker(life)
+        broker = kind(life)
         stack.callback(broker._end)
         yield broker

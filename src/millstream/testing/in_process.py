@@ -6,7 +6,7 @@ outlive a life, as a disk and the time of day do.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,9 +87,13 @@ class InProcess:
     def advance_clock(self, ms: int) -> None:
         self._submit(self._advance(ms)).result(STOP_SECONDS_MAX)
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def keep_acks(self) -> None:
+        self._losses.end_all()
+
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> None:
         assert self._broker is not None
-        creating = self._broker.topics.create(name, partitions=partitions)
+        spelt = {key.replace(".", "_"): _text(value) for key, value in settings.items()}
+        creating = self._broker.topics.create(name, partitions=partitions, settings=spelt)
         self._submit(creating).result(STOP_SECONDS_MAX)
 
     # -- in the thread of the broker -------------------------------------------------------------
@@ -147,3 +151,8 @@ class InProcess:
         problem, self._problem = self._problem, None
         if problem is not None:
             raise RuntimeError("the broker broke") from problem
+
+
+def _text(value: object) -> str:
+    """A setting as brokers spell it: `true`, not `True`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -76,6 +76,11 @@ class AckLoss:
         self._losses = [*(one for one in self._losses if not one.is_over), loss]
         return loss
 
+    def end_all(self) -> None:
+        for loss in self._losses:
+            loss.stop()
+        self._losses = []
+
     def takes(self, api_key: int) -> bool:
         return any(loss.takes(api_key) for loss in self._losses)
 

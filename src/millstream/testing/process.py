@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -106,16 +106,25 @@ class Subprocess:
         self._running.send_signal(signal.SIGCONT)
 
     def drop_acks(self, of: What, count: int | None) -> LostAcks:
-        raise CannotDoThis("drop_acks() needs a broker in this process: mode='in-process'")
+        raise CannotDoThis(
+            "drop_acks() needs a broker in this process, mode='in-process': it stands between the "
+            "broker and its answers"
+        )
+
+    def keep_acks(self) -> None:
+        """None is lost here."""
 
     def advance_clock(self, ms: int) -> None:
-        raise CannotDoThis("advance_clock() needs a broker in this process: mode='in-process'")
-
-    def create_topic(self, name: str, partitions: int) -> None:
         raise CannotDoThis(
-            "create_topic() needs a broker in this process: mode='in-process'; with another one, "
-            "use a client, or write to the topic and it is created"
+            "advance_clock() needs a broker in this process, mode='in-process': another process "
+            "has the clock of the machine"
         )
+
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> None:
+        from millstream.client import connect
+
+        with connect(f"{self.host}:{self.port}", wait_s=START_SECONDS_MAX) as client:
+            client.admin.create_topic(name, partitions=partitions, settings=settings)
 
     @property
     def is_running(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from millstream.client import connect
 from millstream.config import Config
 from millstream.errors import StartupError
 from millstream.testing import CannotDoThis, NotRunning, RunningBroker, run_broker
@@ -133,8 +134,11 @@ def test_a_process_of_its_own_says_which_knobs_it_lacks() -> None:
             broker.drop_acks()
         with pytest.raises(CannotDoThis, match="in-process"):
             broker.advance_clock(1)
-        with pytest.raises(CannotDoThis, match="use a client"):
-            broker.create_topic("orders")
+        broker.create_topic("orders", partitions=2, settings={"retention_ms": 60_000})
+        with connect(broker.bootstrap) as client:
+            described = client.admin.describe_topic("orders")
+        assert len(described.partitions) == 2
+        assert "60000" in {one.value for one in described.settings if one.name == "retention.ms"}
 
     with run_broker(mode="subprocess") as broker:
         refused(broker)
