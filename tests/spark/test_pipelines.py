@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -342,6 +343,28 @@ def test_a_table_of_another_run_is_not_taken_for_ones_own(
         runner.run(spec, anew, mill.directory)
 
     assert spark.read.parquet(str(mill.directory / "t")).count() == 2
+
+
+def test_a_table_is_not_written_from_an_older_checkpoint(
+    mill: Pipeline, topics: Topics, spark: SparkSession
+) -> None:
+    topics.create(mill.topic)
+    mill.write(GRAMS.replace("topic: TOPIC-grams, key: id", "table: t"))
+    spec, context = load(mill.directory / "pipeline.yml"), mill.context(spark)
+    state, copy = Path(context.state_dir), mill.directory / "copy"
+    for _ in range(2):
+        topics.send(mill.topic, ORDERS)
+        runner.run(spec, context, mill.directory)
+        if not copy.exists():
+            shutil.copytree(state, copy)
+    count = spark.read.parquet(str(mill.directory / "t")).count()
+    shutil.rmtree(state)
+    copy.rename(state)
+
+    with pytest.raises(InvalidPipeline, match=r"holds files of batch 1, .* ends with batch 0"):
+        runner.run(spec, context, mill.directory)
+
+    assert spark.read.parquet(str(mill.directory / "t")).count() == count
 
 
 def test_updates_go_to_a_topic(

@@ -90,27 +90,42 @@ def with_settings(context: Context, settings: Mapping[str, str]) -> Context:
 
 
 def check_files(context: Context, query: str, path: str, *, named: str = "path") -> None:
-    """Raise if files of a query that is not this one are there.
+    """Raise if files are there that this query, by its checkpoint, has not written.
 
-    Spark's file sink knows batches by number alone: to a query that starts anew, with the log of an
-    older one in place, its first batches look as if they were written, and are left out.
+    Spark's file sink knows batches by number alone. To a query that starts anew, or that goes on
+    from an older copy of its checkpoint, the next batches look as if they were written, and are
+    left out.
     """
-    if _exists(context, f"{path}/_spark_metadata") and not _exists(
-        context, context.checkpoint(query)
-    ):
+    written = _last_batch(context, f"{path}/_spark_metadata")
+    if written is None:
+        return
+    checkpoint = context.checkpoint(query)
+    begun = _last_batch(context, f"{checkpoint}/offsets")
+    if begun is None:
         raise InvalidOption(
-            f"{named} is {path!r}, which holds files of another run, and "
-            f"{context.checkpoint(query)} does not exist: name another directory, or bring that "
-            "checkpoint back"
+            f"{named} is {path!r}, which holds files of another run, and {checkpoint} does not "
+            "exist or is empty: name another directory, or bring that checkpoint back"
+        )
+    if begun < written:
+        raise InvalidOption(
+            f"{named} is {path!r}, which holds files of batch {written}, and {checkpoint} is "
+            f"older: it ends with batch {begun}. Its next batches would be taken for written: name "
+            "another directory, or bring the newer checkpoint back"
         )
 
 
-def _exists(context: Context, path: str) -> bool:
-    """On whatever file system Spark would use."""
+def _last_batch(context: Context, log_path: str) -> int | None:
+    """The last batch in a log of Spark's, on whatever file system; None: there is none."""
     spark = context.spark.sparkContext
     assert spark._jvm is not None
-    found = spark._jvm.org.apache.hadoop.fs.Path(path)
-    return bool(found.getFileSystem(spark._jsc.hadoopConfiguration()).exists(found))
+    folder = spark._jvm.org.apache.hadoop.fs.Path(log_path)
+    files = folder.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not files.exists(folder):
+        return None
+    names = (str(one.getPath().getName()) for one in files.listStatus(folder))
+    # Every tenth file of the file sink's log has those before it in it.
+    numbers = (name.removesuffix(".compact") for name in names)
+    return max((int(number) for number in numbers if number.isdecimal()), default=None)
 
 
 # -- parameters ------------------------------------------------------------------------------------
