@@ -135,6 +135,11 @@ CONNECTIONS_REFUSED = Metric(
     ("reason",),
 )
 REPLICAS = Metric("millstream_replicas", Kind.GAUGE, "Partitions with a replica here.")
+FAILED_REPLICAS = Metric(
+    "millstream_failed_replicas",
+    Kind.GAUGE,
+    "Partitions here that take part no more, because their files cannot be read or written.",
+)
 LEADERS = Metric("millstream_leaders", Kind.GAUGE, "Partitions led here.")
 DISK_USABLE = Metric(
     "millstream_disk_usable", Kind.GAUGE, "1 while the data directory is trusted, else 0."

@@ -32,6 +32,7 @@ from millstream.engine.reading import (
     Slice,
     Want,
     check_epoch,
+    refuse_read,
     visible_end,
 )
 from millstream.engine.sorting import Arrival
@@ -45,7 +46,6 @@ from millstream.errors import (
     OffsetOutOfRange,
     RequestError,
     StorageError,
-    read_refusal,
 )
 from millstream.metrics import Metrics
 from millstream.model import (
@@ -219,7 +219,7 @@ class Partitions:
         try:
             found = await _place_in(records, place, end)
         except StorageError as problem:
-            raise read_refusal(*target, problem) from problem
+            raise refuse_read(replica, target, problem) from problem
         if found is None:
             return None
         epoch = replica.log.epoch_at(found[0])

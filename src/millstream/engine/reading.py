@@ -3,6 +3,7 @@
 Values, and what a reader may see of a replica; `partitions` does the work.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
 from millstream.replication.replica import Replica
 from millstream.storage.aborted import Aborted
 from millstream.storage.segment import FileRange
+
+_log = logging.getLogger(__name__)
 
 ANY_EPOCH = -1
 
@@ -137,13 +140,25 @@ def read_slice(
             verified_bytes_max=verified_bytes_max,
         )
     except StorageError as problem:
-        raise read_refusal(*want.target, problem) from problem
+        raise refuse_read(replica, want.target, problem) from problem
     if found is not None and found.size > limit and not may_exceed:
         found = None
     aborted: Sequence[Aborted] = ()
     if found is not None and isolation is Isolation.READ_COMMITTED:
         aborted = records.producers.aborted(want.offset, found.end_offset)
     return Slice(want.target, found, high_watermark, stable, start, aborted)
+
+
+def refuse_read(replica: Replica, target: TopicPartition, problem: StorageError) -> RequestError:
+    """What a reader is answered; a replica that cannot be read for good gives up leading."""
+    if replica.unreadable(problem):
+        _log.error(
+            "gave up leading what cannot be read topic=%s partition=%d problem=%s",
+            target.topic,
+            target.partition,
+            problem,
+        )
+    return read_refusal(*target, problem)
 
 
 def visible_end(replica: Replica, isolation: Isolation) -> Offset:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
+    DamagedBatch,
     NoSpace,
     NotLeader,
     NotSettled,
@@ -215,6 +216,16 @@ class Replica:
             self._is_refused = True  # Logged once, not with every attempt.
             reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"
             _log.warning("%s log=%s problem=%s", reason, self.id, problem)
+
+    def unreadable(self, problem: StorageError) -> bool:
+        """A read failed. True if that ends this replica's part, which it then announces.
+
+        A damaged batch costs its own offsets only, and an operator decides about them.
+        """
+        if self.failure is not None or isinstance(problem, DamagedBatch):
+            return False
+        self.refused(problem)
+        return self.failure is not None
 
     def fail(self, problem: StorageError) -> None:
         """Take part no more: this log cannot be trusted to hold what it promised."""

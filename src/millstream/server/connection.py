@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from millstream.errors import ProtocolError
+from millstream.errors import ProtocolError, StorageError
 from millstream.model import Buffer
 from millstream.server.clients import Clients
 from millstream.server.descriptors import keep_alive
@@ -233,6 +233,11 @@ class Connection(asyncio.Protocol):
         except ProtocolError as problem:
             _log.info("closed a connection problem=%s", problem)
         except ConnectionError:
+            self.drop()
+        except StorageError as problem:
+            # The reply has begun, so that only its end can say so. The next request for these
+            # records is refused with the reason.
+            _log.error("closed a connection whose records cannot be read problem=%s", problem)
             self.drop()
         except Exception as problem:
             self._clients.faults.report(problem)

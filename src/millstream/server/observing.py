@@ -19,6 +19,7 @@ from millstream.metrics import (
     CUT_SHORT,
     DELAYED_RECORDS,
     END_OFFSET,
+    FAILED_REPLICAS,
     GROUP_LAG,
     HIGH_WATERMARK,
     INDEX_ENTRIES,
@@ -59,6 +60,8 @@ class Observer:
 
     def samples(self) -> Iterator[Sample]:
         yield Sample(DELAYED_RECORDS, (), self._delaying.pending_count)
+        failed = sum(replica.failure is not None for replica in self._hub.replicas.values())
+        yield Sample(FAILED_REPLICAS, (), failed + len(self._hub.damaged))
         for kind, found in (
             ("partition", self._partitions()),
             ("group", self._groups()),

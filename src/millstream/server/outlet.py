@@ -8,6 +8,7 @@ only then may bytes go past the transport.
 """
 
 import asyncio
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
@@ -143,9 +144,16 @@ class Outlet:
         while sent < piece.size:
             if self._transport.is_closing():
                 raise ConnectionResetError  # Its descriptor may soon be another connection's.
-            sent += send_file(
-                self._descriptor, piece.descriptor, piece.at + sent, piece.size - sent
-            )
+            try:
+                sent += send_file(
+                    self._descriptor, piece.descriptor, piece.at + sent, piece.size - sent
+                )
+            except OSError as problem:
+                if problem.errno != errno.EIO:
+                    raise
+                # The file's, not the socket's. Reading tells, and takes note of it.
+                self._write(await self._read(piece.part(sent, piece.size - sent)))
+                break
             if sent == piece.size:
                 break
             nudge = piece.part(sent, min(NUDGE_BYTES, piece.size - sent)).read()

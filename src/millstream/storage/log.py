@@ -278,6 +278,8 @@ class Log:
         segment = segments[-1]
         if offset < segment.base_offset:
             segment = segments[bisect_right(segments, offset, key=_base_offset) - 1]
+        if segment.failure is not None:
+            raise type(segment.failure)(str(segment.failure))
         view = self._cache.view(segment)
         if segment.unverified is not None and verified_bytes_max is not None:
             work = lookup.unverified(view, offset, bytes_max)

@@ -56,7 +56,7 @@ def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -
     end_max = at + bytes_max
     if segment.end_offset <= end_offset:
         if segment.size <= end_max:
-            return FileRange(file, at, segment.size - at, base_offset, segment.end_offset)
+            return FileRange(file, at, segment.size - at, base_offset, segment.end_offset, segment)
         index = table.floor_position(end_max)
     else:
         index = min(table.floor_position(end_max), table.floor_offset(end_offset))
@@ -74,7 +74,9 @@ def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -
         except DamagedBatch:
             if end == at:
                 raise
-    return FileRange(file, at, end - at, base_offset, end_of_range) if end > at else None
+    if end <= at:
+        return None
+    return FileRange(file, at, end - at, base_offset, end_of_range, segment)
 
 
 def unverified(view: View, offset: Offset, bytes_max: int) -> Verification | None:
@@ -127,7 +129,7 @@ def _read_up_to_damage(
             raise
     if base_offset is None:
         return None
-    return FileRange(view.file, at, end - at, base_offset, end_of_range)
+    return FileRange(view.file, at, end - at, base_offset, end_of_range, segment)
 
 
 def headers_between(

@@ -17,7 +17,13 @@ from typing import NamedTuple
 from fastcrc import crc32
 
 from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify
-from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, storage_error
+from millstream.errors import (
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    StorageError,
+    storage_error,
+)
 from millstream.model import Offset
 from millstream.ports import File, Files
 from millstream.storage.index import NO_TIMESTAMP, Proof, Table, dense_flag, encode_index
@@ -49,16 +55,31 @@ class FileRange(NamedTuple):
     size: int
     base_offset: Offset  # Of the first batch.
     end_offset: Offset  # Where reading goes on behind the last batch.
+    segment: "Segment | None" = None  # Where it lies; told when it cannot be read.
 
     def read(self) -> bytes:
-        """All the bytes, unverified, for a reader who checks them or only passes them on."""
+        """All the bytes, unverified, for a reader who checks them or only passes them on.
+
+        What fails for good is noted in the segment: the next search there is refused, whoever
+        reads, and the replica learns of it.
+        """
         try:
             data = self.file.read(self.at, self.size)
         except OSError as problem:
-            raise storage_error(problem, f"reading from offset {self.base_offset}") from problem
+            raise self._noted(storage_error(problem, self._place)) from problem
         if len(data) != self.size:
-            raise DamagedLog(f"{len(data)} of {self.size} bytes from offset {self.base_offset}")
+            raise self._noted(DamagedLog(f"{self._place}: {len(data)} of {self.size} bytes"))
         return data
+
+    @property
+    def _place(self) -> str:
+        path = "" if self.segment is None else f"{self.segment.path}: "
+        return f"{path}reading from offset {self.base_offset}"
+
+    def _noted(self, problem: StorageError) -> StorageError:
+        if self.segment is not None and not problem.is_transient:
+            self.segment.failure = problem
+        return problem
 
     @property
     def descriptor(self) -> int:
@@ -116,6 +137,7 @@ class Segment:
         "directory",
         "end_offset",
         "entry_count",
+        "failure",
         "file",
         "files",
         "is_dense",
@@ -150,6 +172,7 @@ class Segment:
         # has verified it.
         self.unverified: Unverified | None = None
         self.damage: tuple[BadRange, ...] = ()  # Known so far, in order.
+        self.failure: StorageError | None = None  # Why some of it could not be read, for good.
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} {self.base_offset}..{self.end_offset} {self.size} bytes>"
