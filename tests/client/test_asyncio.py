@@ -6,8 +6,12 @@ import pytest
 
 from millstream.client import (
     AsyncClient,
+    Handled,
+    Message,
     NotFound,
     Refused,
+    Reject,
+    RetryPolicy,
     TopicPartition,
     Undelivered,
     Unreachable,
@@ -222,3 +226,76 @@ def test_a_delivery_that_was_waited_for_too_briefly_ends_nothing_else(
             return [later.offset]
 
     assert asyncio.run(main()) == [2]
+
+
+def test_consumers_and_transactions_open_with_and_without_await(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async def main() -> list[bytes]:
+        async with opened(broker) as client:
+            async with client.transaction() as transaction:
+                await transaction.send(topic, b"a", partition=0)
+            async with await client.transaction() as transaction:
+                await transaction.send(topic, b"b", partition=0)
+            async with client.consumer(topic, group=group, start=0, **MEMBER) as consumer:
+                first = await consumer.take(1)
+            async with await client.consumer(topic, group=group, **MEMBER) as consumer:
+                second = await consumer.take(1)
+            plain = await client.consumer(topic, start="earliest", idle_s=1.0)
+            third = [message async for message in plain]
+            await plain.close()
+            return [m.value for m in [*first, *second, *third]]
+
+    assert asyncio.run(main()) == [b"a", b"b", b"a", b"b"]
+
+
+def test_functions_are_awaited_tried_again_and_given_up(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    seen: list[bytes] = []
+
+    async def function(message: Message[bytes, bytes]) -> None:
+        await asyncio.sleep(0)
+        seen.append(message.value)
+        if message.value == b"bad":
+            raise ValueError("no")
+        if message.value == b"worse":
+            raise Reject("never")
+
+    async def main() -> Handled:
+        async with opened(broker) as client:
+            for value in (b"good", b"bad", b"worse", b"last"):
+                await client.produce(topic, value, partition=0)
+            retry = RetryPolicy(max_retries=1, delay_s=0.1)
+            async with client.consumer(topic, group=group, idle_s=3.0, **MEMBER) as consumer:
+                handled = await consumer.handle(function, retry=retry)
+            assert (await client.dead_letters.stats(topic)).waiting == 2
+            assert await client.views.list() is not None
+            assert (await client.health(topic)).lags
+            return handled
+
+    assert asyncio.run(main()) == Handled(done=2, given_up=2)
+    assert seen == [b"good", b"bad", b"bad", b"worse", b"last"]
+
+
+def test_a_task_that_is_cancelled_leaves_its_record_undone(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async def main() -> list[Message]:
+        async with opened(broker) as client:
+            await client.produce(topic, b"a", partition=0)
+            begun = asyncio.Event()
+
+            async def hang(message: Message) -> None:
+                begun.set()
+                await asyncio.sleep(1_000)
+
+            client.subscriber(topic, group=group, **MEMBER)(hang)
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(client.run())
+                await begun.wait()
+                running.cancel()
+            async with client.consumer(topic, group=group, **MEMBER) as consumer:
+                return await consumer.take(1)
+
+    assert [m.value for m in asyncio.run(main())] == [b"a"]

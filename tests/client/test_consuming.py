@@ -299,6 +299,8 @@ def test_what_cannot_be_is_refused_before_anything_is_opened(client: Client, top
         client.consumer("orders.*", filter="key")
     with pytest.raises(Refused, match="not known"):
         client.consumer(topic, from_="beginning")  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="start= only"):
+        client.consumer(topic, from_="latest", start="earliest")
     with pytest.raises(Refused, match="at least one topic"):
         client.consumer([])
     with pytest.raises(Refused, match="needs a name"):

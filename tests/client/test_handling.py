@@ -312,3 +312,64 @@ def test_a_record_whose_partition_was_lost_meanwhile_is_left_to_its_new_reader(
         assert client.handle(reader, lose_it) == Handled(done=0, given_up=0)
 
     assert buried == []
+
+
+def test_a_consumer_handles_its_records_itself(client: Client, reader: Consumer) -> None:
+    fill(client, reader.wait_assigned()[0].topic, "a", "b")
+    seen: list[bytes] = []
+
+    assert reader.handle(lambda m: seen.append(m.value)) == Handled(done=2, given_up=0)
+    assert seen == [b"a", b"b"]
+
+
+def test_subscribers_run_until_they_end(client: Client, topic: str, group: str) -> None:
+    other = f"{topic}-other"
+    client.admin.create_topic(other, partitions=2)
+    fill(client, topic, "a", "bad", "b")
+    fill(client, other, "c")
+    seen: list[bytes] = []
+
+    @client.subscriber(topic, group=group, retry=AT_ONCE, idle_s=IDLE_S, **MEMBER)
+    def on_order(message: Message) -> None:
+        if message.value == b"bad":
+            raise ValueError(message)
+        seen.append(message.value)
+
+    @client.subscriber([other], group=group + "-2", idle_s=IDLE_S, **MEMBER)
+    def on_other(message: Message) -> None:
+        seen.append(message.value)
+
+    assert client.run() == Handled(done=3, given_up=1)
+    assert sorted(seen) == [b"a", b"b", b"c"]
+
+
+def test_subscribers_stop_after_the_record_in_hand(client: Client, topic: str, group: str) -> None:
+    fill(client, topic, "a", "b")
+
+    @client.subscriber(topic, group=group, **MEMBER)
+    def on_order(message: Message) -> None:
+        client.stop()
+
+    assert client.run() == Handled(done=1, given_up=0)
+    assert client.admin.committed(group)[TopicPartition(topic, 1)] == 1
+
+
+def test_a_stop_does_not_wait_for_retries_and_leaves_the_record(
+    client: Client, topic: str, group: str
+) -> None:
+    fill(client, topic, "a")
+
+    @client.subscriber(topic, group=group, retry=RetryPolicy(delay_s=60.0), **MEMBER)
+    def on_order(message: Message) -> None:
+        client.stop()
+        raise ValueError("not now")
+
+    assert client.run() == Handled(done=0, given_up=0)
+    assert client.admin.committed(group) == {}
+
+
+def test_a_client_without_subscribers_says_what_is_missing(client: Client) -> None:
+    with pytest.raises(Refused, match="subscriber"):
+        client.run()
+    with pytest.raises(Refused, match="auto_commit"):
+        client.subscriber("orders", group="g", auto_commit=False)(print)

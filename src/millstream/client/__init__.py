@@ -63,7 +63,19 @@ from millstream.client.transactions import OpenTransaction
 from millstream.client.views import Views
 
 if TYPE_CHECKING:
-    from millstream.client.aio import AsyncClient, AsyncConsumer, AsyncProducer, aconnect
+    from millstream.client.aio import (
+        AsyncClient,
+        AsyncConsumer,
+        AsyncProducer,
+        AsyncTransaction,
+        aconnect,
+    )
+    from millstream.client.aio_admin import (
+        AsyncAdmin,
+        AsyncDeadLetters,
+        AsyncDelayed,
+        AsyncViews,
+    )
     from millstream.client.reactive import observe
     from millstream.client.registry import Registry
 
@@ -85,6 +97,11 @@ __all__ = [
     "AsyncClient",
     "AsyncProducer",
     "AsyncConsumer",
+    "AsyncTransaction",
+    "AsyncAdmin",
+    "AsyncViews",
+    "AsyncDeadLetters",
+    "AsyncDelayed",
     "Serde",
     "Registry",
     "Pattern",
@@ -134,6 +151,11 @@ _LATE = {
     "AsyncClient": "aio",
     "AsyncConsumer": "aio",
     "AsyncProducer": "aio",
+    "AsyncTransaction": "aio",
+    "AsyncAdmin": "aio_admin",
+    "AsyncViews": "aio_admin",
+    "AsyncDeadLetters": "aio_admin",
+    "AsyncDelayed": "aio_admin",
     "observe": "reactive",
     "Registry": "registry",
 }

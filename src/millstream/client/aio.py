@@ -7,43 +7,46 @@ may wait runs in the client's few threads, so what is under way is bounded by th
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from millstream.client.admin import Admin
+from millstream.client.aio_admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+from millstream.client.aio_handling import Function, handle
 from millstream.client.closing import AsyncClosing
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
-from millstream.client.dead_letters import DeadLetters
-from millstream.client.delayed import DelayedRecords
-from millstream.client.errors import ClientError
+from millstream.client.errors import ClientError, Refused
+from millstream.client.handling import Handled, RetryPolicy
 from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
-from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicPartition
+from millstream.client.models import (
+    Headers,
+    Message,
+    RecordMetadata,
+    StartPoint,
+    TopicHealth,
+    TopicPartition,
+)
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Delivery, Producer
+from millstream.client.records import Span
 from millstream.client.serde import Serde, SerdeSpec
+from millstream.client.subscribers import Subscriber, check_count, total
+from millstream.client.threads import Opening, P, T, Threads
 from millstream.client.transactions import OpenTransaction
 
 THREADS_MAX = 8
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_RETRIES = RetryPolicy()
+# A decorated function keeps its type; what it returns is awaited if it can be.
+_Function = TypeVar("_Function", bound=Function)
 
 
-class _Threads:
-    """Where blocking calls go."""
-
-    def __init__(self, count: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-
-    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: call(*args, **kwargs))
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False)
+class _Handler(Protocol):
+    async def __call__(
+        self, consumer: "AsyncConsumer", function: Function, *, retry: RetryPolicy
+    ) -> Handled: ...
 
 
 class AsyncDelivery(asyncio.Future[RecordMetadata]):
@@ -109,7 +112,8 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
         )
         self._client: AsyncClient | None = None
 
-    def __await__(self) -> Any:
+    # Any: PEP 492 leaves the yield type to the loop.
+    def __await__(self) -> Generator[Any, None, "AsyncClient"]:
         return self._connect().__await__()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -126,7 +130,7 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
         await self._client.__aexit__(kind, problem, trace)
 
     async def _connect(self) -> "AsyncClient":
-        threads = _Threads(THREADS_MAX, "millstream-client")
+        threads = Threads(THREADS_MAX, "millstream-client")
         try:
             return AsyncClient(await threads.run(self._open), threads)
         except BaseException:
@@ -137,12 +141,13 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
 class AsyncClient(AsyncClosing):
     """As `Client`. Its parts belong to the loop that made them."""
 
-    def __init__(self, client: Client, threads: _Threads) -> None:
+    def __init__(self, client: Client, threads: Threads) -> None:
         self._client = client
         self._threads = threads
         self.admin = AsyncAdmin(client.admin, threads)
-        self.dead_letters = AsyncAdmin(client.dead_letters, threads)
-        self.delayed = AsyncAdmin(client.delayed, threads)
+        self.views = AsyncViews(client.views, threads)
+        self.dead_letters = AsyncDeadLetters(client.dead_letters, threads)
+        self.delayed = AsyncDelayed(client.delayed, threads)
 
     @property
     def address(self) -> str:
@@ -169,8 +174,11 @@ class AsyncClient(AsyncClosing):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
-        **unserved: Any,
+        delay: Span | datetime | None = None,
+        ttl: Span | None = None,
+        message_id: str | None = None,
     ) -> RecordMetadata:
+        """Send one record and wait until it is on stable storage, see `Client.produce`."""
         producer = await self._threads.run(self._client.single_producer)
         return await AsyncProducer(producer, self._threads).produce(
             topic,
@@ -179,7 +187,9 @@ class AsyncClient(AsyncClosing):
             headers=headers,
             partition=partition,
             timestamp=timestamp,
-            **unserved,
+            delay=delay,
+            ttl=ttl,
+            message_id=message_id,
         )
 
     def producer(
@@ -187,38 +197,108 @@ class AsyncClient(AsyncClosing):
         *,
         buffer_records_max: int = BUFFER_RECORDS_MAX,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
+        value_serde: SerdeSpec | None = None,
+        key_serde: SerdeSpec | None = None,
         **settings: Any,
     ) -> "AsyncProducer":
-        made = self._client.producer(
-            buffer_records_max=buffer_records_max, buffer_bytes_max=buffer_bytes_max, **settings
+        producer = self._client.producer(
+            buffer_records_max=buffer_records_max,
+            buffer_bytes_max=buffer_bytes_max,
+            value_serde=value_serde,
+            key_serde=key_serde,
+            **settings,
         )
-        return AsyncProducer(made, self._threads)
+        return AsyncProducer(producer, self._threads)
 
-    async def consumer(
+    def consumer(
         self,
         topics: str | Iterable[str],
         *,
         group: str | None = None,
-        from_: StartPoint = "earliest",
+        start: StartPoint | None = None,
+        from_: StartPoint | None = None,
         auto_commit: bool = True,
+        filter: str | None = None,  # noqa: A002 - the word that users of other brokers know
+        idle_s: float | None = None,
+        value_serde: SerdeSpec | None = None,
+        key_serde: SerdeSpec | None = None,
         **settings: Any,
-    ) -> "AsyncConsumer":
-        """`async with await client.consumer(...) as consumer: async for message in consumer:`"""
-        made = await self._threads.run(
-            self._client.consumer,
-            topics,
-            group=group,
-            from_=from_,
-            auto_commit=auto_commit,
-            **settings,
-        )
-        return AsyncConsumer(made)
+    ) -> "Opening[AsyncConsumer]":
+        """`async with client.consumer(...) as consumer: async for message in consumer:`"""
 
-    async def transaction(
+        async def opened() -> AsyncConsumer:
+            consumer = await self._threads.run(
+                self._client.consumer,
+                topics,
+                group=group,
+                start=start,
+                from_=from_,
+                auto_commit=auto_commit,
+                filter=filter,
+                idle_s=idle_s,
+                value_serde=value_serde,
+                key_serde=key_serde,
+                **settings,
+            )
+            return AsyncConsumer(consumer, self.handle)
+
+        return Opening(opened)
+
+    async def handle(
+        self, consumer: "AsyncConsumer", function: Function, *, retry: RetryPolicy = _RETRIES
+    ) -> Handled:
+        """As `Client.handle`; the function may be a coroutine function, or a plain one."""
+        graveyard = self._client.graveyard()
+        try:
+            return await handle(consumer, function, retry, graveyard)
+        finally:
+            await self._threads.run(graveyard.close)
+
+    def subscriber(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        retry: RetryPolicy = _RETRIES,
+        **options: Any,
+    ) -> Callable[[_Function], _Function]:
+        """Have `run` call the decorated function with every record, see `Client.subscriber`."""
+        return self._client.subscriber(topics, group=group, retry=retry, **options)
+
+    async def run(self) -> Handled:
+        """Run all subscribers, each in a task, until cancelled, or until all have ended.
+
+        If one fails, all stop, and it is raised.
+        """
+        subscribers = self._client.subscribers
+        check_count(subscribers)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._handled(one)) for one in subscribers]
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+        return total(task.result() for task in tasks)
+
+    async def _handled(self, one: Subscriber) -> Handled:
+        async with self.consumer(one.topics, **one.options) as consumer:
+            return await self.handle(consumer, one.function, retry=one.retry)
+
+    def transaction(
         self, transactional_id: str | None = None, **settings: Any
-    ) -> "AsyncTransaction":
-        opened = await self._threads.run(self._client.transaction, transactional_id, **settings)
-        return AsyncTransaction(opened, self._threads)
+    ) -> "Opening[AsyncTransaction]":
+        """`async with client.transaction() as transaction:`, see `Client.transaction`."""
+
+        async def opened() -> AsyncTransaction:
+            transaction = await self._threads.run(
+                self._client.transaction, transactional_id, **settings
+            )
+            return AsyncTransaction(transaction, self._threads)
+
+        return Opening(opened)
+
+    async def health(self, topic: str) -> TopicHealth:
+        """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
+        return await self._threads.run(self._client.health, topic)
 
     async def close(self) -> None:
         try:
@@ -227,23 +307,10 @@ class AsyncClient(AsyncClosing):
             self._threads.close()
 
 
-class AsyncAdmin:
-    """`await client.admin.list_topics()`: every call of `Admin` and its like, awaited."""
-
-    def __init__(self, admin: Admin | DeadLetters | DelayedRecords, threads: _Threads) -> None:
-        self._admin = admin
-        self._threads = threads
-
-    # Which type comes back depends on the call; the class that has it says it.
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        call = getattr(self._admin, name)
-        return lambda *args, **kwargs: self._threads.run(call, *args, **kwargs)
-
-
 class AsyncProducer(AsyncClosing):
     """As `Producer`: `send` waits for room only, `produce` for the broker."""
 
-    def __init__(self, producer: Producer, threads: _Threads) -> None:
+    def __init__(self, producer: Producer, threads: Threads) -> None:
         self._producer = producer
         self._threads = threads
 
@@ -271,16 +338,17 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
     running; whoever comes next waits for it, so no record is lost between the two.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, handler: _Handler | None = None) -> None:
         self._consumer = consumer
-        self._thread = _Threads(1, "millstream-consumer")
+        self._handler = handler
+        self._thread = Threads(1, "millstream-consumer")
         self._running: asyncio.Future[Any] | None = None
 
     async def __anext__(self) -> Message:
         loop = asyncio.get_running_loop()
         idle_s = self._consumer.idle_s
         deadline = None if idle_s is None else loop.time() + idle_s
-        while deadline is None or loop.time() < deadline:
+        while not self._consumer.is_stopped and (deadline is None or loop.time() < deadline):
             message = await self.poll(POLL_S)
             if message is not None:
                 return message
@@ -290,39 +358,54 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
         """The next record, or None if none came in time. A record at hand needs no thread."""
         await self.quiet()
         if self._consumer.is_stay_due:  # Rebalances may wait for the cluster: not in the loop.
-            await self._call(self._consumer.stay)
+            await self.call(self._consumer.stay)
         message = self._consumer.pop()
         if message is None:
-            await self._call(self._consumer.fetch, timeout_s)
+            await self.call(self._consumer.fetch, timeout_s)
             message = self._consumer.pop()
         return message
 
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that this consumer reads at the moment."""
+        return self._consumer.assignment
+
+    def stop(self) -> None:
+        """End the iteration, and `handle`, after the record in hand."""
+        self._consumer.stop()
+
+    async def handle(self, function: Function, *, retry: RetryPolicy = _RETRIES) -> Handled:
+        """Call `function` with every record, see `AsyncClient.handle`."""
+        if self._handler is None:
+            raise Refused("this consumer has no client that would write its dead letters")
+        return await self._handler(self, function, retry=retry)
+
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[Message]:
-        return await self._call(self._consumer.take, count, timeout_s=timeout_s)
+        return await self.call(self._consumer.take, count, timeout_s=timeout_s)
 
     async def commit(self, message: Message | None = None) -> None:
-        await self._call(self._consumer.commit, message)
+        await self.call(self._consumer.commit, message)
 
     async def wait_assigned(self, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
-        return await self._call(self._consumer.wait_assigned, timeout_s)
+        return await self.call(self._consumer.wait_assigned, timeout_s)
 
     async def seek(self, at: TopicPartition, to: StartPoint) -> None:
-        await self._call(self._consumer.seek, at, to)
+        await self.call(self._consumer.seek, at, to)
 
     async def seek_all(self, to: StartPoint) -> None:
-        await self._call(self._consumer.seek_all, to)
+        await self.call(self._consumer.seek_all, to)
 
     async def pause(self, *places: TopicPartition) -> None:
-        await self._call(self._consumer.pause, *places)
+        await self.call(self._consumer.pause, *places)
 
     async def resume(self, *places: TopicPartition) -> None:
-        await self._call(self._consumer.resume, *places)
+        await self.call(self._consumer.resume, *places)
 
     async def close(self) -> None:
         with suppress(ClientError):  # It was for a task that is gone.
             await self.quiet()
         try:
-            await self._call(self._consumer.close)
+            await self.call(self._consumer.close)
         finally:
             self._thread.close()
 
@@ -345,7 +428,8 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
             self._consumer.drop_in_hand()
         await super().__aexit__(kind, problem, trace)
 
-    async def _call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call to the consumer in its thread, behind the one that runs."""
         await self.quiet()
         running = asyncio.ensure_future(self._thread.run(call, *args, **kwargs))
         self._running = running
@@ -357,9 +441,9 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
 
 
 class AsyncTransaction:
-    """`async with await client.transaction() as transaction:`"""
+    """`async with client.transaction() as transaction:`"""
 
-    def __init__(self, transaction: OpenTransaction, threads: _Threads) -> None:
+    def __init__(self, transaction: OpenTransaction, threads: Threads) -> None:
         self._transaction = transaction
         self._threads = threads
         self._readers: list[AsyncConsumer] = []

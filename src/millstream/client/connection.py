@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import datetime
 from os import environ
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -27,6 +27,8 @@ from millstream.client.models import Headers, Message, RecordMetadata, StartPoin
 from millstream.client.own import OwnRequests
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
+from millstream.client.subscribers import Run, Subscriber, check_count, subscriber
+from millstream.client.topics import start_point
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
 from millstream.client.views import Views
 
@@ -36,6 +38,8 @@ WAIT_STEP_S = 0.2
 TRANSACTIONAL_IDS_MAX = 100
 
 _RETRIES = RetryPolicy()
+# A decorated function keeps its type; what it returns does not count.
+_Function = TypeVar("_Function", bound=Callable[[Message], Any])
 
 
 # Settings are librdkafka's: text, numbers, truths and callbacks.
@@ -94,6 +98,8 @@ class Client(Closing):
         self._single: Producer | None = None
         self._own_id = f"millstream-{uuid4()}"
         self._transactional: dict[str, TransactionalProducer] = {}
+        self.subscribers: list[Subscriber] = []  # What `run` runs.
+        self._running: Run | None = None
         # Weak: what the program dropped needs no closing by us.
         self._opened: WeakSet[Producer | Consumer] = WeakSet()
 
@@ -193,7 +199,8 @@ class Client(Closing):
         topics: str | Iterable[str],
         *,
         group: str | None = None,
-        from_: StartPoint = "earliest",
+        start: StartPoint | None = None,
+        from_: StartPoint | None = None,
         auto_commit: bool = True,
         filter: str | None = None,  # noqa: A002 - the word that users of other brokers know
         idle_s: float | None = None,
@@ -203,9 +210,10 @@ class Client(Closing):
     ) -> Consumer:
         """Read topics, by name or by pattern. With a group, members share the partitions.
 
-        `from_` is where to begin: always without a group, and where the group has committed nothing
-        with one. With `idle_s`, iterating ends when no record came for that long. A `filter` is
-        carried out by the broker: what is read then are views of the topics, see `Views.ensure`.
+        `start` ("earliest") is where to begin: always without a group, and where the group has
+        committed nothing with one; `from_` is its former name, deprecated. With `idle_s`, iterating
+        ends when no record came for that long. A `filter` is carried out by the broker: what is
+        read then are views of the topics, see `Views.ensure`.
         """
         self._check_open()
         serdes = self._serdes.with_choice(value_serde, key_serde)
@@ -220,9 +228,12 @@ class Client(Closing):
             topics,
             settings,
             group=group,
-            start=from_,
+            start=start_point(start, from_),
             auto_commit=auto_commit,
             idle_s=idle_s,
+            handler=lambda consumer, function, retry: self.handle(
+                consumer, function, retry=retry or _RETRIES
+            ),
         )
         self._opened.add(consumer)
         return consumer
@@ -240,13 +251,62 @@ class Client(Closing):
         `retry` says; after the last attempt, or at once if it raises `Reject`, the record goes to
         the dead letters, `<topic>.dlq`. A value that the serde cannot decode goes there as well.
         """
+        with closing(self.graveyard()) as graveyard:
+            return handle(consumer, function, retry, graveyard)
+
+    def graveyard(self) -> Graveyard:
+        """For `handle`: the writer of dead letters."""
         self._check_open()
-        graveyard = Graveyard(
+        return Graveyard(
             self.admin,
             lambda: self.producer(value_serde="bytes", key_serde="bytes", **LETTER_SETTINGS),
         )
-        with closing(graveyard):
-            return handle(consumer, function, retry, graveyard)
+
+    def subscriber(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        retry: RetryPolicy = _RETRIES,
+        **options: Any,
+    ) -> Callable[[_Function], _Function]:
+        """Have `run` call the decorated function with every record, as `handle` does.
+
+        `options` are those of `consumer`. The function stays as it is, and may be called as such.
+        """
+
+        def register(function: _Function) -> _Function:
+            self.subscribers.append(
+                subscriber(function, topics, group=group, retry=retry, options=options)
+            )
+            return function
+
+        return register
+
+    def run(self) -> Handled:
+        """Run all subscribers, each in a thread, until `stop`, Ctrl-C, or until all have ended.
+
+        Subscribers end by themselves with `idle_s`. If one fails, all stop, and it is raised.
+        """
+        check_count(self.subscribers)
+        opened: list[tuple[Subscriber, Consumer]] = []
+        try:
+            for one in self.subscribers:
+                consumer = self.consumer(one.topics, **one.options)
+                opened.append((one, consumer))
+        except BaseException:
+            for _, consumer in opened:
+                consumer.close()
+            raise
+        running = self._running = Run(
+            lambda consumer, one: self.handle(consumer, one.function, retry=one.retry)
+        )
+        return running.run(opened)
+
+    def stop(self) -> None:
+        """End `run` after the records in hand. Any thread may say so."""
+        if self._running is not None:
+            self._running.stop()
 
     # -- transactions --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ librdkafka is polled between two records, also while there are records that were
 record is handled: a program that hangs loses its membership, and rebalances happen between records.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer as Handle
     from confluent_kafka import Message as Raw
     from confluent_kafka import TopicPartition as KafkaPartition
+
+    from millstream.client.handling import Handled, RetryPolicy
+
+    Handler = Callable[["Consumer", Callable[[Message], object], RetryPolicy | None], Handled]
 
 FETCH_RECORDS_MAX = 500
 POLL_S = 0.2
@@ -59,6 +63,7 @@ class Consumer(Closing, Iterator[Message]):
         start: StartPoint,
         auto_commit: bool,
         idle_s: float | None,
+        handler: "Handler | None" = None,
     ) -> None:
         from confluent_kafka import Consumer as KafkaConsumer
 
@@ -74,6 +79,8 @@ class Consumer(Closing, Iterator[Message]):
         self._start = start
         self.idle_s = idle_s
         self._is_closed = False
+        self.is_stopped = False
+        self._handler = handler
         self._fetched = Fetched()
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
@@ -96,12 +103,24 @@ class Consumer(Closing, Iterator[Message]):
 
     def __next__(self) -> Message:
         deadline = None if self.idle_s is None else monotonic() + self.idle_s
-        while deadline is None or monotonic() < deadline:
+        while not self.is_stopped and (deadline is None or monotonic() < deadline):
             left_s = POLL_S if deadline is None else max(0.0, deadline - monotonic())
             message = self.poll(min(POLL_S, left_s))
             if message is not None:
                 return message
         raise StopIteration
+
+    def stop(self) -> None:
+        """End the iteration, and `handle`, after the record in hand. Any thread may say so."""
+        self.is_stopped = True
+
+    def handle(
+        self, function: "Callable[[Message], object]", *, retry: "RetryPolicy | None" = None
+    ) -> "Handled":
+        """Call `function` with every record, see `Client.handle`."""
+        if self._handler is None:
+            raise Refused("this consumer has no client that would write its dead letters")
+        return self._handler(self, function, retry)
 
     def poll(self, timeout_s: float = 0.0) -> Message | None:
         """The next record, or None if none came in time."""

@@ -75,7 +75,7 @@ class RetryPolicy:
 class Fate(Enum):
     DONE = "done"
     GIVEN_UP = "given up"
-    LOST = "lost"  # Its partition is another member's now, who reads it again.
+    LOST = "lost"  # It is read again: the partition is another member's, or the consumer stopped.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,7 @@ def handle(
     graveyard: "Graveyard",
 ) -> Handled:
     """Until the consumer ends: call `function` with each record, and give up what keeps failing."""
-    if consumer.group is None or not consumer.is_auto_commit:
-        raise Refused("only a consumer with a group= and with auto_commit=True can be handled")
+    check_handled(consumer)
     fates: Counter[Fate] = Counter()
     while True:
         with _undone_if_raised(consumer):
@@ -106,6 +105,11 @@ def handle(
                 fate = _attempt(consumer, message, function, retry, graveyard)
         fates[fate] += 1
     return Handled(done=fates[Fate.DONE], given_up=fates[Fate.GIVEN_UP])
+
+
+def check_handled(consumer: Consumer) -> None:
+    if consumer.group is None or not consumer.is_auto_commit:
+        raise Refused("only a consumer with a group= and with auto_commit=True can be handled")
 
 
 def _attempt(
@@ -128,6 +132,8 @@ def _attempt(
                     consumer, attempts=attempt, reason=RETRIES_EXHAUSTED, problem=problem
                 )
         _wait(consumer, retry.wait_s(attempt, random.random()))
+        if consumer.is_stopped:
+            consumer.drop_in_hand()
         if consumer.in_hand is None:
             return Fate.LOST
         attempt += 1
@@ -137,11 +143,16 @@ def _wait(consumer: Consumer, span_s: float) -> None:
     """Let time pass as a member of the group: it must hear of rebalances."""
     deadline = monotonic() + span_s
     try:
-        while (left_s := deadline - monotonic()) > 0:
-            consumer.pause()  # Also what was assigned meanwhile: records must not pile up here.
-            consumer.fetch(min(WAIT_STEP_S, left_s))
+        while (left_s := deadline - monotonic()) > 0 and not consumer.is_stopped:
+            wait_step(consumer, left_s)
     finally:
         consumer.resume()
+
+
+def wait_step(consumer: Consumer, left_s: float) -> None:
+    """Wait a little, without taking in records, and hear of rebalances."""
+    consumer.pause()  # Also what was assigned meanwhile: records must not pile up here.
+    consumer.fetch(min(WAIT_STEP_S, left_s))
 
 
 @contextmanager

@@ -7,9 +7,20 @@ are exclusive: the offset that the next record will get. Times are milliseconds 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 from millstream.client.errors import Refused
+
+if TYPE_CHECKING:
+    # Defaults of type variables are Python 3.13's; checkers know them by this name before.
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
 
 # Where a reader begins: an end of the log, a moment, or an offset in every partition.
 StartPoint = Literal["earliest", "latest"] | datetime | int
@@ -39,16 +50,18 @@ class RecordMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """A record that was read. Headers keep their order and may repeat."""
+class Message(Generic[K, V]):
+    """A record that was read. Headers keep their order and may repeat.
+
+    `Message` alone has any key and value; `Message[str, Order]` says what the serdes give.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    # What the serde makes of the bytes is known when the program runs, not before.
-    key: Any
-    value: Any
+    key: K
+    value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property

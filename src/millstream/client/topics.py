@@ -50,6 +50,15 @@ class Wanted:
         return ", ".join(self.texts)
 
 
+def start_point(start: StartPoint | None, former: StartPoint | None) -> StartPoint:
+    """Where to begin, by `start=` or by its former name `from_=`."""
+    if start is not None and former is not None:
+        raise Refused("start= and from_= are the same: give start= only")
+    if start is None and former is None:
+        return "earliest"
+    return start if start is not None else former  # type: ignore[return-value]
+
+
 def check_start(start: StartPoint) -> None:
     if isinstance(start, str) and start not in ("earliest", "latest"):
         raise Refused(f"start {start!r} is not known: earliest, latest, a datetime or an offset")
