@@ -19,6 +19,7 @@ from millstream.client import (
     TopicPartition,
     aconnect,
     connect,
+    observe,
 )
 from tests.client.conftest import TIMEOUT_S
 from tests.support.broker_process import BrokerProcess
@@ -127,6 +128,32 @@ def test_a_program_that_hangs_on_one_record_loses_its_membership(
         with suppress(Fenced):  # If it knows by itself; else the broker knew first.
             assert hanging.poll(0) is None
         assert hanging.poll(0) is None  # What it had fetched ahead is the other's.
+
+
+def test_an_observer_that_hangs_on_one_record_loses_its_membership(
+    client: Client, filled: str, group: str
+) -> None:
+    release = threading.Event()
+    problems: list[Exception] = []
+    has_ended = threading.Event()
+
+    def fail(problem: Exception) -> None:
+        problems.append(problem)
+        has_ended.set()
+
+    stream = observe(lambda: client.consumer(filled, group=group, **MEMBER))
+    subscription = stream.subscribe(on_next=lambda message: release.wait(TIMEOUT_S), on_error=fail)
+    deadline = time.monotonic() + TIMEOUT_S
+    while group not in {one.group_id for one in client.admin.list_groups()}:
+        assert time.monotonic() < deadline
+    while client.admin.describe_group(group).members:
+        assert time.monotonic() < deadline, "a member that hangs keeps its partitions"
+        time.sleep(0.1)
+    release.set()
+
+    assert has_ended.wait(TIMEOUT_S)
+    subscription.dispose()
+    assert isinstance(problems[0], Fenced)
 
 
 def test_a_rebalance_between_records_neither_loses_nor_repeats_one(

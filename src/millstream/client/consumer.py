@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 FETCH_RECORDS_MAX = 500
 POLL_S = 0.2
+# Of librdkafka, with its default: how long a member may be silent.
+POLL_INTERVAL, POLL_INTERVAL_MS = "max.poll.interval.ms", 300_000
 # While records are at hand, librdkafka is polled no more often than this.
 STAY_S = 0.1
 # How soon a new topic or partition is noticed.
@@ -90,6 +92,7 @@ class Consumer(Closing, Iterator[Message]):
         self._polled_at = monotonic()
         self._refresh_at = monotonic() + REFRESH_S
         config = link.config(self._defaults(), settings)
+        self.poll_interval_s = float(config.get(POLL_INTERVAL, POLL_INTERVAL_MS)) / 1000
         self._is_incremental = "cooperative" in str(config.get("partition.assignment.strategy"))
         self._is_incremental |= config.get("group.protocol") == "consumer"
         self._handle: Handle = link.open(KafkaConsumer, config)

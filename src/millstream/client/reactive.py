@@ -2,12 +2,14 @@
 
 Owns the bounded buffer between reading and observing. When it is full the partitions are paused,
 so librdkafka stops fetching; the consumer is still polled, so it stays a member of its group. When
-half of it is free they are resumed. Needs `pip install millstream[reactive]`.
+half of it is free they are resumed. An observer that takes longer than `max.poll.interval.ms` for
+one record hangs: the polling ends, and with it the membership. Needs `millstream[reactive]`.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.consumer import POLL_S, Consumer
@@ -66,6 +68,7 @@ class Flow:
         self._is_read_out = False
         self._problem: BaseException | None = None
         self.is_paused = False
+        self._observing_since: float | None = None
         self._reader = threading.Thread(target=self._read, name="millstream-reader", daemon=True)
         self._teller = threading.Thread(target=self._tell, name="millstream-teller", daemon=True)
 
@@ -104,7 +107,17 @@ class Flow:
                 self._is_read_out = True
                 self._changed.notify_all()
 
+    @property
+    def _is_hanging(self) -> bool:
+        """Whether the observer has had one record for longer than a member may be silent."""
+        since = self._observing_since
+        return since is not None and monotonic() - since > self._consumer.poll_interval_s
+
     def _read_one(self) -> None:
+        if self._is_hanging:
+            with self._changed:
+                self._changed.wait(POLL_S)
+            return
         if self.is_paused:
             self._consumer.fetch(0)  # Keeps the membership.
             if self._consumer.has_fetched:  # Of a partition that came meanwhile.
@@ -138,10 +151,13 @@ class Flow:
     def _tell(self) -> None:
         try:
             while (message := self._next()) is not None:
+                self._observing_since = monotonic()
                 self._observer.on_next(message)
+                self._observing_since = None
                 self._observed.append(message)
         except Exception as problem:
             self._problem = problem
+        self._observing_since = None
         with self._changed:
             self.is_stopped = True
             self._changed.notify_all()
