@@ -7,6 +7,7 @@ know: all of it belongs to the event loop that entered the broker, and takes and
 from millstream.benchmark import BenchmarkConfig, BenchmarkResult
 from millstream.config import Config as BrokerConfig
 from millstream.config import Limits, Timing
+from millstream.embedding.blocking import BlockingBroker
 from millstream.embedding.broker import Broker
 from millstream.embedding.figures import Snapshot
 from millstream.embedding.values import (
@@ -25,6 +26,7 @@ from millstream.settings import TopicSettings
 
 __all__ = [
     "Broker",
+    "BlockingBroker",
     "BrokerConfig",
     "Limits",
     "Timing",
