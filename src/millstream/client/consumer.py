@@ -105,6 +105,11 @@ class Consumer(Closing, Iterator[Message]):
     # -- reading -------------------------------------------------------------------------------
 
     def __next__(self) -> Message:
+        if not self.is_stopped:
+            self.stay()
+            message = self._next_at_hand()
+            if message is not None:
+                return message
         deadline = None if self.idle_s is None else monotonic() + self.idle_s
         while not self.is_stopped and (deadline is None or monotonic() < deadline):
             left_s = POLL_S if deadline is None else max(0.0, deadline - monotonic())
@@ -130,7 +135,7 @@ class Consumer(Closing, Iterator[Message]):
         deadline = monotonic() + timeout_s
         while True:
             self.stay()
-            message = self.pop()
+            message = self._next_at_hand()
             if message is not None:
                 return message
             self.fetch(max(0.0, min(POLL_S, deadline - monotonic())))
@@ -146,9 +151,10 @@ class Consumer(Closing, Iterator[Message]):
         raw = self._fetched.pop()
         if raw is None:
             return None
-        self._hand_out(raw)
+        at = place_of(raw)
+        self._hand_out(raw, at)
         try:
-            return self._decode(raw)
+            return self._decode(raw, at)
         finally:
             if is_done_later:
                 self._progress.let_go()
@@ -167,15 +173,16 @@ class Consumer(Closing, Iterator[Message]):
             if raw is None:
                 self.fetch(min(POLL_S, left_s))
                 continue
+            at = place_of(raw)
             try:
-                self._batch.append(self._decode(raw))
+                self._batch.append(self._decode(raw, at))
             except BadData:
                 if self._batch:
                     self._fetched.put_back(raw)
                     break
-                self._hand_out(raw)
+                self._hand_out(raw, at)
                 raise
-            self._hand_out(raw)
+            self._hand_out(raw, at)
         taken, self._batch = self._batch, []
         return taken
 
@@ -239,11 +246,11 @@ class Consumer(Closing, Iterator[Message]):
         self._progress.let_go()
 
     def mark(self, at: TopicPartition, offset: int) -> None:
-        from confluent_kafka import KafkaException
-
         self._progress.mark(at, offset)
         if not self.is_auto_commit or self._is_closed:
             return
+        from confluent_kafka import KafkaException
+
         try:
             self._handle.store_offsets(offsets=to_kafka({at: offset + 1}))
         except KafkaException:
@@ -432,12 +439,19 @@ class Consumer(Closing, Iterator[Message]):
             self._absent.add(topic)
             log.warning("there is no such topic, waiting for it topic=%s", topic)
 
-    def _hand_out(self, raw: "Raw") -> None:
-        self._progress.hand_out(place_of(raw), raw.offset() or 0)
+    def _next_at_hand(self) -> Message | None:
+        raw = self._fetched.pop()
+        if raw is None:
+            return None
+        at = place_of(raw)
+        self._hand_out(raw, at)
+        return self._decode(raw, at)
+
+    def _hand_out(self, raw: "Raw", at: TopicPartition) -> None:
+        self._progress.hand_out(at, raw.offset() or 0)
         self._handed_out = raw
 
-    def _decode(self, raw: "Raw") -> Message:
-        at = place_of(raw)
+    def _decode(self, raw: "Raw", at: TopicPartition) -> Message:
         try:
             key, value = self._serdes.decode(at.topic, raw.key(), raw.value())
         except BadData as problem:
