@@ -51,6 +51,7 @@ class Limits:
     deferred_ms_max: int = 7 * 24 * 60 * 60 * 1000  # How far ahead a record may be delayed.
     deferred_records_max: int = 5_000_000  # Waiting at the same time, in one partition's books.
     intake_queued_batches_max: int = 1_000  # Waiting to be looked into, for one partition.
+    config_resources_max: int = 10_000  # Groups and others whose settings were changed at run time.
     quota_entities_max: int = 10_000  # Users, client ids and pairs of them that have quotas.
     quota_clients_max: int = 10_000  # Whose use of their quota is known.
     quota_burst_ms_max: int = 1_000  # Of its quota, that a client may use up at once.

@@ -10,6 +10,7 @@ from millstream.codec.records import ControlKind, Marker
 from millstream.control.batch_groups import Ending
 from millstream.control.catalog import Topic
 from millstream.control.quotas import Entity
+from millstream.control.resources import ResourceKind
 from millstream.engine.batch_groups import BatchGroups
 from millstream.engine.dead_letters import DeadLetters, RedrivePlan
 from millstream.engine.deferred import Deferred
@@ -19,6 +20,7 @@ from millstream.engine.partitions import Partitions
 from millstream.engine.publishing import Publication, Publisher, Receipts
 from millstream.engine.quotas import ClientQuotas
 from millstream.engine.reading import Earliest, Slice, Want
+from millstream.engine.resources import ResourceSettings
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
 from millstream.errors import Denied
@@ -33,6 +35,7 @@ SERVICES = {
     Transactions: "transactions",
     BatchGroups: "batch_groups",
     ClientQuotas: "client_quotas",
+    ResourceSettings: "resources",
     Deferred: "deferred",
     Publisher: "publisher",
     Deliveries: "deliveries",
@@ -78,6 +81,11 @@ def arguments_of(topic: Topic) -> dict[str, tuple[tuple[object, ...], dict[str, 
         "ClientQuotas.describe": ((), {}),
         "ClientQuotas.alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
         "ClientQuotas.check_alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
+        "ResourceSettings.describe": ((ResourceKind.NODE, "1"), {}),
+        "ResourceSettings.names": ((ResourceKind.GROUP,), {}),
+        "ResourceSettings.alter": ((ResourceKind.NODE, "1", {"retention_ms": "1"}), {}),
+        "ResourceSettings.check_alter": ((ResourceKind.NODE, "1", {"retention_ms": "1"}), {}),
+        "ResourceSettings.admit_to_loggers": ((Operation.ALTER,), {}),
         "Deferred.list": (("orders",), {}),
         "Deferred.describe": (("orders~0",), {}),
         "Deferred.cancel": (("orders~0",), {}),

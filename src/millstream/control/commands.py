@@ -51,8 +51,16 @@ class AlterQuotas(Command, frozen=True, kw_only=True):
     changes: dict[str, float | None]  # None: no limit any more.
 
 
+class AlterResource(Command, frozen=True, kw_only=True):
+    """Change settings of what is no topic: a node, a group, client metrics."""
+
+    kind: str
+    name: str
+    changes: dict[str, str | None]  # None: back to the default.
+
+
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
-AnyCommand = TopicCommand | ReserveProducerIds | AlterQuotas
+AnyCommand = TopicCommand | ReserveProducerIds | AlterQuotas | AlterResource
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyCommand)

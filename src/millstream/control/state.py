@@ -6,11 +6,17 @@ folds it from its first record.
 """
 
 from millstream.control.catalog import Catalog, Topic
-from millstream.control.commands import AlterQuotas, AnyCommand, ReserveProducerIds
+from millstream.control.commands import (
+    AlterQuotas,
+    AlterResource,
+    AnyCommand,
+    ReserveProducerIds,
+)
 from millstream.control.quotas import Entity, Quotas
+from millstream.control.resources import Resource, Resources
 
 # What a command is answered with: what it was about, or the numbers it reserved.
-Outcome = Topic | Entity | range
+Outcome = Topic | Entity | Resource | range
 
 
 class State:
@@ -19,6 +25,7 @@ class State:
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.quotas = Quotas()
+        self.resources = Resources()
         self.applied_offset = 0
         self._producer_ids = 0  # How many were reserved, ever.
 
@@ -31,4 +38,6 @@ class State:
             return range(first, self._producer_ids)
         if isinstance(command, AlterQuotas):
             return self.quotas.apply(command)
+        if isinstance(command, AlterResource):
+            return self.resources.apply(command)
         return self.catalog.apply(command)

@@ -54,7 +54,7 @@ class ConsumerGroup:
         self.assignor = DEFAULT_ASSIGNOR
         self.members = ConsumerRoster(group_id)
         self.wake_ms: int | None = None  # When time must pass next; never later than needed.
-        self._rules = rules
+        self.rules = rules
         self._topics_hash = b""
         self._shared_ms: int | None = None  # When shares were last worked out, in this life.
         self._seen_version: int | None = None  # The world that `_topics_hash` is of.
@@ -130,7 +130,7 @@ class ConsumerGroup:
         return Beaten(
             member_id=member.member_id,
             epoch=following.epoch,
-            heartbeat_interval_ms=self._rules.heartbeat_interval_ms,
+            heartbeat_interval_ms=self.rules.heartbeat_interval_ms,
             assignment=frozenset(following.assigned) if is_told else None,
         )
 
@@ -210,8 +210,8 @@ class ConsumerGroup:
             return known
         if known is not None:
             self._remove(known)
-        if len(self.members) >= self._rules.members_max:
-            raise GroupFull(self._rules.members_max)
+        if len(self.members) >= self.rules.members_max:
+            raise GroupFull(self.rules.members_max)
         member = Consumer(
             member_id=request.member_id, subscription=_newcomer(request), holding=Holding()
         )
@@ -249,7 +249,7 @@ class ConsumerGroup:
         self._begin_epoch()
 
     def _renew(self, member: Consumer, now_ms: int) -> None:
-        member.deadline_ms = now_ms + self._rules.session_timeout_ms
+        member.deadline_ms = now_ms + self.rules.session_timeout_ms
         if self.wake_ms is None or member.wake_ms < self.wake_ms:
             self.wake_ms = member.wake_ms
 

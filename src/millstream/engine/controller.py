@@ -12,12 +12,14 @@ from millstream.codec.records import Record
 from millstream.control.catalog import Topic
 from millstream.control.commands import (
     AlterQuotas,
+    AlterResource,
     AnyCommand,
     ReserveProducerIds,
     TopicCommand,
     decode,
     encode,
 )
+from millstream.control.resources import Resource
 from millstream.control.state import Outcome, State
 from millstream.engine.ledger import Entry, Ledger
 from millstream.errors import StorageError
@@ -27,7 +29,7 @@ from millstream.replication.replica import Replica
 
 FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 
-Applied = Callable[[AnyCommand, Topic], None]
+Applied = Callable[[AnyCommand, Topic | Resource], None]
 
 
 class Quorum(NamedTuple):
@@ -70,6 +72,10 @@ class Controller:
         """The same as `propose`, for quotas."""
         await self._ledger.propose([Entry(None, encode(command))])
 
+    async def alter_resource(self, command: AlterResource) -> None:
+        """The same as `propose`, for settings of what is no topic."""
+        await self._ledger.propose([Entry(None, encode(command))])
+
     def quorum(self) -> Quorum:
         """Who leads the control log, and how far it is."""
         replica = self._replica
@@ -93,6 +99,6 @@ class Controller:
         assert record.value is not None
         command = decode(record.value)
         outcome = self.state.apply(record.offset, command)
-        if isinstance(outcome, Topic):
+        if isinstance(outcome, Topic | Resource):
             self._applied(command, outcome)
         return outcome

@@ -7,7 +7,7 @@ was written before it is.
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from millstream.codec.records import Record
 from millstream.control.groups import GroupsState, StoredGroup
@@ -100,7 +100,7 @@ class Coordinator(Shard):
         replica: Replica,
         clock: Clock,
         rules: Rules,
-        consumer_rules: ConsumerRules,
+        consumer_rules: Callable[[str], ConsumerRules],
         waiters: Waiters,
         alarms: Alarms[Group],
     ) -> None:
@@ -180,7 +180,11 @@ class Coordinator(Shard):
         It becomes a consumer group when they are first saved.
         """
         assert group.consumers is not None or group.is_idle
-        return group.consumers or ConsumerGroup(group.group_id, self._consumer_rules)
+        rules = self._consumer_rules(group.group_id)
+        if group.consumers is None:
+            return ConsumerGroup(group.group_id, rules)
+        group.consumers.rules = rules
+        return group.consumers
 
     def save_consumers(self, group: Group, consumers: ConsumerGroup) -> None:
         """Write what has changed. Where that fails it is raised, and written the next time."""
@@ -277,7 +281,7 @@ class Coordinator(Shard):
             group = Group(self, group_id, Membership.restore(value, self._rules, now_ms=now_ms))
         if stored.consumers is not None and stored.consumers.value is not None:
             group.consumers = ConsumerGroup.restore(
-                group_id, stored.consumers, self._consumer_rules, now_ms=now_ms
+                group_id, stored.consumers, self._consumer_rules(group_id), now_ms=now_ms
             )
         return group
 

@@ -7,11 +7,13 @@ that nobody came back for. Not gated: `groups` is, and stands before it.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.groups import StoredGroup, expired_offsets
+from millstream.control.resources import ResourceKind, Resources
 from millstream.engine.coordinator import Coordinator, Group
 from millstream.engine.group_entries import (
     consumer_tombstones,
@@ -54,6 +56,7 @@ class Coordinators:
         config: Config,
         clock: Clock,
         subscriptions: Subscriptions = unknown_subscriptions,
+        resources: Resources | None = None,
     ) -> None:
         """`topics` creates the offsets topic on behalf of the broker: its gate must admit it."""
         self.waiters = Waiters(waiters_max=config.limits.group_waiters_max)
@@ -62,6 +65,8 @@ class Coordinators:
         self._clock = clock
         self._subscriptions = subscriptions
         self._rules = rules_of(config)
+        self._consumer_rules = consumer_rules_of(config)
+        self._resources = resources or Resources()
         self._alarms: Alarms[Group] = Alarms()
         books = Books(OFFSETS_TOPIC, config.offsets_partitions, OFFSETS_SETTINGS)
         self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
@@ -184,13 +189,25 @@ class Coordinators:
 
     # -- parts -----------------------------------------------------------------------------------
 
+    def _consumer_rules_of(self, group_id: str) -> ConsumerRules:
+        """The node's, unless others were set for the group."""
+        rules = self._consumer_rules
+        own = self._resources.find(ResourceKind.GROUP, group_id)
+        if not own:
+            return rules
+        session_ms = own.get("consumer_session_timeout_ms", rules.session_timeout_ms)
+        interval_ms = own.get("consumer_heartbeat_interval_ms", rules.heartbeat_interval_ms)
+        return replace(
+            rules, session_timeout_ms=int(session_ms), heartbeat_interval_ms=int(interval_ms)
+        )
+
     def _begin(self, replica: Replica) -> Coordinator:
         self._alarms.wake()
         return Coordinator(
             replica,
             self._clock,
             self._rules,
-            consumer_rules_of(self._config),
+            self._consumer_rules_of,
             self.waiters,
             self._alarms,
         )

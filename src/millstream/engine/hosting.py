@@ -6,26 +6,41 @@ ever is: a directory that no command speaks of stays where it is. A view has no 
 are its base's.
 """
 
+import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, islice
 
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.commands import AnyCommand, DeleteTopic
+from millstream.control.resources import Resource, ResourceKind
+from millstream.engine.topic_defaults import TopicDefaults
+from millstream.errors import UnknownTopic
 from millstream.model import CONTROL_LOG, NodeId
 from millstream.replication.hub import Hub
-from millstream.settings import TopicSettings
 
 log = logging.getLogger(__name__)
 
+TOPICS_AT_ONCE = 100  # About 3 ms.
+
 
 class Hosting:
-    def __init__(self, me: NodeId, hub: Hub, defaults: TopicSettings) -> None:
+    def __init__(self, me: NodeId, hub: Hub, defaults: TopicDefaults) -> None:
         self._me = me
         self._hub = hub
         self._defaults = defaults
         self._is_folding = True
+        self._catalog: Catalog | None = None  # Known when the fold has caught up.
 
-    def applied(self, command: AnyCommand, topic: Topic) -> None:
+    def applied(self, command: AnyCommand, outcome: Topic | Resource) -> None:
         """Follow a command that was just applied."""
+        if isinstance(outcome, Resource):
+            is_new = outcome.kind is ResourceKind.NODE and self._defaults.refresh()
+            if is_new and self._catalog is not None:
+                self._keep_some(iter(list(self._catalog.topics())))
+            return
+        topic = outcome
         if topic.is_view:
             return
         if isinstance(command, DeleteTopic):
@@ -36,6 +51,7 @@ class Hosting:
     def finish_folding(self, catalog: Catalog) -> None:
         """The catalog is as far as it was before the restart: open what it places here."""
         self._is_folding = False
+        self._catalog = catalog
         for topic in catalog.topics():
             if not topic.is_view:
                 self._keep(topic)
@@ -44,8 +60,20 @@ class Hosting:
             if stray.topic_id not in known:
                 log.warning("left alone a log that no topic speaks of log=%s", stray)
 
+    def _keep_some(self, topics: Iterator[Topic]) -> None:
+        """Have topics follow new defaults, some in each turn of the loop: others wait for it."""
+        assert self._catalog is not None
+        for topic in islice(topics, TOPICS_AT_ONCE):
+            with suppress(UnknownTopic):  # It may be deleted or altered by now.
+                known = self._catalog.find_id(topic.topic_id)
+                if not known.is_view:
+                    self._keep(known)
+        rest = next(topics, None)
+        if rest is not None:
+            asyncio.get_running_loop().call_soon(self._keep_some, chain((rest,), topics))
+
     def _keep(self, topic: Topic) -> None:
-        settings = topic.settings(self._defaults)
+        settings = topic.settings(self._defaults.settings)
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:
                 self._hub.keep(topic.log(partition), frozenset(replicas), settings)

@@ -24,6 +24,7 @@ from millstream.engine.missing_topics import MissingTopics
 from millstream.engine.partitioning import Partitioner
 from millstream.engine.partitions import Partitions
 from millstream.engine.receipts import Part, Receipt, Receipts, Told, receipt_of
+from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.errors import Overloaded, RequestError, UnknownTopic
 from millstream.model import Acks, Appended, Session, TopicPartition
@@ -58,6 +59,7 @@ class Publisher:
         missing: MissingTopics,
         *,
         config: Config,
+        defaults: TopicDefaults,
         clock: Clock,
     ) -> None:
         self._gate = gate
@@ -65,6 +67,7 @@ class Publisher:
         self._topics = topics
         self._partitions = partitions
         self._config = config
+        self._defaults = defaults
         self._clock = clock
         self._partitioner = Partitioner()
         self._missing = missing
@@ -179,8 +182,10 @@ class Publisher:
 
     def _write(self, sending: "_Sending", topic: Topic) -> None:
         """Append all of it now: everything that can be refused is refused in its part."""
-        settings = topic.settings(self._config.topic_defaults) if topic.overrides else None
-        bytes_max = (settings or self._config.topic_defaults).max_message_bytes
+        settings = defaults = self._defaults.settings
+        if topic.overrides:
+            settings = topic.settings(defaults)
+        bytes_max = settings.max_message_bytes
         bytes_max = min(bytes_max, BATCH_BYTES_MAX) - BATCH_BYTES_HEADER
         batches: list[tuple[Part, Sequence[Message]]] = []
         for partition, indexes in self._spread(sending, topic):

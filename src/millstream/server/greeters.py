@@ -43,6 +43,7 @@ def kafka_greeter(node: Node) -> Greeter:
         transactions=node.transactions,
         batch_groups=node.batch_groups,
         client_quotas=node.client_quotas,
+        resources=node.resources,
         usage=node.usage,
         dead_letters=node.dead_letters,
         deferred=node.deferred,

@@ -35,7 +35,9 @@ from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.publishing import Publisher
 from millstream.engine.quotas import ClientQuotas
+from millstream.engine.resources import ResourceSettings
 from millstream.engine.sorting import Sorting
+from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.engine.transaction_coordinators import TransactionCoordinators
 from millstream.engine.transactional_writes import TransactionalWrites
@@ -122,7 +124,8 @@ class Node:
             raise self.hub.damaged[CONTROL_LOG]
         control = self.hub.replicas[CONTROL_LOG]
         state = State()
-        self._hosting = Hosting(me, self.hub, config.topic_defaults)
+        self._defaults = TopicDefaults(me, config.topic_defaults, state.resources)
+        self._hosting = Hosting(me, self.hub, self._defaults)
         self.hub.topic_name = partial(_topic_name, state.catalog)
         self._controller = Controller(control, state, ports.clock, self._hosting.applied)
         self._open_services(Gate(policy, self.metrics), state.catalog, ports)
@@ -208,6 +211,7 @@ class Node:
         )
         self.producer_ids = ProducerIds(gate, self._controller)
         self.client_quotas = ClientQuotas(gate, self._controller, config.limits)
+        self.resources = ResourceSettings(gate, self._controller, self._defaults, config)
         self.usage = Usage(self._controller.state.quotas, config.limits)
         self._open_groups(gate, catalog, ports)
         self._open_queues(gate, catalog, ports)
@@ -222,6 +226,7 @@ class Node:
             config=config,
             clock=ports.clock,
             subscriptions=subscribed_topics,
+            resources=self._controller.state.resources,
         )
         self.transactions = Transactions(
             gate,
@@ -255,6 +260,7 @@ class Node:
             self.partitions,
             self._missing_topics,
             config=self.config,
+            defaults=self._defaults,
             clock=ports.clock,
         )
         self._delivering = open_deliveries(
@@ -265,6 +271,7 @@ class Node:
             self._internal_topics(ports),
             self.road,
             config=self.config,
+            defaults=self._defaults,
             metrics=self.metrics,
             entropy=ports.entropy,
         )

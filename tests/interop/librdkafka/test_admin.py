@@ -308,3 +308,38 @@ def test_an_admin_that_was_idle_is_served_after_a_restart(
         except KafkaException:
             assert time.monotonic() < deadline
     assert len(listed.topics[topic].partitions) == PARTITIONS
+
+
+def test_a_node_is_altered_as_it_runs_and_what_is_not_set_is_taken_back(admin: AdminClient) -> None:
+    def altered(operation: AlterConfigOpType, value: str) -> None:
+        entry = ConfigEntry("log.retention.ms", value, incremental_operation=operation)
+        node = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        (future,) = admin.incremental_alter_configs([node], **WAIT).values()
+        future.result()
+
+    def shown() -> tuple[str, int]:
+        (future,) = admin.describe_configs(
+            [ConfigResource(ResourceType.BROKER, "1")], **WAIT
+        ).values()
+        entry = future.result()["log.retention.ms"]
+        return entry.value, entry.source
+
+    default = shown()
+    altered(AlterConfigOpType.DELETE, "")
+    altered(AlterConfigOpType.SET, "123456")
+    changed = shown()
+    altered(AlterConfigOpType.DELETE, "")
+
+    assert changed == ("123456", 2)
+    assert shown() == default
+
+
+def test_a_client_with_a_very_long_id_is_served(broker: BrokerProcess, topic: str) -> None:
+    produce(broker.address, topic, samples(), **{"client.id": "x" * 30_000})
+
+    assert (
+        topic
+        in AdminClient({"bootstrap.servers": broker.address, "client.id": "y" * 30_000, **QUIET})
+        .list_topics(timeout=SECONDS_MAX)
+        .topics
+    )

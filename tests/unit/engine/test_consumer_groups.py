@@ -8,6 +8,7 @@ import pytest
 
 from millstream.config import Config, Limits, Timing
 from millstream.control.groups import partition_for
+from millstream.control.resources import GROUP_SETTINGS, ResourceKind
 from millstream.engine.gate import Operation
 from millstream.engine.group_views import Commit, Committed
 from millstream.engine.heartbeats import Beat, Beaten, ConsumersState
@@ -99,6 +100,36 @@ async def committed(node: Node) -> int:
 
 async def state_of(node: Node) -> ConsumersState:
     return (await node.consumer_groups.describe(SESSION, GROUP)).state
+
+
+# -- settings of a group --------------------------------------------------------------------------
+
+
+def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
+    async def story() -> None:
+        async with running_groups() as node:
+            one, two = await pair(node)
+            before = await one.beat()
+            await node.resources.alter(
+                SESSION,
+                ResourceKind.GROUP,
+                GROUP,
+                {"consumer_heartbeat_interval_ms": "700", "consumer_session_timeout_ms": "2000"},
+            )
+
+            told = await one.beat()
+            await asyncio.sleep(2.5)
+            # The other was last heard of under the old timeout, which still holds for it.
+            members = (await node.consumer_groups.describe(SESSION, GROUP)).members
+
+            assert before.heartbeat_interval_ms != told.heartbeat_interval_ms == 700
+            assert [member.member_id for member in members] == ["two"]
+            await node.resources.alter(
+                SESSION, ResourceKind.GROUP, GROUP, dict.fromkeys(GROUP_SETTINGS)
+            )
+            assert (await two.beat()).heartbeat_interval_ms == before.heartbeat_interval_ms
+
+    run(story())
 
 
 # -- members ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from millstream.engine.delivery.shard import DELIVERIES_SETTINGS, DeliveryShard
 from millstream.engine.gate import Gate
 from millstream.engine.partitions import Partitions
 from millstream.engine.shards import Books, Shards
+from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.metrics import Metrics
 from millstream.model import DELIVERIES_TOPIC
@@ -40,6 +41,7 @@ def open_deliveries(
     road: Road,
     *,
     config: Config,
+    defaults: TopicDefaults,
     metrics: Metrics,
     entropy: Random,
 ) -> Delivering:
@@ -52,7 +54,9 @@ def open_deliveries(
 
     books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
     shards = Shards(books, catalog, hub, topics, begin, config=config)
-    hand_overs = HandOvers(catalog, hub, topics, shards, config=config, clock=clock)
+    hand_overs = HandOvers(
+        catalog, hub, topics, shards, config=config, defaults=defaults, clock=clock
+    )
     pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config, clock=clock)
     deliveries = Deliveries(
         gate,

@@ -23,6 +23,7 @@ from millstream.engine.delivery.records import DECOMPRESSED_BYTES_MAX
 from millstream.engine.delivery.shard import DeliveryShard, find_open, mark, unmark
 from millstream.engine.delivery.subscription import Subscription
 from millstream.engine.shards import BROKER, REPLICAS, Shards
+from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.errors import (
     BatchTooLarge,
@@ -58,6 +59,7 @@ class HandOvers:
         shards: Shards[DeliveryShard],
         *,
         config: Config,
+        defaults: TopicDefaults,
         clock: Clock,
     ) -> None:
         """`topics` creates dead-letter topics on behalf of the broker: its gate must admit it."""
@@ -66,6 +68,7 @@ class HandOvers:
         self._topics = topics
         self._shards = shards
         self._config = config
+        self._defaults = defaults
         self._clock = clock
 
     def prepare(self, subscription: Subscription, failed: Sequence[Pending]) -> list[list[Burial]]:
@@ -128,7 +131,7 @@ class HandOvers:
 
     def bytes_max(self, topic: str) -> int:
         """What a batch may hold that goes to a topic, which need not be there yet."""
-        settings = self._config.topic_defaults
+        settings = self._defaults.settings
         with suppress(UnknownTopic):
             settings = self._catalog.find(topic).settings(settings)
         return min(HAND_OVER_BYTES_MAX, settings.segment_bytes)

@@ -66,7 +66,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
 async def _created(
     context: Context, topic: CreateTopicsRequest.Topic, *, validate_only: bool
 ) -> _Created:
-    topics, defaults = context.broker.topics, context.broker.config.topic_defaults
+    topics, defaults = context.broker.topics, context.inherited
     plan = _plan(context, topic)
     topic_id = NO_ID
     if validate_only:

@@ -7,15 +7,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.config import Config
+from millstream.control.resources import NODE_SETTINGS
+from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.protocols.kafka.config_table import (
     TOPIC_CONFIGS,
     Entry,
+    Inherited,
     Kind,
     Source,
     Synonym,
     TopicConfig,
     inherited,
     layers_of,
+    shown,
 )
 from millstream.protocols.kafka.context import Endpoint
 
@@ -182,7 +186,20 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
 _BUILT_IN_NODE = Config()
 
 
-def node_entries(config: Config, advertised: Endpoint) -> list[Entry]:
+# What can be changed at run time: the settings of topics that say nothing, and throttles that
+# are stored only. By Kafka's names; a view is one topic's affair.
+RUN_TIME_SETTINGS: dict[str, str] = {
+    **{
+        row.node_name: TopicConfig.setting(name)
+        for name, row in TOPIC_CONFIGS.items()
+        if not name.startswith("view.")
+    },
+    **{TopicConfig.config(setting): setting for setting in NODE_SETTINGS},
+}
+_STARTED_WITH = "It is set when the node starts, not at run time: see docs/configuration.md."
+
+
+def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> list[Entry]:
     """What Kafka's tools may want to know of a node, as a client at `advertised` meets it."""
     entries = []
     for name, row in NODE_CONFIGS.items():
@@ -194,6 +211,51 @@ def node_entries(config: Config, advertised: Endpoint) -> list[Entry]:
     entries.append(Entry("advertised.listeners", Kind.STRING, (said,), True, meaning))
     for name, topic_config in TOPIC_CONFIGS.items():
         node_name = topic_config.node_name
-        layers = inherited(node_name, TopicConfig.setting(name), config.topic_defaults)
-        entries.append(Entry(node_name, topic_config.kind, layers, True, topic_config.meaning))
+        layers = inherited(node_name, TopicConfig.setting(name), defaults)
+        is_read_only = node_name not in RUN_TIME_SETTINGS
+        entries.append(
+            Entry(node_name, topic_config.kind, layers, is_read_only, topic_config.meaning)
+        )
+    return entries + _throttles(defaults)
+
+
+def _throttles(defaults: Inherited) -> list[Entry]:
+    """Only where they are set, as in Kafka."""
+    entries = []
+    for setting, row in NODE_SETTINGS.items():
+        name = TopicConfig.config(setting)
+        layers = tuple(
+            Synonym(name, overrides[setting], source)
+            for overrides, source in (
+                (defaults.node, Source.NODE_AT_RUN_TIME),
+                (defaults.every_node, Source.EVERY_NODE_AT_RUN_TIME),
+            )
+            if setting in overrides
+        )
+        if layers:
+            entries.append(Entry(name, Kind.LONG, layers, False, row.reason))
     return entries
+
+
+def every_node_entries(defaults: Inherited) -> list[Entry]:
+    """What was set for all nodes at run time, and nothing else."""
+    names = {setting: name for name, setting in RUN_TIME_SETTINGS.items()}
+    kinds = {row.node_name: row.kind for row in TOPIC_CONFIGS.values()}
+    entries = []
+    for setting, text in defaults.every_node.items():
+        name = names.get(setting)
+        if name is not None:
+            value = text if setting in NODE_SETTINGS else shown(setting, text)
+            layers = (Synonym(name, value, Source.EVERY_NODE_AT_RUN_TIME),)
+            entries.append(Entry(name, kinds.get(name, Kind.LONG), layers, False, ""))
+    return entries
+
+
+def check_node_name(name: str) -> None:
+    """Raise unless a config of this name can be changed at run time."""
+    if name in RUN_TIME_SETTINGS:
+        return
+    if name in NODE_CONFIGS or name == "advertised.listeners":
+        raise InvalidRequest(f"{name} cannot be altered. {_STARTED_WITH}")
+    known = ", ".join(RUN_TIME_SETTINGS)
+    raise InvalidSetting(f"a node has no config {name[:100]!r}; at run time there are {known}")

@@ -28,8 +28,13 @@ class Source(IntEnum):
     """Who said that a config has its value."""
 
     TOPIC = 1
+    NODE_AT_RUN_TIME = 2
+    EVERY_NODE_AT_RUN_TIME = 3
     NODE = 4
     DEFAULT = 5
+    LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class TopicConfig(NamedTuple):
@@ -42,6 +47,10 @@ class TopicConfig(NamedTuple):
     @staticmethod
     def setting(name: str) -> str:
         return name.replace(".", "_")
+
+    @staticmethod
+    def config(setting: str) -> str:
+        return setting.replace("_", ".")
 
 
 class FixedConfig(NamedTuple):
@@ -74,6 +83,15 @@ class Entry(NamedTuple):
     @property
     def source(self) -> Source:
         return self.synonyms[0].source
+
+
+class Inherited(NamedTuple):
+    """What a topic has where it says nothing: the layers of its node's settings."""
+
+    base: TopicSettings  # As the node was started.
+    settings: TopicSettings  # With what was set at run time:
+    node: Mapping[str, str]  # for the node,
+    every_node: Mapping[str, str]  # and for all of them.
 
 
 # -- the tables --------------------------------------------------------------------------------
@@ -271,9 +289,9 @@ def is_list(name: str) -> bool:
 # -- describing --------------------------------------------------------------------------------
 
 
-def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list[Entry]:
+def topic_entries(overrides: Mapping[str, str], defaults: Inherited) -> list[Entry]:
     """Every config of a topic, with where its value comes from."""
-    settings = with_overrides(defaults, dict(overrides))
+    settings = with_overrides(defaults.settings, dict(overrides))
     entries = []
     for name, config in TOPIC_CONFIGS.items():
         setting = TopicConfig.setting(name)
@@ -294,8 +312,25 @@ def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list
     return entries
 
 
-def inherited(node_name: str, setting: str, defaults: TopicSettings) -> tuple[Synonym, ...]:
-    return layers_of(node_name, getattr(defaults, setting), getattr(_BUILT_IN, setting))
+def inherited(node_name: str, setting: str, defaults: Inherited) -> tuple[Synonym, ...]:
+    """The layers of a setting below that of a topic, the winner first."""
+    at_run_time = (
+        (defaults.node, Source.NODE_AT_RUN_TIME),
+        (defaults.every_node, Source.EVERY_NODE_AT_RUN_TIME),
+    )
+    return (
+        *(
+            Synonym(node_name, shown(setting, overrides[setting]), source)
+            for overrides, source in at_run_time
+            if setting in overrides
+        ),
+        *layers_of(node_name, getattr(defaults.base, setting), getattr(_BUILT_IN, setting)),
+    )
+
+
+def shown(setting: str, text: str) -> str | None:
+    """A setting as it is spelled when it is described."""
+    return _text(getattr(with_overrides(_BUILT_IN, {setting: text}), setting))
 
 
 def layers_of(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:

@@ -1,15 +1,16 @@
 """Handlers of configs: DescribeConfigs, and the two ways to alter them.
 
-Owns what the requests mean; which configs there are is `config_table`'s. Topics can be altered,
-nodes only described: a node is configured when it starts.
+Owns what the requests mean. Which configs there are, `config_table` says for topics,
+`broker_config_table` for nodes and `resource_configs` for all else.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TypeVar, assert_never
+from typing import NamedTuple, assert_never
 
-from millstream.control.catalog import Topic
+from millstream.config import Config
+from millstream.control.resources import ResourceKind
+from millstream.engine.gate import Operation
 from millstream.errors import InvalidRequest, InvalidSetting, RequestError
 from millstream.protocols.kafka.apis.configs import (
     AlterConfigsRequest,
@@ -21,7 +22,7 @@ from millstream.protocols.kafka.apis.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from millstream.protocols.kafka.broker_config_table import node_entries
+from millstream.protocols.kafka.broker_config_table import every_node_entries, node_entries
 from millstream.protocols.kafka.config_table import (
     FIXED_CONFIGS,
     Entry,
@@ -30,12 +31,21 @@ from millstream.protocols.kafka.config_table import (
     is_known,
     is_list,
     is_setting,
-    read_overrides,
     topic_entries,
 )
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for, control_code_for
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.resource_configs import (
+    NAMES,
+    check_level,
+    client_metrics_entries,
+    group_entries,
+    logger_entries,
+    set_level,
+    setting_of,
+)
+from millstream.protocols.kafka.resource_configs import is_list as is_list_of
 
 
 class ResourceType(IntEnum):
@@ -59,11 +69,29 @@ class Change(IntEnum):
 
 _EVERY_RESOURCE = 1  # The version of ListConfigResources that can ask for all of them.
 
-Changes = Mapping[str, str | None]  # By our names; None: back to the default.
+KINDS = {
+    ResourceType.BROKER: ResourceKind.NODE,
+    ResourceType.GROUP: ResourceKind.GROUP,
+    ResourceType.CLIENT_METRICS: ResourceKind.CLIENT_METRICS,
+}
+
 _Described = DescribeConfigsResponse.Result
-_Resource = TypeVar(
-    "_Resource", AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Resource
-)
+_Outcome = tuple[ErrorCode, str | None]
+
+
+class _Edit(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+class _Wish(NamedTuple):
+    """What a request wants of one resource; `replaces`: whatever it does not name is unset."""
+
+    resource_type: int
+    name: str
+    edits: list[_Edit]
+    replaces: bool
 
 
 # -- describe ----------------------------------------------------------------------------------
@@ -96,17 +124,33 @@ def _described(
 
 def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
     broker, session = context.broker, context.session
-    if resource_type == ResourceType.TOPIC:
-        topic = broker.topics.describe(session, name)
-        return topic_entries(topic.overrides, broker.config.topic_defaults)
-    if resource_type != ResourceType.BROKER:
-        raise InvalidRequest(_unknown(resource_type))
-    config = broker.topics.node_config(session)
-    if not name:
-        return []  # The defaults for all nodes that were set while they ran: there are none.
+    match resource_type:
+        case ResourceType.TOPIC:
+            topic = broker.topics.describe(session, name)
+            return topic_entries(topic.overrides, context.inherited)
+        case ResourceType.BROKER:
+            config = broker.topics.node_config(session)
+            if not name:
+                return every_node_entries(context.inherited)
+            _check_node(config, name)
+            return node_entries(config, context.dialled, context.inherited)
+        case ResourceType.BROKER_LOGGER:
+            broker.resources.admit_to_loggers(session, Operation.DESCRIBE)
+            _check_node(broker.config, name)
+            return logger_entries()
+        case ResourceType.GROUP:
+            overrides = broker.resources.describe(session, ResourceKind.GROUP, name)
+            return group_entries(overrides, broker.config)
+        case ResourceType.CLIENT_METRICS:
+            overrides = broker.resources.describe(session, ResourceKind.CLIENT_METRICS, name)
+            return client_metrics_entries(overrides)
+        case _:
+            raise InvalidRequest(_unknown(resource_type))
+
+
+def _check_node(config: Config, name: str) -> None:
     if name != str(config.node_id):
         raise InvalidRequest(f"this is node {config.node_id}, not {name[:100]!r}")
-    return node_entries(config, context.dialled)
 
 
 def _config(entry: Entry, request: DescribeConfigsRequest) -> _Described.Config:
@@ -153,8 +197,6 @@ def list_config_resources(
 
 def _unknown(kind: int) -> str:
     known = ", ".join(one.name for one in ResourceType)
-    if kind in set(ResourceType):
-        return f"{ResourceType(kind).name} resources have no configs here"
     return f"there is no config resource of type {kind}; there are {known}"
 
 
@@ -167,7 +209,7 @@ def _names(context: Context, kind: int) -> list[str]:
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(topics.node_config(session).node_id)]
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
-            return []
+            return context.broker.resources.names(session, KINDS[ResourceType(kind)])
         case _:
             raise InvalidRequest(_unknown(kind))
 
@@ -177,9 +219,16 @@ def _names(context: Context, kind: int) -> list[str]:
 
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace: what the request does not name goes back to its default."""
-    outcomes = await _alter_all(
-        context, request.resources, _replaced, validate_only=request.validate_only
-    )
+    wishes = [
+        _Wish(
+            one.resource_type,
+            one.resource_name,
+            [_Edit(config.name, Change.SET, config.value) for config in one.configs],
+            replaces=True,
+        )
+        for one in request.resources
+    ]
+    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponse.Result(
@@ -194,9 +243,16 @@ async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change what the request names and nothing else."""
-    outcomes = await _alter_all(
-        context, request.resources, _incremented, validate_only=request.validate_only
-    )
+    wishes = [
+        _Wish(
+            one.resource_type,
+            one.resource_name,
+            [_Edit(config.name, config.config_operation, config.value) for config in one.configs],
+            replaces=False,
+        )
+        for one in request.resources
+    ]
+    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponse.Result(
@@ -207,23 +263,20 @@ async def incremental_alter_configs(
     )
 
 
-_Outcome = tuple[ErrorCode, str | None]
-_Reading = Callable[[Context, Topic, _Resource], Changes]
-
-
 async def _alter_all(
-    context: Context, resources: list[_Resource], read: _Reading[_Resource], *, validate_only: bool
+    context: Context, wishes: list[_Wish], *, validate_only: bool
 ) -> dict[tuple[int, str], _Outcome]:
-    copies = Counter((one.resource_type, one.resource_name) for one in resources)
+    copies = Counter((one.resource_type, one.name) for one in wishes)
     outcomes: dict[tuple[int, str], _Outcome] = {}
-    for resource in resources:
-        which = (resource.resource_type, resource.resource_name)
+    for wish in wishes:
+        which = (wish.resource_type, wish.name)
         if which in outcomes:
             continue
         try:
             if copies[which] > 1:
                 raise InvalidRequest("a resource is altered once in a request")
-            await _alter(context, resource, read, validate_only=validate_only)
+            _check_once(wish.edits)
+            await _alter(context, wish, validate_only=validate_only)
         except RequestError as problem:
             outcomes[which] = control_code_for(problem), str(problem)
         else:
@@ -231,62 +284,95 @@ async def _alter_all(
     return outcomes
 
 
-async def _alter(
-    context: Context, resource: _Resource, read: _Reading[_Resource], *, validate_only: bool
-) -> None:
-    topics, session, name = context.broker.topics, context.session, resource.resource_name
-    if resource.resource_type == ResourceType.BROKER:
-        raise InvalidRequest("a node is configured when it starts, it cannot be altered")
-    if resource.resource_type != ResourceType.TOPIC:
-        raise InvalidRequest(_unknown(resource.resource_type))
-    changes = read(context, topics.describe(session, name), resource)
-    if validate_only or not changes:
-        topics.check_alter(session, name, changes)
-    else:
-        await topics.alter(session, name, changes)
-
-
-def _replaced(context: Context, topic: Topic, resource: AlterConfigsRequest.Resource) -> Changes:
-    overrides = read_overrides((config.name, config.value) for config in resource.configs)
-    return {**dict.fromkeys(topic.overrides), **overrides}
-
-
-def _incremented(
-    context: Context, topic: Topic, resource: IncrementalAlterConfigsRequest.Resource
-) -> Changes:
-    entries = topic_entries(topic.overrides, context.broker.config.topic_defaults)
-    current = {entry.name: entry.value or "" for entry in entries}
-    changes: dict[str, str | None] = {}
-    seen: set[str] = set()
-    for config in resource.configs:
-        name = config.name
-        if name in seen:
+def _check_once(edits: list[_Edit]) -> None:
+    for name, times in Counter(edit.name for edit in edits).items():
+        if times > 1:
             raise InvalidRequest(f"{name[:100]} is changed twice")
-        seen.add(name)
-        if config.config_operation == Change.DELETE and not is_known(name):
+
+
+async def _alter(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    match wish.resource_type:
+        case ResourceType.TOPIC:
+            await _alter_topic(context, wish, validate_only=validate_only)
+        case ResourceType.BROKER | ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+            await _alter_resource(context, wish, validate_only=validate_only)
+        case ResourceType.BROKER_LOGGER:
+            _alter_loggers(context, wish, validate_only=validate_only)
+        case _:
+            raise InvalidRequest(_unknown(wish.resource_type))
+
+
+async def _alter_topic(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    topics, session = context.broker.topics, context.session
+    topic = topics.describe(session, wish.name)
+    changes: dict[str, str | None] = dict.fromkeys(topic.overrides) if wish.replaces else {}
+    entries = topic_entries(topic.overrides, context.inherited)
+    current = {entry.name: entry.value or "" for entry in entries}
+    for edit in wish.edits:
+        if edit.operation == Change.DELETE and not is_known(edit.name):
             continue  # As in Kafka: what is not set, and could not be, is not there afterwards.
-        check_name(name)
-        value = _changed(name, config.config_operation, current[name], config.value)
+        check_name(edit.name)
+        value = _changed(edit, current[edit.name], is_list=is_list(edit.name))
         if value is None:
-            if name not in FIXED_CONFIGS:
-                changes[TopicConfig.setting(name)] = None
-        elif is_setting(name, value):
-            changes[TopicConfig.setting(name)] = value
-    return changes
+            if edit.name not in FIXED_CONFIGS:
+                changes[TopicConfig.setting(edit.name)] = None
+        elif is_setting(edit.name, value):
+            changes[TopicConfig.setting(edit.name)] = value
+    if validate_only or not changes:
+        topics.check_alter(session, wish.name, changes)
+    else:
+        await topics.alter(session, wish.name, changes)
 
 
-def _changed(name: str, operation: int, current: str, value: str | None) -> str | None:
+async def _alter_resource(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    resources, session = context.broker.resources, context.session
+    kind = KINDS[ResourceType(wish.resource_type)]
+    held = resources.describe(session, kind, wish.name)
+    changes: dict[str, str | None] = dict.fromkeys(held) if wish.replaces else {}
+    current = {
+        entry.name: entry.value or "" for entry in _entries(context, wish.resource_type, wish.name)
+    }
+    for edit in wish.edits:
+        if edit.operation == Change.DELETE:
+            taken_back = NAMES[kind].get(edit.name)
+            if taken_back is not None and taken_back in held:
+                changes[taken_back] = None
+            continue  # What is not set is not there afterwards.
+        setting = setting_of(kind, edit.name)
+        is_a_list = is_list_of(kind, edit.name)
+        changes[setting] = _changed(edit, current.get(edit.name, ""), is_list=is_a_list)
+    if validate_only or not changes:
+        resources.check_alter(session, kind, wish.name, changes)
+    else:
+        await resources.alter(session, kind, wish.name, changes)
+
+
+def _alter_loggers(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    context.broker.resources.admit_to_loggers(context.session, Operation.ALTER)
+    _check_node(context.broker.config, wish.name)
+    if wish.replaces:
+        raise InvalidRequest("levels of loggers are changed one by one: IncrementalAlterConfigs")
+    levels = {edit.name: _changed(edit, "", is_list=False) for edit in wish.edits}
+    for name, level in levels.items():
+        check_level(name, level)
+    if not validate_only:
+        for name, level in levels.items():
+            set_level(name, level)
+
+
+def _changed(edit: _Edit, current: str, *, is_list: bool) -> str | None:
     """The value that a config has after the change; None: its default."""
-    if operation not in set(Change):
-        raise InvalidRequest(f"operation {operation} on {name} is not known")
-    change = Change(operation)
+    name, value = edit.name, edit.value
+    if edit.operation not in set(Change):
+        raise InvalidRequest(f"operation {edit.operation} on {name} is not known")
+    change = Change(edit.operation)
     if change is Change.DELETE:
         return None
     if value is None:
         raise InvalidSetting(f"{name} has no value")
     if change is Change.SET:
         return value
-    if not is_list(name):
+    if not is_list:
         raise InvalidSetting(f"{name} is not a list that could be added to or taken from")
     held = [part for part in current.split(",") if part]
     given = [part.strip() for part in value.split(",")]

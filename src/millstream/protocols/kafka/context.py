@@ -15,11 +15,13 @@ from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.quotas import ClientQuotas
+from millstream.engine.resources import ResourceSettings
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
 from millstream.engine.usage import Usage
 from millstream.model import Session
 from millstream.protocols.conversation import Pace
+from millstream.protocols.kafka.config_table import Inherited
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.headers import RequestHeader
 
@@ -46,6 +48,7 @@ class Broker:
     transactions: Transactions
     batch_groups: BatchGroups
     client_quotas: ClientQuotas
+    resources: ResourceSettings
     usage: Usage
     dead_letters: DeadLetters
     deferred: Deferred
@@ -66,3 +69,10 @@ class Context(NamedTuple):
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    @property
+    def inherited(self) -> Inherited:
+        """What topics have where they say nothing."""
+        defaults = self.broker.resources.defaults
+        node, every_node = defaults.layers
+        return Inherited(defaults.base, defaults.settings, node, every_node)

@@ -67,6 +67,7 @@ def context_of(
         transactions=node.transactions,
         batch_groups=node.batch_groups,
         client_quotas=node.client_quotas,
+        resources=node.resources,
         usage=node.usage,
         dead_letters=node.dead_letters,
         deferred=node.deferred,
