@@ -132,6 +132,8 @@ def test_the_cluster_tells_its_id_its_apis_its_features_and_its_sizes(
     assert f"{tools.address} (id: 1" in apis
     assert "Fetch(1): 4 to" in apis
     assert "Feature: transaction.version" in features
+    assert "Feature: metadata.version" in features
+    assert "share.version" not in features
     (directory,) = sizes["brokers"][0]["logDirs"]
     found = {one["partition"]: one["size"] for one in directory["partitions"]}
     assert found[f"{topic}-0"] > 0
@@ -209,3 +211,67 @@ def test_transactions_are_listed_and_described(tools: Tools, java: Java, topic: 
     assert (row[0], row[4], row[-1]) == ("1", "Ongoing", f"{topic}-0")
     assert len(rows(producers)) == 2
     assert rows(producers)[1][-1] == "0"
+
+
+def test_nodes_groups_and_loggers_are_altered_as_they_run(tools: Tools, group: str) -> None:
+    if tools.release.line == "3.x":
+        pytest.skip("the tools of 3.x know no settings of groups")
+    node = ["--entity-type", "brokers", "--entity-name", "1"]
+    readers = ["--entity-type", "groups", "--entity-name", group]
+    loggers = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+
+    tools.ask("configs", "--alter", *node, "--add-config", "log.retention.ms=123456")
+    altered = tools.ask("configs", "--describe", *node)
+    tools.ask("configs", "--alter", *node, "--delete-config", "log.retention.ms")
+    tools.ask("configs", "--alter", *readers, "--add-config", "consumer.session.timeout.ms=50000")
+    of_group = tools.ask("configs", "--describe", *readers)
+    level = "millstream.server.node=DEBUG"
+    tools.ask("configs", "--alter", *loggers, "--add-config", level)
+    levels = tools.ask("configs", "--describe", *loggers)
+    refused = tools.refused(
+        *("configs", "--bootstrap-server", tools.address, "--alter", *node),
+        *("--add-config", "num.partitions=7"),
+    )
+
+    assert "log.retention.ms=123456" in altered
+    assert "consumer.session.timeout.ms=50000" in of_group
+    assert level in levels
+    assert "num.partitions cannot be altered" in refused
+
+
+def test_client_metrics_are_altered_listed_and_described(tools: Tools) -> None:
+    if tools.release.line == "3.x":
+        pytest.skip("the tools of 3.x ask in another way")
+    tools.ask("client-metrics", "--alter", "--name", "all", "--interval", "5000")
+
+    assert "all" in tools.ask("client-metrics", "--list").split()
+    assert "interval.ms=5000" in tools.ask("client-metrics", "--describe", "--name", "all")
+
+
+def test_the_quorum_is_described(tools: Tools) -> None:
+    status = tools.ask("metadata-quorum", "describe", "--status")
+    replication = tools.ask("metadata-quorum", "describe", "--replication")
+
+    told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    assert told["LeaderId"].split() == ["1"]
+    assert told["MaxFollowerLag"].split() == ["0"]
+    assert replication.splitlines()[1].split()[0] == "1"
+    assert "Leader" in replication
+
+
+def test_a_reassignment_is_throttled_and_verified(
+    tools: Tools, java: Java, topic: str, tmp_path: Path
+) -> None:
+    with java.admin(tools.address) as admin:
+        admin.ask("create_topic", topic=topic)
+    plan = tmp_path / "plan.json"
+    part = {"topic": topic, "partition": 0, "replicas": [1]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [part]}))
+    wanted = ["--reassignment-json-file", str(plan)]
+
+    tools.ask("reassign-partitions", "--execute", "--throttle", "1000000", *wanted)
+    verified = tools.ask("reassign-partitions", "--verify", *wanted)
+
+    assert f"Reassignment of partition {topic}-0 is completed" in verified
+    assert "Clearing broker-level throttles on broker 1" in verified
+    assert f"Clearing topic-level throttles on topic {topic}" in verified
