@@ -114,6 +114,12 @@ ELECTIONS_WON = Metric(
 STORAGE_FAILURES = Metric(
     "millstream_storage_failures_total", Kind.COUNTER, "Writes or syncs that the disk refused."
 )
+UNREADABLE_RECORDS = Metric(
+    "millstream_unreadable_records_total",
+    Kind.COUNTER,
+    "Records of the broker's own topics that could not be decoded and were skipped.",
+    ("topic",),
+)
 DAMAGED_RANGES = Metric(
     "millstream_damaged_ranges_total",
     Kind.COUNTER,

@@ -211,6 +211,39 @@ def check_together(settings: TopicSettings) -> None:
         )
 
 
+def effective_settings(
+    base: TopicSettings, overrides: dict[str, str]
+) -> tuple[TopicSettings, list[str]]:
+    """Lay committed overrides over `base` and return it with a sentence for each that does not fit.
+
+    Never raises: overrides in the control log were valid when they were written, perhaps by another
+    version with other rules. A number out of bounds counts as the nearest bound, any other misfit
+    as the default.
+    """
+    try:
+        return with_overrides(base, overrides), []
+    except InvalidSetting:
+        pass
+    settings, problems = base, []
+    for name, text in overrides.items():
+        if name in STORED_SETTINGS:
+            continue  # Without effect, whatever it says.
+        if name not in _FIELDS:
+            problems.append(f"this version has no setting {name!r}; it is not carried out")
+            continue
+        try:
+            value = _parse(name, text)
+            low, high = BOUNDS.get(name, (value, value))
+            nearest = min(max(value, low), high)
+            settings = replace(settings, **{name: nearest})
+        except InvalidSetting as problem:
+            problems.append(f"{problem}; the default is used")
+            continue
+        if nearest != value:
+            problems.append(f"{name} = {value} is not in {low} to {high}; {nearest} is used")
+    return settings, problems
+
+
 def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSettings.
     if name in STORED_SETTINGS:
         return _checked(name, text)

@@ -13,15 +13,22 @@ from typing import TypeAlias
 from millstream.codec.batch import Header, verify
 from millstream.codec.records import records
 from millstream.config import Limits
-from millstream.control.commands import decode
 from millstream.control.state import State
-from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, RequestError
+from millstream.errors import (
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    RequestError,
+    StartupError,
+    UnusableCommand,
+)
 from millstream.model import CONTROL_LOG, LogId
 from millstream.storage.directory import LOGS, META
 from millstream.storage.disk import DiskFile
 from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
 from millstream.storage.producers import Producers
 from millstream.storage.segment import INDEX, LOG, scan, walk
+from millstream.storage.skipped_commands import SKIPPED, decode_skipped
 
 Row: TypeAlias = dict[str, object]
 
@@ -36,7 +43,7 @@ def is_data_directory(path: Path) -> bool:
 
 def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:
     """Every log of a data directory, with the topic it belongs to where that is known."""
-    names = _topic_names(path / LOGS)
+    names, problems = _fold_control_log(path)
     found: list[Row] = []
     for directory in sorted((path / LOGS).iterdir()):
         if not directory.is_dir():
@@ -51,7 +58,8 @@ def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> lis
                 "bytes": sum(int(str(segment["bytes"])) for segment in of_log),
                 "first_offset": of_log[0]["base_offset"] if of_log else 0,
                 "end_offset": of_log[-1]["end_offset"] if of_log else 0,
-                "problems": [s["problem"] for s in of_log if s["problem"]],
+                "problems": [s["problem"] for s in of_log if s["problem"]]
+                + (problems if log_id == CONTROL_LOG else []),
                 "directory": directory.name,
             }
         )
@@ -204,26 +212,42 @@ def _log_id(name: str) -> LogId | None:
         return None
 
 
-def _topic_names(directory: Path) -> dict[str, str]:
-    """Fold the control log into the names of topics, as far as it can be read."""
-    names = {CONTROL_LOG.topic_id.hex: CONTROL_NAME}
-    state = State()
+def unusable_commands(path: Path) -> list[UnusableCommand]:
+    """The commands of the control log that a node cannot apply, skipped ones left out."""
+    state, unusable = State(), list[UnusableCommand]()
+    _fold_into(state, path, unusable)
+    return unusable
+
+
+def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
+    """The names of topics, and what is wrong with commands, as far as the log can be read."""
+    state, unusable, problems = State(), list[UnusableCommand](), list[str]()
     try:
-        for path in sorted((directory / str(CONTROL_LOG)).glob(f"*{LOG}")):
-            _apply_all(state, path)
-    except DamagedLog:
-        pass  # The rest of the names is lost; the logs are shown all the same.
-    return names | {topic.topic_id.hex: topic.name for topic in state.catalog.topics()}
+        _fold_into(state, path, unusable)
+    except (*_DAMAGE, StartupError) as problem:
+        # The rest of the names is lost; the logs are shown all the same.
+        problems.append(str(problem))
+    names = {topic.topic_id.hex: topic.name for topic in state.catalog.topics()}
+    names[CONTROL_LOG.topic_id.hex] = CONTROL_NAME
+    return names, [*map(str, unusable), *problems]
 
 
-def _apply_all(state: State, path: Path) -> None:
-    file = open_for_reading(path)
-    for position, header in walk(file, 0, file.size()):
-        if header.is_control:
-            continue
-        data = file.read(position, header.size)
-        for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
-            try:
-                state.apply(record.offset, decode(record.value or b""))
-            except RequestError:
-                continue  # A command that was refused, on every node alike.
+def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> None:
+    file_of_skipped = path / SKIPPED
+    text = file_of_skipped.read_bytes() if file_of_skipped.exists() else None
+    skipped = {one.offset for one in decode_skipped(text, str(path))} if text else set()
+    for segment in sorted((path / LOGS / str(CONTROL_LOG)).glob(f"*{LOG}")):
+        file = open_for_reading(segment)
+        for position, header in walk(file, 0, file.size()):
+            if header.is_control:
+                continue
+            data = file.read(position, header.size)
+            for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
+                if record.offset in skipped:
+                    continue
+                try:
+                    state.fold(record.offset, record.value)
+                except RequestError:
+                    continue  # A command that was refused, on every node alike.
+                except UnusableCommand as problem:
+                    unusable.append(problem)

@@ -36,6 +36,7 @@ _MODULES = {
     "config": "node",
     "context": "context",
     "inspect": "inspect",
+    "repair": "repair",
     "completion": "completion",
 }
 # The verbs that users of FlyMQ and of the classic broker know.

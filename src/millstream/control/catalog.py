@@ -3,6 +3,10 @@
 Owns the rules of what may be created, changed and deleted. Pure: replies and refusals follow from
 the command and the state alone, so they are the same on every node. A view is a topic whose
 partitions are another's: `Topic.log` leads to the logs of its base.
+
+Invariant: `check` holds a proposal to the rules of this version, `apply` knows only those that are
+part of the format: names are unique, what is named is there, a topic with views stays. So an old
+log folds to the same topics in every version, and settings are stored as they were committed.
 """
 
 from collections.abc import Mapping
@@ -29,7 +33,7 @@ from millstream.errors import (
 )
 from millstream.errors.views import HasViews, ReadOnlyView
 from millstream.model import INTERNAL_TOPICS, LogId, TopicPartition, topic_name
-from millstream.settings import UNLIMITED, TopicSettings, with_overrides
+from millstream.settings import UNLIMITED, TopicSettings, effective_settings, with_overrides
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
 
@@ -53,9 +57,17 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return LogId(self.base_id or self.topic_id, partition)
 
     def settings(self, defaults: TopicSettings) -> TopicSettings:
+        """The settings that hold, also where overrides do not fit the rules of this version."""
+        return self._effective(defaults)[0]
+
+    def setting_problems(self) -> list[str]:
+        """A sentence for each override that this version does not carry out as it is stored."""
+        return self._effective(TopicSettings())[1]
+
+    def _effective(self, defaults: TopicSettings) -> tuple[TopicSettings, list[str]]:
         if self.name in INTERNAL_TOPICS:
             defaults = replace(defaults, message_ttl_ms=UNLIMITED)  # Our books do not expire.
-        return with_overrides(defaults, self.overrides)
+        return effective_settings(defaults, self.overrides)
 
     @property
     def is_view(self) -> bool:
@@ -63,7 +75,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_writable(self) -> None:
         if self.is_view:
-            raise ReadOnlyView(self.name, self.overrides[VIEW_OF])
+            raise ReadOnlyView(self.name, self.overrides.get(VIEW_OF, "another topic"))
 
 
 class Catalog:
@@ -99,13 +111,16 @@ class Catalog:
 
     def find_base(self, name: str) -> Topic:
         """The topic that a view can show; `InvalidSetting` if there is none of that name."""
+        if name in INTERNAL_TOPICS:
+            raise InvalidSetting(f"{VIEW_OF} = {name!r} is the broker's own")
+        return self._find_shown(name)
+
+    def _find_shown(self, name: str) -> Topic:
         base = self._topics.get(name)
         if base is None:
             raise InvalidSetting(f"{VIEW_OF} = {name[:260]!r} is not a topic")
         if base.is_view:
             raise InvalidSetting(f"{VIEW_OF} = {name!r} is a view itself")
-        if name in INTERNAL_TOPICS:
-            raise InvalidSetting(f"{VIEW_OF} = {name!r} is the broker's own")
         return base
 
     def find_number(self, number: int) -> Topic:
@@ -113,6 +128,28 @@ class Catalog:
         if topic is None:
             raise UnknownTopic(f"number {number}")
         return topic
+
+    def check(self, command: TopicCommand) -> None:
+        """Raise what speaks against proposing a command, by the rules of this version."""
+        match command:
+            case CreateTopic():
+                self.check_name(command.name)
+                check_view(None, command.overrides)
+                with_overrides(TopicSettings(), command.overrides)
+                if name := command.overrides.get(VIEW_OF):
+                    self.find_base(name)
+                _check_placement(command.placement)
+            case DeleteTopic():
+                self._check_unshown(self.find(command.name))
+            case AddPartitions():
+                self._check_growth(self.find(command.name), command)
+            case AlterTopic():
+                before = self.find(command.name).overrides
+                check_view(before, _changed(before, command.changes))
+                # Not those that are there already: they may be of another version.
+                with_overrides(TopicSettings(), _changed({}, command.changes))
+            case _:
+                assert_never(command)
 
     def apply(self, command: TopicCommand) -> Topic:
         match command:
@@ -130,6 +167,9 @@ class Catalog:
     def check_name(self, name: str) -> None:
         """Raise what creating a topic of that name would raise."""
         topic_name(name)
+        self._check_free(name)
+
+    def _check_free(self, name: str) -> None:
         if name in self._topics:
             raise TopicExists(name)
         other = self._spelling.get(_spelling(name))
@@ -137,12 +177,10 @@ class Catalog:
             raise TopicNameCollides(name, other)
 
     def _create(self, command: CreateTopic) -> Topic:
-        self.check_name(command.name)
-        check_view(None, command.overrides)
-        with_overrides(TopicSettings(), command.overrides)
+        self._check_free(command.name)
         placement, base_id = command.placement, None
         if name := command.overrides.get(VIEW_OF):
-            base = self.find_base(name)
+            base = self._find_shown(name)
             placement, base_id = base.placement, base.topic_id
         _check_placement(placement)
         assert command.topic_id not in self._by_id, "a topic id was drawn twice"
@@ -160,32 +198,31 @@ class Catalog:
         )
 
     def _delete(self, topic: Topic) -> Topic:
+        self._check_unshown(topic)
+        return self._remove(topic)
+
+    def _check_unshown(self, topic: Topic) -> None:
         views = self.views_of(topic)
         if views:
             raise HasViews(topic.name, [view.name for view in views])
-        return self._remove(topic)
 
-    def _add_partitions(self, topic: Topic, command: AddPartitions) -> Topic:
+    def _check_growth(self, topic: Topic, command: AddPartitions) -> None:
         topic.check_writable()
         _check_placement(command.placement)
         if command.count_before != topic.partition_count:
             raise InvalidPartitions(
                 f"{topic.name} has {topic.partition_count} partitions, not {command.count_before}"
             )
+
+    def _add_partitions(self, topic: Topic, command: AddPartitions) -> Topic:
+        self._check_growth(topic, command)
         placement = topic.placement + command.placement
         for view in self.views_of(topic):
             self._put(msgspec.structs.replace(view, placement=placement))
         return self._put(msgspec.structs.replace(topic, placement=placement))
 
     def _alter(self, topic: Topic, command: AlterTopic) -> Topic:
-        overrides = dict(topic.overrides)
-        for name, text in command.changes.items():
-            if text is None:
-                overrides.pop(name, None)
-            else:
-                overrides[name] = text
-        check_view(topic.overrides, overrides)
-        with_overrides(TopicSettings(), overrides)
+        overrides = _changed(topic.overrides, command.changes)
         return self._put(msgspec.structs.replace(topic, overrides=overrides))
 
     def _put(self, topic: Topic) -> Topic:
@@ -217,6 +254,10 @@ def check_view(before: Mapping[str, str] | None, after: Mapping[str, str]) -> No
     if after.get(VIEW_OF) and len(after) > len((VIEW_OF, VIEW_WHERE)):
         others = sorted(after.keys() - {VIEW_OF, VIEW_WHERE})
         raise InvalidSetting(f"a view has no records of its own, so no {', '.join(others)}")
+
+
+def _changed(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in {**before, **changes}.items() if text is not None}
 
 
 def _spelling(name: str) -> str:

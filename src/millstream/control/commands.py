@@ -1,6 +1,7 @@
 """The commands of the control log and their bytes.
 
-Owns the vocabulary and the encoding. A command carries everything its outcome depends on, time and
+Owns the vocabulary, the encoding, and the proof before a proposal that every node can decode it. A
+command carries everything its outcome depends on, time and
 random ids included, so that every node computes the same state from the same log.
 """
 
@@ -8,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from millstream.errors import InvalidRequest
 from millstream.model import NodeId
 
 # Which nodes hold a partition; the first is preferred as its leader.
@@ -62,6 +64,9 @@ class AlterResource(Command, frozen=True, kw_only=True):
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
 AnyCommand = TopicCommand | ReserveProducerIds | AlterQuotas | AlterResource
 
+# What `decode` raises for bytes that are no command of this version.
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyCommand)
 
@@ -71,6 +76,23 @@ def encode(command: AnyCommand) -> bytes:
 
 
 def decode(data: bytes) -> AnyCommand:
-    """Read a command; `msgspec.DecodeError` means a newer format or damage, never a client."""
+    """Read a command; one of `UNDECODABLE` means a newer format or damage, never a client."""
     command: AnyCommand = _decoder.decode(data)
     return command
+
+
+def encode_for_proposal(command: AnyCommand) -> bytes:
+    """Encode a command that decodes to an equal one; raise `InvalidRequest` for any other.
+
+    Annotations do not stop a caller from passing an int for text, and a command that no node can
+    decode would stop every node for good.
+    """
+    name = type(command).__name__
+    try:
+        data = encode(command)
+        copy = decode(data)
+    except (*UNDECODABLE, TypeError) as problem:
+        raise InvalidRequest(f"{name} was not proposed, it cannot be decoded: {problem}") from None
+    if copy != command:
+        raise InvalidRequest(f"{name} was not proposed, a value changes when it is written")
+    return data

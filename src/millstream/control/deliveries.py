@@ -158,7 +158,6 @@ class DeliveriesState:
     """The fold: `apply` each record in order, tombstones included."""
 
     def __init__(self) -> None:
-        self.skipped_count = 0  # Records that are not ours, or of a later version.
         self._subscriptions: dict[str, SubscriptionValue] = {}
         self._cursors: dict[str, dict[LogId, CursorValue]] = {}
         self._settled: dict[str, dict[LogId, set[Offset]]] = {}
@@ -189,20 +188,19 @@ class DeliveriesState:
         return self._settled.get(name, {}).get(log, frozenset())
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """A record that cannot be read changes nothing."""
-        try:
-            match _key_decoder.decode(key or b""):
-                case SubscriptionKey(name):
-                    _put(self._subscriptions, name, value, _subscription_decoder)
-                case CursorKey(name) as cursor:
-                    cursors = self._cursors.setdefault(name, {})
-                    _put(cursors, cursor.log, value, _cursor_decoder)
-                    if not cursors:
-                        del self._cursors[name]
-                case SettledKey() as mark:
-                    self._apply_mark(mark, is_set=value is not None)
-        except msgspec.MsgspecError:
-            self.skipped_count += 1
+        """A record that cannot be read changes nothing and raises what its decoder does."""
+        match _key_decoder.decode(key or b""):
+            case SubscriptionKey(name):
+                _put(self._subscriptions, name, value, _subscription_decoder)
+            case CursorKey(name) as cursor:
+                cursors = self._cursors.get(name, {})
+                _put(cursors, cursor.log, value, _cursor_decoder)
+                if cursors:
+                    self._cursors[name] = cursors
+                else:
+                    self._cursors.pop(name, None)
+            case SettledKey() as mark:
+                self._apply_mark(mark, is_set=value is not None)
 
     def _apply_mark(self, mark: SettledKey, *, is_set: bool) -> None:
         marks = self._settled.setdefault(mark.name, {})

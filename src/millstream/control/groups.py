@@ -120,7 +120,6 @@ class GroupsState:
     """
 
     def __init__(self) -> None:
-        self.skipped_count = 0  # Records that are not ours, or of a later version.
         self._groups: dict[str, StoredGroup] = {}
         self._open: dict[int, set[OffsetKey]] = {}  # What each producer has pending.
 
@@ -134,29 +133,23 @@ class GroupsState:
         return self._groups.get(group_id)
 
     def apply(self, record: Record) -> None:
-        """A record that cannot be read changes nothing: anybody may have written it."""
-        try:
-            key = _key_decoder.decode(record.key or b"")
-            match key:
-                case GroupKey(group_id):
-                    value = None if record.value is None else _group_decoder.decode(record.value)
-                    self._keep(group_id).value = value
-                    self._drop_if_bare(group_id)
-                case OffsetKey():
-                    self._settle(key, Pending(record.offset, _decode_offset(record.value)))
-                case _:
-                    self._apply_to_consumers(key, record.value)
-        except msgspec.MsgspecError:
-            self.skipped_count += 1
+        """A record that cannot be read changes nothing and raises what its decoder does."""
+        key = _key_decoder.decode(record.key or b"")
+        match key:
+            case GroupKey(group_id):
+                value = None if record.value is None else _group_decoder.decode(record.value)
+                self._keep(group_id).value = value
+                self._drop_if_bare(group_id)
+            case OffsetKey():
+                self._settle(key, Pending(record.offset, _decode_offset(record.value)))
+            case _:
+                self._apply_to_consumers(key, record.value)
 
     def pend(self, record: Record, producer_id: int) -> None:
-        """Take an offset of an open transaction; nothing else is written in one."""
-        try:
-            key = _offset_key_decoder.decode(record.key or b"")
-            pending = Pending(record.offset, _decode_offset(record.value))
-        except msgspec.MsgspecError:
-            self.skipped_count += 1
-            return
+        """Take an offset of an open transaction; nothing else is written in one. Raises like
+        `apply`."""
+        key = _offset_key_decoder.decode(record.key or b"")
+        pending = Pending(record.offset, _decode_offset(record.value))
         self._keep(key.group_id).pending.setdefault(key.target, {})[producer_id] = pending
         self._open.setdefault(producer_id, set()).add(key)
 
@@ -219,6 +212,18 @@ def encode_key(key: AnyKey) -> bytes:
 
 def encode_value(value: GroupValue | OffsetValue | ConsumerValue) -> bytes:
     return _encoder.encode(value)
+
+
+def check_readable(key: bytes | None, value: bytes | None) -> None:
+    """Raise what `GroupsState.apply` would raise for a record that it cannot read."""
+    match _key_decoder.decode(key or b""):
+        case GroupKey():
+            if value is not None:
+                _group_decoder.decode(value)
+        case OffsetKey():
+            _decode_offset(value)
+        case other:
+            StoredConsumers().apply(other, value)
 
 
 def check_text(*texts: str | None) -> None:

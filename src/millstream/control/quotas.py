@@ -13,7 +13,7 @@ from millstream.errors import InvalidRequest
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-RATE_MAX = 2**63 - 1
+RATE_MIN, RATE_MAX = 1, 2**63 - 1
 
 DEFAULT: Final = "<default>"  # For all who have no quota by their own name.
 NAME_LENGTH_MAX = 256
@@ -43,9 +43,9 @@ class Quotas:
         self.limits: dict[Entity, dict[str, float]] = {}
 
     def apply(self, command: AlterQuotas) -> Entity:
-        """Change what an entity may use, or raise `InvalidRequest` and change nothing."""
+        """Change what an entity may use. `check` comes before the proposal: what is committed
+        counts in every version alike."""
         entity = Entity(command.user, command.client_id)
-        check(entity, command.changes)
         merged = {**self.limits.get(entity, {}), **command.changes}
         limits = {key: rate for key, rate in merged.items() if rate is not None}
         if limits:
@@ -73,7 +73,7 @@ class Quotas:
                     None if level.user is None else user,
                     None if level.client_id is None else client_id,
                 )
-                return Quota(holder, limits[key])
+                return Quota(holder, max(RATE_MIN, limits[key]))
         return None
 
 
@@ -88,5 +88,5 @@ def check(entity: Entity, changes: Changes) -> None:
     for key, rate in changes.items():
         if key not in KEYS:
             raise InvalidRequest(f"{key[:100]!r} is not limited here; {' and '.join(KEYS)} are")
-        if rate is not None and not (1 <= rate <= RATE_MAX and rate == int(rate)):
+        if rate is not None and not (RATE_MIN <= rate <= RATE_MAX and rate == int(rate)):
             raise InvalidRequest(f"{key} = {rate}, it must be a whole number of bytes, 1 or more")

@@ -11,9 +11,13 @@ from millstream.control.commands import (
     AlterResource,
     AnyCommand,
     ReserveProducerIds,
+    decode,
 )
 from millstream.control.quotas import Entity, Quotas
-from millstream.control.resources import Resource, Resources
+from millstream.control.quotas import check as check_quotas
+from millstream.control.resources import Resource, ResourceKind, Resources
+from millstream.control.resources import check as check_resource
+from millstream.errors import InvalidRequest, RequestError, UnusableCommand
 
 # What a command is answered with: what it was about, or the numbers it reserved.
 Outcome = Topic | Entity | Resource | range
@@ -28,6 +32,30 @@ class State:
         self.resources = Resources()
         self.applied_offset = 0
         self._producer_ids = 0  # How many were reserved, ever.
+
+    def check(self, command: AnyCommand) -> None:
+        """Raise the `RequestError` that speaks against proposing a command, by today's rules."""
+        if isinstance(command, ReserveProducerIds):
+            if command.count < 1:
+                raise InvalidRequest(f"{command.count} producer ids were asked for, not 1 or more")
+        elif isinstance(command, AlterQuotas):
+            check_quotas(Entity(command.user, command.client_id), command.changes)
+        elif isinstance(command, AlterResource):
+            check_resource(Resource(ResourceKind(command.kind), command.name), command.changes)
+        else:
+            self.catalog.check(command)
+
+    def fold(self, offset: int, data: bytes | None) -> tuple[AnyCommand, Outcome]:
+        """Decode and apply the command at `offset`; raise its refusal, a `RequestError`, or
+        `UnusableCommand`: nothing but damage, a newer version or a fault of ours leads to that."""
+        try:
+            command = decode(data or b"")
+            return command, self.apply(offset, command)
+        except RequestError:
+            raise
+        except Exception as problem:
+            self.applied_offset = offset + 1
+            raise UnusableCommand(offset, problem) from problem
 
     def apply(self, offset: int, command: AnyCommand) -> Outcome:
         """Apply the command at `offset`; a `RequestError` is its reply and changes nothing else."""

@@ -132,7 +132,6 @@ class TransactionsState:
     """The fold: `apply` each record in order, tombstones included."""
 
     def __init__(self) -> None:
-        self.skipped_count = 0  # Records that are not ours, or of a later version.
         self._values: dict[str, TransactionValue] = {}
 
     def __len__(self) -> int:
@@ -144,19 +143,20 @@ class TransactionsState:
     def find(self, transactional_id: str) -> TransactionValue | None:
         return self._values.get(transactional_id)
 
-    def apply(self, key: bytes | None, value: bytes | None) -> str | None:
-        """Return whom the record is about. One that cannot be read changes nothing."""
-        try:
-            transactional_id = _key_decoder.decode(key or b"").transactional_id
-            stored = None if value is None else _value_decoder.decode(value)
-        except msgspec.MsgspecError:
-            self.skipped_count += 1
-            return None
+    def apply(self, key: bytes | None, value: bytes | None) -> str:
+        """Return whom the record is about. One that cannot be read changes nothing and raises what
+        its decoder does."""
+        transactional_id, stored = decode_entry(key, value)
         if stored is None:
             self._values.pop(transactional_id, None)
         else:
             self._values[transactional_id] = stored
         return transactional_id
+
+
+def decode_entry(key: bytes | None, value: bytes | None) -> tuple[str, TransactionValue | None]:
+    transactional_id = _key_decoder.decode(key or b"").transactional_id
+    return transactional_id, None if value is None else _value_decoder.decode(value)
 
 
 def encode_key(transactional_id: str) -> bytes:

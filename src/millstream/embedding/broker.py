@@ -41,6 +41,8 @@ class Broker:
         files: Files | None = None,
         interpose: Interpose | None = None,
     ) -> None:
+        if config is not None and not isinstance(config, Config):
+            raise TypeError(f"config is {config!r}, it takes a BrokerConfig")
         self.config = config or Config()
         self._threads = WorkerThreads()
         self._sync_threads = WorkerThreads("sync", LANES_MAX)
@@ -113,6 +115,8 @@ class Broker:
 
     async def benchmark(self, config: BenchmarkConfig) -> BenchmarkResult:
         """Measure it with real clients, in threads of this process; every record is verified."""
+        if not isinstance(config, BenchmarkConfig):
+            raise TypeError(f"config is {config!r}, it takes a BenchmarkConfig")
         return await asyncio.to_thread(run_benchmark, self.bootstrap, config)
 
     async def sync(self) -> None:

@@ -3,6 +3,7 @@
 Owns one view of both kinds of group, the classic one and that of KIP-848.
 """
 
+from millstream.embedding import checks
 from millstream.embedding.values import (
     CommittedOffset,
     GroupDetails,
@@ -36,6 +37,7 @@ class Groups:
 
     async def describe(self, group_id: str) -> GroupDetails:
         """Members with their partitions, and what is committed; raises `GroupNotFound`."""
+        checks.text("group_id", group_id)
         found: GroupDescription | ConsumersDescription
         try:
             found = await self._node.groups.describe(self._session, group_id)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from millstream.codec import records as codec
 from millstream.codec.batch import walk
+from millstream.embedding import checks
 from millstream.embedding.values import Fetched, NewRecord, Record
 from millstream.engine.reading import Slice, Want
 from millstream.model import Acks, Isolation, Session, TopicPartition
@@ -28,7 +29,9 @@ class Partitions:
 
     async def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> range:
         """Write records as one batch and return their offsets, once they are on stable storage."""
-        if not records:
+        target = _target(topic, partition)
+        checked = checks.records(records)
+        if not checked:
             return range(0)
         now_ms = self._clock.now_ms()
         batch = codec.build(
@@ -40,10 +43,9 @@ class Partitions:
                     record.value,
                     record.headers,
                 )
-                for at, record in enumerate(records)
+                for at, record in enumerate(checked)
             ]
         )
-        target = TopicPartition(topic, partition)
         appended = await self._node.partitions.append(self._session, target, batch, Acks.ALL)
         return range(appended.base_offset, appended.end_offset)
 
@@ -61,7 +63,12 @@ class Partitions:
 
         Raises `OffsetOutOfRange` or `UnknownTopic`.
         """
-        target = TopicPartition(topic, partition)
+        target = _target(topic, partition)
+        checks.whole_number("offset", offset, 0)
+        checks.whole_number("bytes_max", bytes_max, 0, checks.INT32_MAX)
+        checks.whole_number("wait_ms", wait_ms, 0, checks.INT32_MAX)
+        if not isinstance(isolation, Isolation):
+            raise TypeError(f"isolation is {isolation!r}, it takes a member of Isolation")
         [part] = await self._node.partitions.read(
             self._session,
             [Want(target, offset, bytes_max)],
@@ -107,3 +114,8 @@ class Partitions:
                         headers=record.headers,
                     )
             at += header.size
+
+
+def _target(topic: object, partition: object) -> TopicPartition:
+    number = checks.whole_number("partition", partition, 0, checks.INT32_MAX)
+    return TopicPartition(checks.text("topic", topic), number)

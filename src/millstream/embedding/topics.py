@@ -1,8 +1,7 @@
 """Topics of an embedded broker. Owns the translation from the engine's words to plain values."""
 
-from collections.abc import Mapping
-
 from millstream.control.catalog import Topic
+from millstream.embedding import checks
 from millstream.embedding.values import PartitionDetails, TopicDetails
 from millstream.model import INTERNAL_TOPICS, Session, TopicPartition
 from millstream.server.node import Node
@@ -14,15 +13,19 @@ class Topics:
         self._node = node
 
     async def create(
-        self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
+        self, name: str, *, partitions: int = 1, settings: checks.Settings | None = None
     ) -> TopicDetails:
         """Create a topic; it takes records when this returns.
 
-        Settings are Kafka's with `_` for `.`, such as `retention_ms`. Raises `TopicExists`,
-        `InvalidTopicName`, `InvalidPartitions` or `InvalidSetting`.
+        Settings are Kafka's, such as `retention_ms` or `retention.ms`, with text, a number or a
+        bool. Raises `TopicExists`, `InvalidTopicName`, `InvalidPartitions` or `InvalidSetting`,
+        and `TypeError` or `ValueError` for what is none of these types.
         """
         topic = await self._node.topics.create(
-            self._session, name, partitions=partitions, settings=settings
+            self._session,
+            checks.text("name", name),
+            partitions=checks.whole_number("partitions", partitions, 1),
+            settings=checks.settings_text(settings),
         )
         return self._details(topic)
 
@@ -33,11 +36,12 @@ class Topics:
 
     def describe(self, name: str) -> TopicDetails:
         """Partitions, sizes and settings; raises `UnknownTopic`."""
+        name = checks.text("name", name)
         return self._details(self._node.topics.describe(self._session, name))
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records; raises `UnknownTopic`."""
-        await self._node.topics.delete(self._session, name)
+        await self._node.topics.delete(self._session, checks.text("name", name))
 
     def _details(self, topic: Topic) -> TopicDetails:
         return TopicDetails(

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from millstream.codec.records import Record
-from millstream.control.groups import GroupsState, StoredGroup
+from millstream.control.groups import GroupsState, StoredGroup, check_readable
 from millstream.engine.consumer_group import ConsumerGroup
 from millstream.engine.group_entries import (
     consumer_entries,
@@ -257,12 +257,12 @@ class Coordinator(Shard):
     # -- loading and forgetting ------------------------------------------------------------------
 
     def _loaded(self) -> None:
-        if self.groups or self.stored.skipped_count:
+        if self.groups or self.skipped_count:
             log.info(
                 "loaded groups=%d log=%s skipped_records=%d",
                 len(self.groups),
                 self._replica.id,
-                self.stored.skipped_count,
+                self.skipped_count,
             )
 
     def _restore(self) -> Iterator[None]:
@@ -304,6 +304,9 @@ class Coordinator(Shard):
 
     def _apply(self, record: Record) -> None:
         self.stored.apply(record)
+
+    def _check(self, entry: Entry) -> None:
+        check_readable(entry.key, entry.value)
 
     def _save(self, group: Group) -> None:
         value = group.membership.group.value(changed_ms=self._clock.now_ms())

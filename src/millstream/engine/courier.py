@@ -22,8 +22,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from millstream.codec.batch import Header, read_header, stamp_time
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
@@ -67,15 +65,26 @@ class Road(NamedTuple):
 
 
 class Courier:
-    def __init__(self, ledger: Ledger[None], road: Road) -> None:
+    def __init__(
+        self,
+        ledger: Ledger[None],
+        road: Road,
+        *,
+        check_id: Callable[[bytes], object] | None = None,
+    ) -> None:
+        """`check_id` raises one of `UNREADABLE` for an id that cannot be carried."""
         self._ledger = ledger
         self._road = road
+        self._check_id = check_id
         self._lanes: dict[LogId, Lane] = {}
         self._written: set[LogId] = set()  # Lanes known better here than by what is committed.
         self._turns: dict[LogId, asyncio.Future[None]] = {}  # The last of those who take turns.
 
     def apply(self, record: Record) -> bool:
-        """Take a committed record of the ledger; say whether it was about a lane."""
+        """Take a committed record of the ledger; say whether it was about a lane.
+
+        One that cannot be read changes nothing and raises one of `UNREADABLE`.
+        """
         target = decode_key(record.key)
         if target is None:
             return False
@@ -84,10 +93,11 @@ class Courier:
         if record.value is None:
             self._lanes.pop(target, None)
             return True
-        try:
-            self._lanes[target] = decode_lane(record.value)
-        except msgspec.MsgspecError:
-            log.warning("skipped a lane that cannot be read target=%s", target)
+        lane = decode_lane(record.value)
+        if self._check_id is not None:
+            for record_id in lane.ids:
+                self._check_id(record_id)
+        self._lanes[target] = lane
         return True
 
     @property

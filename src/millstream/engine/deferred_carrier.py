@@ -17,12 +17,15 @@ from millstream.control.deferred import decode_key, decode_payload, decode_slip,
 from millstream.control.deferred_pending import rank, unrank
 from millstream.engine.backoff import Backoff
 from millstream.engine.deferred_shard import BATCH_BYTES_SPARE, DeferredShard
+from millstream.engine.ledger import UNREADABLE
 from millstream.errors import OutOfOrderSequence, RequestError, UnknownTopic
 from millstream.model import Offset
 from millstream.ports import Clock
 
 log = logging.getLogger(__name__)
 
+# On a delayed record that could not be decoded: why not. Its value is what was stored.
+UNREADABLE_HEADER = "ms-unreadable"
 PLANNED_MAX = 2_000  # Records on a lane that are not appended yet; the same for those that are.
 BATCH_BYTES_MAX = 512 * 2**10  # Appended at once, unless one record is larger.
 READ_AT_ONCE = 16  # Values read back in one step, which takes about a millisecond.
@@ -188,7 +191,7 @@ class Carrier:
                 size += len(values[number])
                 if size > size_max and records:
                     return records
-                records.append(_delivered(values[number]))
+                records.append(_delivered(number, values[number]))
         return records
 
     def _note_ended(self) -> None:
@@ -342,7 +345,13 @@ class Carrier:
         self._shard.all_decided(self._place)
 
 
-def _delivered(value: bytes) -> Record:
-    slip, payload = decode_slip(value), decode_payload(value)
+def _delivered(number: Offset, value: bytes) -> Record:
+    slip = decode_slip(value)
     assert slip is not None
+    try:
+        payload = decode_payload(value)
+    except UNREADABLE as problem:
+        # It has a place in the plan, so it is delivered all the same, for a person to look at.
+        log.error("delivering a delayed record undecoded number=%d problem=%s", number, problem)
+        return Record(0, slip.due_ms, None, value, ((UNREADABLE_HEADER, str(problem).encode()),))
     return Record(0, slip.due_ms, payload.key, payload.value, payload.headers)

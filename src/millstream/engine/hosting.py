@@ -73,6 +73,8 @@ class Hosting:
             asyncio.get_running_loop().call_soon(self._keep_some, chain((rest,), topics))
 
     def _keep(self, topic: Topic) -> None:
+        for problem in topic.setting_problems():
+            log.warning("a setting of another version topic=%s problem=%s", topic.name, problem)
         settings = topic.settings(self._defaults.settings)
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:

@@ -7,20 +7,35 @@ while it loads a long log, so that the event loop is never held up for long.
 """
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from sys import maxsize
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from millstream.codec.batch import Header, read_header, verify
 from millstream.codec.records import Marker, Record, build, iterate, read_marker
-from millstream.errors import BatchTooLarge, CorruptBatch, DamagedLog, InvalidBatch, RequestError
+from millstream.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    InvalidRequest,
+    RequestError,
+    StorageUnavailable,
+)
 from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 READ_BYTES_MAX = 2**16
 BATCH_BYTES_MAX = 64 * 2**20
+
+# What decoders raise for a record that is not ours, or of a later version. Text that is not UTF-8
+# and too deep nesting are none of msgspec's own errors.
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, struct.error)
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -47,6 +62,10 @@ class Ledger(Generic[R]):
     """`apply` turns a record into its reply, or refuses it with a `RequestError`: either must
     follow from the record and the state alone, so that it is the same on every node. Without
     `transactions` nothing is ever pending: every record is applied where it stands.
+
+    A record that `apply` cannot read goes to `unreadable`, and the fold goes on behind it; without
+    that the log counts as damaged. `check` raises one of `UNREADABLE` for an entry that `apply`
+    could not read, before it is written.
     """
 
     def __init__(
@@ -56,6 +75,8 @@ class Ledger(Generic[R]):
         apply: Callable[[Record], R],
         *,
         transactions: Transactional[R] | None = None,
+        unreadable: Callable[[Record, Exception], None] | None = None,
+        check: Callable[[Entry], object] | None = None,
     ) -> None:
         self.applied_offset: Offset = replica.log.start_offset  # Exclusive.
         self.written_offset: Offset = self.applied_offset  # Where the latest proposal ends.
@@ -63,6 +84,8 @@ class Ledger(Generic[R]):
         self._clock = clock
         self._apply = apply
         self._transactions = transactions
+        self._unreadable = unreadable
+        self._check = check
         self._replies: dict[Offset, asyncio.Future[R]] = {}
         self._unapplied: Iterator[tuple[Record, Header]] = iter(())
 
@@ -70,9 +93,10 @@ class Ledger(Generic[R]):
         """Propose a batch; return where it ends. It is agreed on when that offset is applied.
 
         With a `producer` it is part of that one's transaction, which it opens if need be. Raises
-        `NotLeader`, `StorageUnavailable`, `BatchTooLarge` or `StaleProducerEpoch`, with nothing
-        written.
+        `NotLeader`, `StorageUnavailable`, `BatchTooLarge`, `StaleProducerEpoch` or
+        `InvalidRequest`, with nothing written.
         """
+        self._check_readable(entries)
         is_transactional = producer != NO_PRODUCER
         assert not is_transactional or self._transactions is not None
         now_ms = self._clock.now_ms()
@@ -136,6 +160,15 @@ class Ledger(Generic[R]):
             if not reply.done():
                 reply.set_exception(problem)
 
+    def _check_readable(self, entries: Sequence[Entry]) -> None:
+        if self._check is None:
+            return
+        try:
+            for entry in entries:
+                self._check(entry)
+        except UNREADABLE as problem:
+            raise InvalidRequest(f"not written, it could not be read again: {problem}") from problem
+
     def _read(self) -> memoryview | None:
         end_offset = self._replica.high_watermark
         if self.applied_offset >= end_offset:
@@ -175,6 +208,14 @@ class Ledger(Generic[R]):
         except RequestError as refusal:
             if reply is not None and not reply.done():
                 reply.set_exception(refusal)
+            return
+        except UNREADABLE as problem:
+            if self._unreadable is None:
+                place = f"{self._replica.id}, record at offset {record.offset}"
+                raise DamagedLog(f"{place}: {problem}") from problem
+            self._unreadable(record, problem)
+            if reply is not None and not reply.done():
+                reply.set_exception(StorageUnavailable(f"unreadable: {problem}"))
             return
         if reply is not None and not reply.done():
             reply.set_result(result)

@@ -15,7 +15,7 @@ from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.groups import partition_for
-from millstream.engine.ledger import Ledger, Transactional
+from millstream.engine.ledger import Entry, Ledger, Transactional
 from millstream.engine.topics import Topics
 from millstream.errors import (
     CoordinatorLoading,
@@ -41,6 +41,7 @@ ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is l
 FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
 LOAD_RECORDS = 100
+SKIPPED_NAMED_MAX = 10  # Unreadable records of a shard that the log names; the others are counted.
 
 
 class Shard(ABC):
@@ -49,7 +50,18 @@ class Shard(ABC):
     def __init__(
         self, replica: Replica, clock: Clock, *, transactions: Transactional[None] | None = None
     ) -> None:
-        self.ledger: Ledger[None] = Ledger(replica, clock, self._apply, transactions=transactions)
+        self.ledger: Ledger[None] = Ledger(
+            replica,
+            clock,
+            self._apply,
+            transactions=transactions,
+            unreadable=self._skip,
+            check=self._check,
+        )
+        self.skipped_count = 0  # Records that are not ours, or of a later version.
+        # Set by `Shards`, which knows the topic's name, before anything is loaded.
+        self.topic = ""
+        self.count_skipped: Callable[[], None] = lambda: None
         self.is_loaded = False
         self.is_gone = False
         self._replica = replica
@@ -78,7 +90,12 @@ class Shard(ABC):
 
     @abstractmethod
     def _apply(self, record: Record) -> None:
-        """Take the next committed record."""
+        """Take the next committed record; raise one of `UNREADABLE`, and change nothing, if it
+        cannot be read."""
+
+    @abstractmethod
+    def _check(self, entry: Entry) -> None:
+        """Raise one of `UNREADABLE` for an entry that `_apply` could not read."""
 
     @abstractmethod
     def _restore(self) -> Iterator[None]:
@@ -100,6 +117,19 @@ class Shard(ABC):
         """Leadership is over: refuse whoever waits."""
 
     # -- loading and forgetting ------------------------------------------------------------------
+
+    def _skip(self, record: Record, problem: Exception) -> None:
+        """Leave out a record that cannot be read: one must not keep all others from being used."""
+        self.skipped_count += 1
+        self.count_skipped()
+        if self.skipped_count <= SKIPPED_NAMED_MAX:
+            log.warning(
+                "skipped a record that cannot be read topic=%s partition=%d offset=%d problem=%s",
+                self.topic,
+                self._replica.id.partition,
+                record.offset,
+                problem,
+            )
 
     def _load(self) -> Iterator[None]:
         while not self.ledger.fold(records_max=LOAD_RECORDS):
@@ -271,9 +301,14 @@ class Shards(Generic[S]):
         if replica is None or not replica.is_leader or not replica.is_settled:
             return None
         shard = self._begin(replica)
+        shard.topic = self._books.topic
+        shard.count_skipped = self._count_skipped
         self._led[log_id] = shard
         shard.load_some()  # Most often that is all.
         return None if shard.is_gone else shard
+
+    def _count_skipped(self) -> None:
+        self._hub.count_unreadable(self._books.topic)
 
     def _absence(self, key: str, log_id: LogId) -> RequestError:
         problem = self._hub.damaged.get(log_id)

@@ -31,7 +31,7 @@ from millstream.errors import (
 from millstream.model import NodeId, Session
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
-from millstream.settings import TopicSettings, check_together, with_overrides
+from millstream.settings import TopicSettings, check_together, effective_settings, with_overrides
 
 # Elections take one to two timeouts; a topic that is not led by then is led later.
 LED_TIMEOUTS_MAX = 3
@@ -104,6 +104,7 @@ class Topics:
         self._controller.state.catalog.check_name(name)
         settings = settings or {}
         self._check_settings(settings)
+        self._check_as_a_whole(settings)
         check_view(None, settings)
         base = self._base(session, settings)
         if base is not None:
@@ -128,7 +129,9 @@ class Topics:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
         before = self._controller.state.catalog.find(name).overrides
         after = {key: text for key, text in {**before, **changes}.items() if text is not None}
-        self._check_settings(after)
+        # What is there already may be of another version, with other rules.
+        self._check_settings({key: text for key, text in changes.items() if text is not None})
+        self._check_as_a_whole(after)
         check_view(before, after)
 
     async def add_partitions(
@@ -219,11 +222,14 @@ class Topics:
         self._gate.admit(session, Operation.READ, topic_resource(name))
         return self._controller.state.catalog.find_base(name)
 
-    def _check_settings(self, settings: Mapping[str, str]) -> None:
+    def _check_as_a_whole(self, settings: Mapping[str, str]) -> None:
         limit = self._config.limits.topic_settings_max
         if len(settings) > limit:
             raise InvalidSetting(f"{len(settings)} settings, at most {limit}")
-        check_together(with_overrides(TopicSettings(), dict(settings)))
+        check_together(effective_settings(TopicSettings(), dict(settings))[0])
+
+    def _check_settings(self, settings: Mapping[str, str]) -> None:
+        with_overrides(TopicSettings(), dict(settings))
         if where := settings.get(VIEW_WHERE):
             parse(where)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from millstream.codec.records import Record
 from millstream.control.batch_groups import (
+    BatchGroupsState,
     BatchGroupValue,
     GroupStep,
     encode_group_key,
@@ -23,6 +24,7 @@ from millstream.control.transactions import (
     Participant,
     TransactionsState,
     TransactionValue,
+    decode_entry,
     encode_key,
     encode_value,
 )
@@ -152,8 +154,6 @@ class TransactionCoordinator(Shard):
         if self.batches.apply(record):
             return
         transactional_id = self.stored.apply(record.key, record.value)
-        if transactional_id is None:
-            return
         value = self.stored.find(transactional_id)
         self.batches.note(transactional_id, is_known=self.latest(transactional_id) is not None)
         if value is not None and value.is_preparing:
@@ -161,17 +161,21 @@ class TransactionCoordinator(Shard):
         else:
             self.unmarked.discard(transactional_id)
 
+    def _check(self, entry: Entry) -> None:
+        if not BatchGroupsState().apply(entry.key, entry.value):
+            decode_entry(entry.key, entry.value)
+
     def _restore(self) -> Iterator[None]:
         yield from ()
 
     def _loaded(self) -> None:
-        if self.stored or self.stored.skipped_count:
+        if self.stored or self.skipped_count:
             log.info(
                 "loaded transactional_ids=%d unmarked=%d log=%s skipped_records=%d",
                 len(self.stored),
                 len(self.unmarked),
                 self._replica.id,
-                self.stored.skipped_count,
+                self.skipped_count,
             )
         self._folded()
 

@@ -345,6 +345,19 @@ class DamagedLog(StorageError):
     """Bytes on disk are not what was written there, in a place where no torn write can be."""
 
 
+class UnusableCommand(DamagedLog):
+    """A committed command of the control log that this node cannot decode or apply."""
+
+    def __init__(self, offset: int, problem: object) -> None:
+        super().__init__(
+            f"the command at offset {offset} of the control log cannot be applied: {problem}; "
+            "`millstream inspect DATA_DIR` shows it, "
+            f"`millstream repair --skip-command {offset} --data-dir DATA_DIR` leaves it out"
+        )
+        self.offset = offset
+        self.problem = str(problem)
+
+
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 # None of these says anything about the disk. A failed sync never carries one: see `ports.File`.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})

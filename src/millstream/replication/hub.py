@@ -27,6 +27,7 @@ from millstream.metrics import (
     LEADERS,
     REPLICAS,
     STORAGE_FAILURES,
+    UNREADABLE_RECORDS,
     Metrics,
 )
 from millstream.model import NO_EPOCH, LogId, NodeId
@@ -162,6 +163,10 @@ class Hub:
     def open_file_count(self) -> int:
         """Files of segments that are open, for reading or writing."""
         return self._cache.open_count
+
+    def count_unreadable(self, topic: str) -> None:
+        """Count a committed record of an internal topic that its reader had to skip."""
+        self._metrics.add(UNREADABLE_RECORDS, 1, topic)
 
     def logs_on_disk(self) -> list[LogId]:
         found = []

@@ -205,8 +205,7 @@ class Replica:
             )
             if old.role is Role.LEADER:
                 self._answer_all(NotLeader(self.id, self.leader))
-        for watcher in tuple(self._watchers):
-            watcher()
+        self._call_watchers()
 
     def refused(self, problem: StorageError) -> None:
         """Storage refused something. A transient refusal may pass; any other fault stays."""
@@ -234,22 +233,30 @@ class Replica:
         self.failure = problem
         _log.error("stopped log=%s problem=%s", self.id, problem)
         self._answer_all(StorageUnavailable(str(problem)))
-        for watcher in tuple(self._watchers):
-            watcher()
+        self._call_watchers()
 
     def folded(self) -> None:
         """The log's producers are known again: those who wait for a settled leader may go on."""
-        for watcher in tuple(self._watchers):
-            watcher()
+        self._call_watchers()
 
     def leave(self) -> None:
         """The partition is gone from this node."""
         self.is_gone = True
         self._answer_all(NotLeader(self.id, None))
-        for watcher in tuple(self._watchers):
-            watcher()
+        self._call_watchers()
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _call_watchers(self) -> None:
+        """Call all of them, then raise the first error: one watcher's fault is not the others'."""
+        failures: list[Exception] = []
+        for watcher in tuple(self._watchers):
+            try:
+                watcher()
+            except Exception as problem:
+                failures.append(problem)
+        if failures:
+            raise failures[0]
 
     def _view(self) -> "_View":
         core = self.core

@@ -55,6 +55,7 @@ from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.directory import DataDirectory, open_directory
 from millstream.storage.journal import open_journal
 from millstream.storage.reserve import Reserve
+from millstream.storage.skipped_commands import read_skipped
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,13 @@ class Node:
         self._defaults = TopicDefaults(me, config.topic_defaults, state.resources)
         self._hosting = Hosting(me, self.hub, self._defaults)
         self.hub.topic_name = partial(_topic_name, state.catalog)
-        self._controller = Controller(control, state, ports.clock, self._hosting.applied)
+        self._controller = Controller(
+            control,
+            state,
+            ports.clock,
+            self._hosting.applied,
+            skipped={one.offset for one in read_skipped(ports.files, config.data_dir)},
+        )
         self._open_services(Gate(policy, self.metrics), state.catalog, ports)
         pump = self._delivering.pump
         observer = Observer(state.catalog, self.hub, self._coordinators, self._delaying, pump)
@@ -146,6 +153,7 @@ class Node:
                 workers = [
                     group.create_task(work)
                     for work in (
+                        self._controller.run(),
                         self._settle(),
                         self._coordinators.run(),
                         self._transactions.run(),
@@ -333,6 +341,7 @@ class Node:
 
     async def _settle(self) -> None:
         await self.hub.led(CONTROL_LOG)
+        await self._controller.folded()
         self._hosting.finish_folding(self._controller.state.catalog)
         await self.hub.settled()
         await self.threads.run(self._reserve.keep)

@@ -98,6 +98,17 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
         )
 
 
+@contextmanager
+def locked(files: Files, path: str) -> Iterator[None]:
+    """Hold the directory of a node that does not run; `StartupError` if it does."""
+    with _explained(path):
+        lock = files.lock(_LOCK)
+    try:
+        yield
+    finally:
+        lock.close()
+
+
 class _Meta(NamedTuple):
     node_id: NodeId
     cluster_id: str

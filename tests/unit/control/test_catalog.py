@@ -1,5 +1,6 @@
 """The catalog: what may be created, changed and deleted, the same on every node."""
 
+import math
 from uuid import UUID
 
 import pytest
@@ -7,26 +8,33 @@ import pytest
 from millstream.control.catalog import Catalog
 from millstream.control.commands import (
     AddPartitions,
+    AlterQuotas,
     AlterTopic,
     AnyCommand,
     CreateTopic,
     DeleteTopic,
+    ReserveProducerIds,
+    TopicCommand,
     decode,
     encode,
+    encode_for_proposal,
 )
+from millstream.control.quotas import Entity
 from millstream.control.state import State
 from millstream.errors import (
     InvalidPartitions,
+    InvalidRequest,
     InvalidSetting,
     InvalidTopicName,
     RequestError,
     TopicExists,
     TopicNameCollides,
     UnknownTopic,
+    UnusableCommand,
 )
 from millstream.errors.views import HasViews, ReadOnlyView
 from millstream.model import LogId, NodeId
-from millstream.settings import TopicSettings
+from millstream.settings import BOUNDS, TopicSettings
 
 ONE = (NodeId(1),)
 
@@ -126,7 +134,34 @@ def test_a_deleted_name_is_free_again_for_another_log() -> None:
         ),
     ],
 )
-def test_a_refused_command_changes_nothing(command: AnyCommand, error: type[RequestError]) -> None:
+def test_a_command_against_the_rules_is_refused_before_it_is_proposed(
+    command: TopicCommand, error: type[RequestError]
+) -> None:
+    catalog = Catalog()
+    catalog.apply(create("or_ders", 4))
+    catalog.apply(create("orders", 1))
+    before = catalog.topics()
+
+    with pytest.raises(error):
+        catalog.check(command)
+
+    assert catalog.topics() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (create("orders", 2), TopicExists),
+        (create("or.ders", 2), TopicNameCollides),
+        (DeleteTopic(name="gone"), UnknownTopic),
+        (AlterTopic(name="gone", changes={}), UnknownTopic),
+        (AddPartitions(name="orders", count_before=7, placement=(ONE,)), InvalidPartitions),
+        (AddPartitions(name="orders", count_before=1, placement=()), InvalidPartitions),
+    ],
+)
+def test_a_command_that_was_overtaken_by_another_is_refused_and_changes_nothing(
+    command: TopicCommand, error: type[RequestError]
+) -> None:
     catalog = Catalog()
     catalog.apply(create("or_ders", 4))
     catalog.apply(create("orders", 1))
@@ -136,6 +171,108 @@ def test_a_refused_command_changes_nothing(command: AnyCommand, error: type[Requ
         catalog.apply(command)
 
     assert catalog.topics() == before
+
+
+def test_commands_that_todays_rules_would_refuse_replay_to_the_same_topics() -> None:
+    """As another version wrote them: settings it knew, bounds it had, names it took."""
+    commands: list[TopicCommand] = [
+        create("early", 1, segment_bytes="1", colour="red", cleanup_policy="hoard"),
+        create("späte", 2, retention_ms="soon"),
+        AlterTopic(name="early", changes={"segment_ms": "0", "flavour": "rye"}),
+        AlterTopic(name="early", changes={"colour": None}),
+    ]
+    state = State()
+
+    for offset, command in enumerate(commands):
+        state.fold(offset, encode(command))
+
+    early, late = state.catalog.find("early"), state.catalog.find("späte")
+    assert early.overrides == {
+        "segment_bytes": "1",
+        "cleanup_policy": "hoard",
+        "segment_ms": "0",
+        "flavour": "rye",
+    }
+    effective = early.settings(TopicSettings(retention_ms=77))
+    assert (effective.segment_bytes, effective.segment_ms) == (1024, 1)
+    assert effective.cleanup_policy is TopicSettings().cleanup_policy
+    assert effective.retention_ms == 77
+    assert late.settings(TopicSettings()) == TopicSettings()
+    problems = early.setting_problems()
+    assert [problem.split()[0] for problem in problems if problem.endswith("is used")] == [
+        "segment_bytes",
+        "cleanup_policy",
+        "segment_ms",
+    ]
+    assert problems[-1] == "this version has no setting 'flavour'; it is not carried out"
+
+
+def test_a_stricter_bound_of_a_later_version_takes_no_topic_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = encode(create("orders", segment_bytes="1024"))
+    monkeypatch.setitem(BOUNDS, "segment_bytes", (2048, 2**31 - 1))
+    state = State()
+
+    state.fold(0, command)
+
+    topic = state.catalog.find("orders")
+    assert topic.settings(TopicSettings()).segment_bytes == 2048
+    assert topic.setting_problems() == [
+        "segment_bytes = 1024 is not in 2048 to 2147483647; 2048 is used"
+    ]
+    state.catalog.check(AlterTopic(name="orders", changes={"retention_ms": "9"}))
+
+
+def test_quotas_that_todays_rules_would_refuse_replay_to_the_same_limits() -> None:
+    state = State()
+
+    state.fold(0, encode(AlterQuotas(user="ann", client_id=None, changes={"cpu": 0.5})))
+    state.fold(
+        1, encode(AlterQuotas(user="ann", client_id=None, changes={"producer_byte_rate": 0.1}))
+    )
+
+    assert state.quotas.limits == {Entity("ann", None): {"cpu": 0.5, "producer_byte_rate": 0.1}}
+    quota = state.quotas.find("producer_byte_rate", "ann", "any")
+    assert quota is not None
+    assert quota.rate == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        create("orders", retention_ms=1000),  # type: ignore[arg-type]
+        create("orders", retention_ms=True),  # type: ignore[arg-type]
+        create("orders", retention_ms=b"5"),  # type: ignore[arg-type]
+        create("orders", retention_ms=object()),  # type: ignore[arg-type]
+        create("or\udc80ders"),
+        create(7),  # type: ignore[arg-type]
+        AlterTopic(name="orders", changes={"retention_ms": 1.5}),  # type: ignore[dict-item]
+        AddPartitions(name="orders", count_before=2.5, placement=(ONE,)),  # type: ignore[arg-type]
+        AddPartitions(name="orders", count_before=2, placement=(("1",),)),  # type: ignore[arg-type]
+        AlterQuotas(user="ann", client_id=None, changes={"producer_byte_rate": math.nan}),
+        ReserveProducerIds(count="5"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_no_node_could_decode_is_never_encoded_for_a_proposal(command: AnyCommand) -> None:
+    with pytest.raises(InvalidRequest, match=f"{type(command).__name__} was not proposed"):
+        encode_for_proposal(command)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, b"", b"{", b'{"command":"Fly"}', b'{"command":"DeleteTopic","name":5}', b"[" * 9999],
+)
+def test_a_command_that_cannot_be_decoded_is_named_by_its_offset(data: bytes | None) -> None:
+    state = State()
+    state.fold(0, encode(create("orders")))
+
+    with pytest.raises(UnusableCommand, match="offset 1 of the control log") as caught:
+        state.fold(1, data)
+    state.fold(2, encode(create("bills", 2)))
+
+    assert caught.value.offset == 1
+    assert [topic.name for topic in state.catalog.topics()] == ["orders", "bills"]
 
 
 @pytest.mark.parametrize(
@@ -212,8 +349,8 @@ def test_views_grow_with_their_base() -> None:
         (DeleteTopic(name="orders"), HasViews),
     ],
 )
-def test_what_would_break_a_view_is_refused_on_every_node(
-    command: AnyCommand, problem: type[RequestError]
+def test_what_would_break_a_view_is_refused_before_it_is_proposed(
+    command: TopicCommand, problem: type[RequestError]
 ) -> None:
     state = State()
     state.apply(0, create("orders", 1))
@@ -221,7 +358,7 @@ def test_what_would_break_a_view_is_refused_on_every_node(
     before = state.catalog.topics()
 
     with pytest.raises(problem):
-        state.catalog.apply(command)  # type: ignore[arg-type]
+        state.catalog.check(command)
 
     assert state.catalog.topics() == before
 

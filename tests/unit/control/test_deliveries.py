@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from millstream.control.deliveries import (
     AckMode,
     CursorKey,
@@ -69,11 +71,10 @@ def test_a_null_value_takes_a_key_away() -> None:
 
 def test_what_is_not_ours_changes_nothing() -> None:
     state = DeliveriesState()
-    state.apply(b"noise", b"noise")
-    state.apply(None, b"x")
-    state.apply(encode_key(CURSOR), b"noise")
+    for key, value in ((b"noise", b"noise"), (None, b"x"), (encode_key(CURSOR), b"noise")):
+        with pytest.raises(ValueError):
+            state.apply(key, value)
 
-    assert state.skipped_count == 3
     assert state.cursors("billing") == {}
 
 

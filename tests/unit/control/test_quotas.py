@@ -117,15 +117,11 @@ def test_a_change_leaves_what_it_does_not_name_and_nothing_remains_of_the_last_r
         (alter("a", None, consumer_byte_rate=2.0 * RATE_MAX), "whole number of bytes"),
     ],
 )
-def test_what_cannot_be_limited_is_refused_and_changes_nothing(
+def test_what_cannot_be_limited_is_refused_before_it_is_proposed(
     command: AlterQuotas, message: str
 ) -> None:
-    quotas = Quotas()
-
     with pytest.raises(InvalidRequest, match=message):
-        quotas.apply(command)
-
-    assert quotas.limits == {}
+        State().check(command)
 
 
 def test_the_control_log_carries_quotas() -> None:

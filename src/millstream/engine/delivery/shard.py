@@ -21,6 +21,8 @@ from millstream.control.deliveries import (
     encode_key,
     encode_value,
 )
+from millstream.control.lanes import decode_key as lane_key
+from millstream.control.lanes import decode_lane
 from millstream.engine.courier import Courier, Road
 from millstream.engine.ledger import Entry
 from millstream.engine.shards import Shard, Shards
@@ -46,7 +48,7 @@ class DeliveryShard(Shard):
         self.is_open = False
         self.held: frozenset[str] = frozenset()  # Names with hand-overs that a crash cut short.
         super().__init__(replica, road.clock)
-        self.courier = Courier(self.ledger, road)
+        self.courier = Courier(self.ledger, road, check_id=decode_hand_over)
 
     def check_open(self, name: str) -> None:
         if self.is_gone:
@@ -92,6 +94,13 @@ class DeliveryShard(Shard):
         if not self.courier.apply(record):
             self.stored.apply(record.key, record.value)
 
+    def _check(self, entry: Entry) -> None:
+        if lane_key(entry.key) is None:
+            DeliveriesState().apply(entry.key, entry.value)
+        elif entry.value is not None:
+            for hand_over in decode_lane(entry.value).ids:
+                decode_hand_over(hand_over)
+
     def _restore(self) -> Iterator[None]:
         yield from ()
 
@@ -105,7 +114,7 @@ class DeliveryShard(Shard):
                 len(self.stored),
                 len(self.courier.unfinished),
                 self._replica.id,
-                self.stored.skipped_count,
+                self.skipped_count,
             )
 
     def _folded(self) -> None:

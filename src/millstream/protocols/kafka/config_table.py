@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from millstream.errors import InvalidSetting
-from millstream.settings import STORED_SETTINGS, TopicSettings, with_overrides
+from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings
 
 
 class Kind(IntEnum):
@@ -291,7 +291,7 @@ def is_list(name: str) -> bool:
 
 def topic_entries(overrides: Mapping[str, str], defaults: Inherited) -> list[Entry]:
     """Every config of a topic, with where its value comes from."""
-    settings = with_overrides(defaults.settings, dict(overrides))
+    settings, _ = effective_settings(defaults.settings, dict(overrides))
     entries = []
     for name, config in TOPIC_CONFIGS.items():
         setting = TopicConfig.setting(name)
@@ -330,7 +330,7 @@ def inherited(node_name: str, setting: str, defaults: Inherited) -> tuple[Synony
 
 def shown(setting: str, text: str) -> str | None:
     """A setting as it is spelled when it is described."""
-    return _text(getattr(with_overrides(_BUILT_IN, {setting: text}), setting))
+    return _text(getattr(effective_settings(_BUILT_IN, {setting: text})[0], setting))
 
 
 def layers_of(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:
