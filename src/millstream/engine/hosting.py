@@ -1,9 +1,10 @@
 """This node's replicas kept in step with the catalog: open what is placed here, drop what is not.
 
 Owns that correspondence only. While the control log is folded at start nothing is opened, because
-a topic may be deleted again further on; what was deleted is removed all the same, and nothing else
-ever is: a directory that no command speaks of stays where it is. A view has no replicas: its logs
-are its base's.
+a topic may be deleted again further on, and nothing is removed: one listing afterwards finds what a
+crash left of deleted topics, so a start does not pay for each topic that was ever deleted. Only
+deleted logs are removed: a directory that no command speaks of stays where it is. A view has no
+replicas: its logs are its base's.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, islice
+from uuid import UUID
 
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.commands import AnyCommand, DeleteTopic
@@ -32,6 +34,7 @@ class Hosting:
         self._defaults = defaults
         self._is_folding = True
         self._catalog: Catalog | None = None  # Known when the fold has caught up.
+        self._deleted: set[UUID] = set()  # While folding.
 
     def applied(self, command: AnyCommand, outcome: Topic | Resource) -> None:
         """Follow a command that was just applied."""
@@ -43,9 +46,13 @@ class Hosting:
         topic = outcome
         if topic.is_view:
             return
-        if isinstance(command, DeleteTopic):
+        is_deleted = isinstance(command, DeleteTopic)
+        if self._is_folding:
+            if is_deleted:
+                self._deleted.add(topic.topic_id)
+        elif is_deleted:
             self._leave(topic)
-        elif not self._is_folding:
+        else:
             self._keep(topic)
 
     def finish_folding(self, catalog: Catalog) -> None:
@@ -57,8 +64,14 @@ class Hosting:
                 self._keep(topic)
         known = {topic.topic_id for topic in catalog.topics()} | {CONTROL_LOG.topic_id}
         for stray in self._hub.logs_on_disk():
-            if stray.topic_id not in known:
+            if stray.topic_id in self._deleted:
+                self._hub.drop(stray)  # A crash came between the command and the removal.
+            elif stray.topic_id not in known:
                 log.warning("left alone a log that no topic speaks of log=%s", stray)
+        for stray in self._hub.logs_in_journal():
+            if stray.topic_id in self._deleted:
+                self._hub.drop(stray)
+        self._deleted.clear()
 
     def _keep_some(self, topics: Iterator[Topic]) -> None:
         """Have topics follow new defaults, some in each turn of the loop: others wait for it."""

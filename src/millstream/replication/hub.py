@@ -168,6 +168,10 @@ class Hub:
         """Count a committed record of an internal topic that its reader had to skip."""
         self._metrics.add(UNREADABLE_RECORDS, 1, topic)
 
+    def logs_in_journal(self) -> list[LogId]:
+        """The logs of which the journal still knows a vote, an epoch or a start."""
+        return self._journal.logs()
+
     def logs_on_disk(self) -> list[LogId]:
         found = []
         for name in self._ports.files.list(LOGS):
