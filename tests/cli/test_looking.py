@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import NOBODY, Cli
+from tests.support.broker_process import BrokerProcess
 
 
 @contextlib.contextmanager
@@ -117,3 +119,33 @@ def test_a_benchmark_of_nothing_is_misuse(cli: Cli) -> None:
 
 def test_a_benchmark_of_a_bad_topic_is_refused(cli: Cli) -> None:
     assert "a/b" in cli.refusal("bench", "--topic", "a/b", "--count", "1")
+
+
+def test_a_doctor_leaves_no_trace_in_the_log_of_a_broker_that_is_fine(
+    cli: Cli, broker: BrokerProcess
+) -> None:
+    before = broker.log
+
+    cli.run("doctor")
+
+    assert broker.log == before
+
+
+def test_a_client_that_speaks_tls_to_a_plain_listener_is_told_so(
+    cli: Cli, broker: BrokerProcess
+) -> None:
+    before = len(broker.log)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+
+    with (
+        socket.create_connection((broker.host, broker.port), timeout=5) as plain,
+        pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"),
+    ):
+        context.wrap_socket(plain)
+
+    said = broker.log[before:]
+    assert "a client spoke TLS to a plain-text listener" in said
+    assert "broke the protocol" not in said
+    cli.run("health")

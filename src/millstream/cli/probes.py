@@ -10,6 +10,7 @@ import resource
 import shutil
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -125,18 +126,12 @@ def connection(host: str, port: int, check: str = "connection") -> Finding:
 
 
 def tls(host: str, port: int, *, is_wanted: bool) -> Finding:
-    """Whether the port speaks TLS. A broker that does not hangs up, or waits for more bytes."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # Only whether, not who: the client checks certificates.
-    try:
-        with (
-            socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain,
-            context.wrap_socket(plain, server_hostname=host) as secure,
-        ):
-            spoken = secure.version()
-    except OSError:
-        spoken = None
+    """Whether the port speaks TLS as the client does, or neither does.
+
+    A port that answers a plain Kafka request is not tried with TLS, which a broker would log.
+    """
+    is_plain = not is_wanted and _answers_plainly(host, port)
+    spoken = None if is_plain else _tls_version(host, port)
     match spoken, is_wanted:
         case None, False:
             return Finding("TLS", "ok", "not used, neither here nor there")
@@ -149,6 +144,34 @@ def tls(host: str, port: int, *, is_wanted: bool) -> Finding:
                 "TLS", "problem", f"the port speaks {spoken}, but it is off here", advice
             )
     return Finding("TLS", "ok", f"both sides speak {spoken}")
+
+
+def _answers_plainly(host: str, port: int) -> bool:
+    """Whether the port answers an ApiVersions request of version 0, as every Kafka broker does."""
+    api_key, version, correlation_id, no_client_id = 18, 0, 0x6D696C6C, -1
+    request = struct.pack(">hhih", api_key, version, correlation_id, no_client_id)
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain:
+            plain.sendall(struct.pack(">i", len(request)) + request)
+            head = plain.recv(8, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return head[4:] == struct.pack(">i", correlation_id)
+
+
+def _tls_version(host: str, port: int) -> str | None:
+    """The TLS version that the port speaks; None if it hangs up or waits for more bytes."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # Only whether, not who: the client checks certificates.
+    try:
+        with (
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            return secure.version()
+    except OSError:
+        return None
 
 
 def broker(target: Target) -> Iterator[Finding]:

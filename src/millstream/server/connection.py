@@ -87,6 +87,11 @@ class Guest(NamedTuple):
     outbox: Outbox
 
 
+# How a TLS handshake record begins. No protocol here does: to Kafka it is a frame of 352 MiB.
+TLS_HANDSHAKE = b"\x16\x03"
+# A fatal alert, protocol_version (RFC 8446, section 6).
+TLS_ALERT = bytes([0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x46])
+
 # Makes the gateway for a new client.
 Greeter: TypeAlias = Callable[[Guest], Gateway]
 
@@ -110,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._pending_bytes = 0
         self._wake = asyncio.Event()
         self._is_behind = False  # Requests are there that only wait for others to have a turn.
+        self._is_first = True  # No bytes have come yet.
         self._is_reading = True
         self._is_ending = False  # Nothing more is read; what is pending is still answered.
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
@@ -181,6 +187,11 @@ class Connection(asyncio.Protocol):
         assert self._gateway is not None
         assert self._outlet is not None
         self._received_at = self._loop.time()
+        if self._is_first:
+            self._is_first = False
+            if data.startswith(TLS_HANDSHAKE):
+                self._refuse_tls()
+                return
         try:
             self._requests = iter(self._gateway.receive(data))
         except ProtocolError as problem:
@@ -251,6 +262,14 @@ class Connection(asyncio.Protocol):
         self._pending.popleft()
         self._pending_bytes -= size
         self._begin_more()
+
+    def _refuse_tls(self) -> None:
+        """Answer as TLS servers do, so that the client names the reason and does not wait."""
+        assert self._outlet is not None
+        _log.info("a client spoke TLS to a plain-text listener")
+        self._outlet.put([TLS_ALERT])
+        self._is_ending = True
+        self._begin_and_wake()
 
     def _begin_and_wake(self) -> None:
         assert self._outlet is not None
