@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from millstream.view_names import view_name
 from tests.cli.conftest import Cli
 
 WHERE = "value contains 'bad'"
@@ -81,7 +82,28 @@ def test_consume_and_subscribe_filter_in_the_broker(cli: Cli, topic: str) -> Non
     assert cli.text("consume", topic, "--filter", "value ~ '2$'") == "bad 2\n"
     followed = cli.text("subscribe", topic, "--filter", WHERE, "--from", "earliest", "--count", "2")
     assert followed == "bad 1\nbad 2\n"
-    assert "at character 1" in cli.refusal("consume", topic, "--filter", "colour")
+    said = cli.refusal("consume", topic, "--filter", "colour")
+    assert f"cannot read {topic!r} through the filter: filter, at character 1 ('colour')" in said
+    assert "view-of" not in said
+
+
+def test_reading_through_a_filter_leaves_nothing_behind(cli: Cli, topic: str) -> None:
+    before = cli.json("topic", "list")
+
+    cli.run("consume", topic, "--filter", WHERE)
+    cli.run("consume", topic, "--filter", "colour", code=1)
+
+    assert cli.json("topic", "list") == before
+    cli.run("topic", "delete", topic, "--yes")
+
+
+def test_an_automatic_view_of_an_older_client_goes_with_its_topic(cli: Cli, topic: str) -> None:
+    old = view_name(topic, WHERE)
+    cli.run("view", "create", old, "--from", topic, "--where", WHERE)
+
+    cli.run("topic", "delete", topic, "--yes")
+
+    assert old not in {one["topic"] for one in cli.json("topic", "list")}
 
 
 def test_a_group_reads_on_through_a_filter(cli: Cli, names: Callable[[], str], topic: str) -> None:

@@ -1,10 +1,10 @@
-"""Views and filters through the SDK: made on demand, shared, and read like topics."""
+"""Views and filters through the SDK: both are read like topics, and a filter creates none."""
 
 from uuid import uuid4
 
 import pytest
 
-from millstream.client import Client, NotFound, Refused, View
+from millstream.client import Client, NotFound, Refused
 from millstream.view_names import view_name
 from tests.client.conftest import MEMBER, PARTITIONS
 
@@ -29,40 +29,54 @@ def test_a_consumer_with_a_filter_gets_what_the_broker_let_through(
     assert sorted(message.value["kg"] for message in found) == [6, 7, 8, 9]
 
 
-def test_who_asks_with_the_same_filter_reads_the_same_view(client: Client, loads: str) -> None:
-    before = client.views.list()
-    for _ in range(2):
-        client.consumer(loads, filter=HEAVY).close()
+def test_reading_through_a_filter_creates_nothing_and_blocks_no_deletion(
+    client: Client, loads: str, group: str
+) -> None:
+    before = client.admin.list_topics()
+    with client.consumer(loads, filter=HEAVY) as consumer:
+        consumer.take(4)
+        with client.consumer(loads, filter=HEAVY, group=group, **MEMBER) as member:
+            assert len(member.take(4)) == 4
+        assert client.admin.list_topics() == before
 
-    (made,) = [one for one in client.views.list() if one not in before]
-
-    assert made == View(
-        name=client.views.ensure(loads, HEAVY)[loads],
-        topic=loads,
-        where=HEAVY,
-        partition_count=PARTITIONS,
-    )
+    assert client.views.list() == ()
+    client.admin.delete_topic(loads)
 
 
-def test_a_view_that_was_altered_is_not_taken_for_what_was_asked_for(
+def test_a_filtered_name_is_read_like_a_topic(client: Client, loads: str, group: str) -> None:
+    """So any Kafka client can filter in the broker."""
+    name = f"{loads} where {HEAVY}"
+
+    with client.consumer(name, value_serde="json") as consumer:
+        assert len(consumer.take(4)) == 4
+    with client.consumer(name, group=group, value_serde="json", **MEMBER) as consumer:
+        assert len(consumer.take(4)) == 4
+    found = client.admin.describe_topic(name)
+
+    assert len(found.partitions) == PARTITIONS
+    assert {"view.of": loads, "view.where": HEAVY}.items() <= {
+        one.name: one.value for one in found.settings
+    }.items()
+    with pytest.raises(NotFound):
+        client.admin.delete_topic(name)
+    with pytest.raises(NotFound):
+        client.admin.alter_topic(name, {"view.where": "key"})
+
+
+def test_automatic_views_of_older_clients_go_with_their_topic(client: Client, loads: str) -> None:
+    client.views.create(view_name(loads, HEAVY), of=loads, where=HEAVY)
+
+    client.admin.delete_topic(loads)
+
+    assert loads not in {one.name for one in client.admin.list_topics()}
+    assert client.views.list() == ()
+
+
+def test_a_filter_that_librdkafka_could_not_name_is_refused_with_the_way_out(
     client: Client, loads: str
 ) -> None:
-    (name,) = client.views.ensure(loads, HEAVY).values()
-    client.admin.alter_topic(name, {"view.where": "$.kg > 7"})
-
-    with pytest.raises(Refused, match="was altered"):
-        client.consumer(loads, filter=HEAVY)
-
-    client.views.delete(name)
-    client.consumer(loads, filter=HEAVY).close()
-
-
-def test_a_topic_in_the_place_of_a_view_is_not_read_for_it(client: Client, loads: str) -> None:
-    other = "$.kg > 8"
-    client.admin.create_topic(view_name(loads, other))
-
-    with pytest.raises(NotFound, match="is no view"):
-        client.consumer(loads, filter=other)
+    with pytest.raises(Refused, match="millstream view create"):
+        client.consumer(loads, filter=f"value contains '{'x' * 512}'")
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
@@ -105,14 +119,32 @@ def test_a_topic_is_no_view_and_is_not_deleted_as_one(client: Client, loads: str
 def test_a_filter_needs_names_and_a_topic_that_is_there(client: Client, loads: str) -> None:
     with pytest.raises(Refused, match="is a pattern"):
         client.consumer("orders.>", filter=HEAVY)
-    with pytest.raises(Refused, match="not a topic"):
+    with pytest.raises(NotFound):
         client.consumer(f"nothing-{uuid4()}", filter=HEAVY)
     with pytest.raises(Refused, match="at character 6"):
         client.consumer(loads, filter="$.kg ? 5")
 
 
 def test_nothing_is_sent_to_a_view(client: Client, loads: str) -> None:
-    name = client.views.ensure(loads, HEAVY)[loads]
+    name = f"all-{uuid4()}"
+    client.views.create(name, of=loads, where=HEAVY)
 
     with pytest.raises(Refused):
         client.produce(name, b"x")
+    with pytest.raises(Refused):
+        client.produce(f"{loads} where {HEAVY}", b"x")
+    client.views.delete(name)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_either_protocol_goes_on_through_a_filter(
+    client: Client, loads: str, group: str, protocol: str
+) -> None:
+    member = MEMBER if protocol == "classic" else {}
+    settings = {**member, "group.protocol": protocol}
+    with client.consumer(loads, filter=HEAVY, group=group, **settings) as consumer:
+        assert len(consumer.take(4)) == 4
+    client.produce(loads, {"kg": 100})
+
+    with client.consumer(loads, filter=HEAVY, group=group, **settings) as consumer:
+        assert [message.value["kg"] for message in consumer.take(1)] == [100]

@@ -8,6 +8,7 @@ import click
 from millstream.cli.connection import Target, connected, connection_options, open_client
 from millstream.cli.options import pairs
 from millstream.cli.render import Answer, Refused, answered, card, confirm, rows, table, yes_option
+from millstream.view_names import is_automatic
 
 if TYPE_CHECKING:
     from millstream.client import Client, TopicDescription, TopicHealth
@@ -143,7 +144,14 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
                 f"there is no topic {name!r}; `millstream topic list` shows what is there"
             )
     views = client.views.list()
-    left = [one.name for one in views if one.topic in names and one.name not in names]
+    left = [
+        one.name
+        for one in views
+        if one.topic in names
+        and one.name not in names
+        # The broker deletes these with their topic.
+        and not is_automatic(one.name, of=one.topic, where=one.where)
+    ]
     if left:
         raise Refused(
             f"{', '.join(left)} would have nothing to show; `millstream view delete "

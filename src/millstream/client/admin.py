@@ -28,6 +28,7 @@ from millstream.client.models import (
     milliseconds,
 )
 from millstream.client.wire import list_transactions
+from millstream.view_names import split_filtered
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -155,11 +156,13 @@ class Admin:
                 lambda a, w: a.incremental_alter_configs([resource], **w), f"alter topic {name!r}"
             )
 
-    def topic_settings(self, name: str) -> tuple[Setting, ...]:
+    def topic_settings(self, name: str, *, doing: str | None = None) -> tuple[Setting, ...]:
+        """The settings of a topic. `doing` is what an error says cannot be done."""
         from confluent_kafka.admin import ResourceType
 
-        with _naming(name):
-            return self._settings(ResourceType.TOPIC, name, f"describe topic {name!r}")
+        filtered = split_filtered(name)
+        with _naming(name if filtered is None else filtered.topic):
+            return self._settings(ResourceType.TOPIC, name, doing or f"describe topic {name!r}")
 
     def settings_of_topics(self, names: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
         """The settings of many topics, asked for at once."""

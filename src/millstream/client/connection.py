@@ -212,15 +212,15 @@ class Client(Closing):
 
         `start` ("earliest") is where to begin: always without a group, and where the group has
         committed nothing with one; `from_` is its former name, deprecated. With `idle_s`, iterating
-        ends when no record came for that long. A `filter` is carried out by the broker: what is
-        read then are views of the topics, see `Views.ensure`.
+        ends when no record came for that long. A `filter` is carried out by the broker, which
+        creates nothing for it, see `Views.filtered`.
         """
         self._check_open()
         serdes = self._serdes.with_choice(value_serde, key_serde)
         if filter is not None:
-            views = self.views.ensure(topics, filter)
-            serdes.share(views)
-            topics = list(views.values())
+            filtered = self.views.filtered(topics, filter)
+            serdes.share(filtered)
+            topics = list(filtered.values())
         consumer = Consumer(
             self._link,
             self.admin,

@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass, field
 
 from millstream.client.errors import Refused
+from millstream.view_names import split_filtered
 
 WILDCARDS = "+*#>"
 _SEPARATOR = "[./]"
@@ -65,7 +66,7 @@ def is_regex(text: str) -> bool:
 
 def subscription(text: str) -> str:
     """What to subscribe to: a name as it is, a pattern as a regular expression."""
-    if is_regex(text) or not is_pattern(text):
+    if is_regex(text) or not is_pattern(text) or split_filtered(text) is not None:
         return text
     return Pattern(text).regex
 

@@ -11,6 +11,7 @@ from millstream.client.admin import Admin
 from millstream.client.errors import Refused, no_topic
 from millstream.client.models import StartPoint, TopicPartition, milliseconds
 from millstream.client.patterns import is_regex, subscription
+from millstream.view_names import split_filtered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class Wanted:
         topics = admin.list_topics(with_internal=True, timeout_s=timeout_s)
         counts = {one.name: one.partition_count for one in topics}
         names = {text for text in self.subscriptions if not is_regex(text)}
+        for name in names:
+            filtered = split_filtered(name)
+            if filtered is not None and filtered.topic in counts:
+                counts[name] = counts[filtered.topic]  # No list of topics has it.
         if timeout_s is None and names - set(counts):
             raise no_topic(min(names - set(counts)))
         regexes = [re.compile(text) for text in self.subscriptions if is_regex(text)]

@@ -8,12 +8,13 @@ other broker refuses the settings.
 from collections.abc import Iterable
 
 from millstream.client.admin import Admin
-from millstream.client.errors import AlreadyExists, NotFound, Refused
+from millstream.client.errors import NotFound, NotSupported, Refused
 from millstream.client.models import Setting, View
 from millstream.client.patterns import is_pattern, is_regex
-from millstream.view_names import view_name
+from millstream.view_names import filtered_name
 
 VIEW_OF, VIEW_WHERE = "view.of", "view.where"
+NAME_BYTES_MAX = 512  # librdkafka takes no longer name of a topic.
 
 
 class Views:
@@ -45,30 +46,32 @@ class Views:
         self.describe(name)
         self._admin.delete_topic(name)
 
-    def ensure(self, topics: str | Iterable[str], where: str) -> dict[str, str]:
-        """The names of the views that show these topics through a filter, made if need be."""
+    def filtered(self, topics: str | Iterable[str], where: str) -> dict[str, str]:
+        """The names under which these topics are read through a filter, by topic.
+
+        The broker checks the filter. Nothing is created there: the name says it all.
+        """
         if not where.strip():
             raise Refused("the filter is empty; leave it out to read everything")
         names = [topics] if isinstance(topics, str) else list(topics)
         for name in names:
             if is_pattern(name) or is_regex(name):
                 raise Refused(f"filter= takes topics by name, {name!r} is a pattern")
-        views = {name: view_name(name, where) for name in names}
-        for of, name in views.items():
-            try:
-                self.create(name, of=of, where=where)
-            except AlreadyExists:
-                self._check(name, of=of, where=where)
-        return views
+        filtered = {name: filtered_name(name, where) for name in names}
+        for topic, name in filtered.items():
+            self._check(topic, name)
+        return filtered
 
-    def _check(self, name: str, *, of: str, where: str) -> None:
-        """Somebody asked for the same before, as a rule."""
-        found = self.describe(name)
-        if (found.topic, found.where) != (of, where):
+    def _check(self, topic: str, name: str) -> None:
+        size = len(name.encode())
+        if size > NAME_BYTES_MAX:
             raise Refused(
-                f"view {name!r} was altered: it shows {found.topic!r} where {found.where}; "
-                "delete it, and it is made again"
+                f"topic and filter have {size} bytes together, at most {NAME_BYTES_MAX} here; "
+                f"make a view: millstream view create NAME --from {topic} --where FILTER"
             )
+        settings = self._admin.topic_settings(name, doing=f"read {topic!r} through the filter")
+        if not any(setting.name == VIEW_OF and setting.value for setting in settings):
+            raise NotSupported("this broker does not filter: leave the filter out")
 
 
 def _view(name: str, settings: Iterable[Setting], partition_count: int) -> View | None:

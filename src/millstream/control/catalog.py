@@ -9,6 +9,8 @@ part of the format: names are unique, what is named is there, a topic with views
 log folds to the same topics in every version, and settings are stored as they were committed.
 """
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
@@ -34,8 +36,10 @@ from millstream.errors import (
 from millstream.errors.views import HasViews, ReadOnlyView
 from millstream.model import INTERNAL_TOPICS, LogId, TopicPartition, topic_name
 from millstream.settings import UNLIMITED, TopicSettings, effective_settings, with_overrides
+from millstream.view_names import split_filtered
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
+FILTERED_MAX = 10_000  # Filtered names whose topics are kept at hand; others are made again.
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +82,56 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             raise ReadOnlyView(self.name, self.overrides.get(VIEW_OF, "another topic"))
 
 
+class _Filtered:
+    """Topics as they are seen through a filter, made from their names when they are looked up.
+
+    They are no part of the state: each follows from the name and its topic alone, and has an id
+    that does too, so it is the same after a restart and on every node.
+    """
+
+    def __init__(self) -> None:
+        # With the topic that each was made from, which is another object once it has changed.
+        self._by_name: OrderedDict[str, tuple[Topic, Topic]] = OrderedDict()
+        self._names: dict[UUID, str] = {}
+
+    def find(self, name: str, topics: Mapping[str, Topic]) -> Topic | None:
+        parts = split_filtered(name)
+        base = None if parts is None else topics.get(parts.topic)
+        if parts is None or base is None:
+            return None
+        made_from, filtered = self._by_name.get(name, (None, None))
+        if made_from is not base or filtered is None:
+            filtered = _filtered(name, base, parts.where)
+            self._by_name[name] = base, filtered
+            self._names[filtered.topic_id] = name
+            if len(self._by_name) > FILTERED_MAX:
+                _, (_, oldest) = self._by_name.popitem(last=False)
+                self._names.pop(oldest.topic_id, None)
+        self._by_name.move_to_end(name)
+        return filtered
+
+    def find_id(self, topic_id: UUID, topics: Mapping[str, Topic]) -> Topic | None:
+        """Only while it is at hand: a client that gets None asks again by name."""
+        name = self._names.get(topic_id)
+        topic = None if name is None else self.find(name, topics)
+        return topic if topic is not None and topic.topic_id == topic_id else None
+
+
+def _filtered(name: str, base: Topic, where: str) -> Topic:
+    digest = hashlib.sha256(base.topic_id.bytes + where.encode("utf-8", "replace")).digest()
+    if base.is_view:
+        where = f"({base.overrides.get(VIEW_WHERE, '')}) and ({where})"
+    return Topic(
+        name=name,
+        topic_id=UUID(bytes=digest[:16], version=4),
+        placement=base.placement,
+        overrides={VIEW_OF: base.overrides.get(VIEW_OF, base.name), VIEW_WHERE: where},
+        created_ms=base.created_ms,
+        number=base.number,
+        base_id=base.base_id or base.topic_id,
+    )
+
+
 class Catalog:
     """All topics. `apply` changes it and returns the topic, or raises and changes nothing."""
 
@@ -88,20 +142,29 @@ class Catalog:
         self._by_number: dict[int, Topic] = {}
         self._spelling: dict[str, str] = {}  # Names with '.' and '_' made equal.
         self._created = 0  # How many topics there have ever been.
+        self._filtered = _Filtered()
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())
 
     def find(self, name: str) -> Topic:
-        topic = self._topics.get(name)
+        """The topic of that name, or a topic seen through a filter: see `view_names`."""
+        topic = self._topics.get(name) or self._filtered.find(name, self._topics)
         if topic is None:
             raise UnknownTopic(name)
         return topic
 
     def find_id(self, topic_id: UUID) -> Topic:
-        topic = self._by_id.get(topic_id)
+        topic = self._by_id.get(topic_id) or self._filtered.find_id(topic_id, self._topics)
         if topic is None:
             raise UnknownTopic(topic_id)
+        return topic
+
+    def find_own(self, name: str) -> Topic:
+        """The topic of that name, which commands can be about."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopic(name)
         return topic
 
     def views_of(self, topic: Topic) -> list[Topic]:
@@ -140,11 +203,11 @@ class Catalog:
                     self.find_base(name)
                 _check_placement(command.placement)
             case DeleteTopic():
-                self._check_unshown(self.find(command.name))
+                self._check_unshown(self.find_own(command.name))
             case AddPartitions():
-                self._check_growth(self.find(command.name), command)
+                self._check_growth(self.find_own(command.name), command)
             case AlterTopic():
-                before = self.find(command.name).overrides
+                before = self.find_own(command.name).overrides
                 check_view(before, _changed(before, command.changes))
                 # Not those that are there already: they may be of another version.
                 with_overrides(TopicSettings(), _changed({}, command.changes))
@@ -156,11 +219,11 @@ class Catalog:
             case CreateTopic():
                 return self._create(command)
             case DeleteTopic():
-                return self._delete(self.find(command.name))
+                return self._delete(self.find_own(command.name))
             case AddPartitions():
-                return self._add_partitions(self.find(command.name), command)
+                return self._add_partitions(self.find_own(command.name), command)
             case AlterTopic():
-                return self._alter(self.find(command.name), command)
+                return self._alter(self.find_own(command.name), command)
             case _:
                 assert_never(command)
 

@@ -175,13 +175,16 @@ class Coordinators:
             target
             for target, value in stored.offsets.items()
             if now_ms - value.committed_ms >= ORPHANED_MS_MIN
-            and not self._knows(value.topic_id)
+            and not self._knows(target.topic, value.topic_id)
             and target not in stored.pending  # Those may be for the next topic of that name.
         ]
         return {*expired, *orphans}
 
-    def _knows(self, topic_id: UUID) -> bool:
+    def _knows(self, name: str, topic_id: UUID) -> bool:
         try:
+            # By name first: a topic that is read through a filter is known by that alone.
+            if self._catalog.find(name).topic_id == topic_id:
+                return True
             self._catalog.find_id(topic_id)
         except UnknownTopic:
             return False

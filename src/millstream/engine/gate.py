@@ -11,6 +11,7 @@ from typing import Protocol
 from millstream.errors import Denied
 from millstream.metrics import REQUESTS, Metrics
 from millstream.model import Session
+from millstream.view_names import FILTER_MARK
 
 
 class Operation(Enum):
@@ -60,6 +61,9 @@ class Gate:
 
 
 def topic_resource(name: str) -> str:
+    """A topic that is read through a filter is that topic: the filter gives no rights."""
+    if FILTER_MARK in name:
+        name = name.partition(FILTER_MARK)[0]
     return f"topic:{name}"
 
 

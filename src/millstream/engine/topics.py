@@ -28,10 +28,12 @@ from millstream.errors import (
     InvalidReplication,
     InvalidSetting,
 )
+from millstream.errors.views import HasViews
 from millstream.model import NodeId, Session
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.settings import TopicSettings, check_together, effective_settings, with_overrides
+from millstream.view_names import is_automatic, split_filtered
 
 # Elections take one to two timeouts; a topic that is not led by then is led later.
 LED_TIMEOUTS_MAX = 3
@@ -117,7 +119,14 @@ class Topics:
     async def delete(self, session: Session, name: str) -> None:
         """Delete a topic with all its records."""
         self._gate.admit(session, Operation.DELETE, topic_resource(name))
-        self._controller.state.catalog.find(name)
+        catalog = self._controller.state.catalog
+        views = catalog.views_of(catalog.find_own(name))
+        automatic = [view.name for view in views if _is_automatic(view, name)]
+        if len(automatic) < len(views):
+            raise HasViews(name, [view.name for view in views if view.name not in automatic])
+        # Made by older clients for a filter, for one reader: they go with their topic.
+        for view in automatic:
+            await self._controller.propose(DeleteTopic(name=view))
         await self._controller.propose(DeleteTopic(name=name))
 
     async def alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> Topic:
@@ -127,7 +136,7 @@ class Topics:
 
     def check_alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> None:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
-        before = self._controller.state.catalog.find(name).overrides
+        before = self._controller.state.catalog.find_own(name).overrides
         after = {key: text for key, text in {**before, **changes}.items() if text is not None}
         # What is there already may be of another version, with other rules.
         self._check_settings({key: text for key, text in changes.items() if text is not None})
@@ -180,7 +189,10 @@ class Topics:
 
     def describe(self, session: Session, name: str) -> Topic:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
-        return self._controller.state.catalog.find(name)
+        topic = self._controller.state.catalog.find(name)
+        if topic.is_view and (filtered := split_filtered(name)) is not None:
+            parse(filtered.where)
+        return topic
 
     def describe_id(self, session: Session, topic_id: UUID) -> Topic:
         """Describe by id; an id of a topic that the session may not see is as good as unknown."""
@@ -279,3 +291,7 @@ class Topics:
                     await self._hub.led(topic.log(partition))
         except TimeoutError:
             return  # Created all the same; clients ask again until there is a leader.
+
+
+def _is_automatic(view: Topic, of: str) -> bool:
+    return is_automatic(view.name, of=of, where=view.overrides.get(VIEW_WHERE, ""))

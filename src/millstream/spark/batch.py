@@ -18,7 +18,7 @@ from millstream.spark.options import OnError, SourceOptions
 from millstream.spark.places import Specific
 from millstream.spark.positions import Positions
 from millstream.spark.reading import RangeReader, report_loss
-from millstream.spark.views import make_views
+from millstream.spark.views import check_filter
 
 if TYPE_CHECKING:
     from millstream.spark.judging import JudgeMaker
@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
         # A range that ends before it starts is empty here; only streams meet topics made anew.
         topic_ids = positions.topic_ids()
         found = [r for r in ranges(starts, ends, topic_ids) if r.start == starts[r.target]]
-        make_views(positions.cluster, found, self._options.broker_filter)
+        check_filter(positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:

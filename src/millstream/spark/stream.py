@@ -46,7 +46,7 @@ from millstream.spark.offsets import (
 from millstream.spark.options import SourceOptions
 from millstream.spark.positions import Positions
 from millstream.spark.reading import report_loss
-from millstream.spark.views import make_views
+from millstream.spark.views import check_filter
 
 # Without waiting Spark would ask about a hundred times a second whether there is anything.
 IDLE_WAIT_SECONDS = 0.5
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = from_json(start), from_json(end)
         starts = without(before.offsets, recreated(before.topic_ids, after.topic_ids))
         found = ranges(starts, after.offsets, after.topic_ids)
-        make_views(self._positions.cluster, found, self._options.broker_filter)
+        check_filter(self._positions.cluster, found, self._options.broker_filter)
         return [InputPartition(r) for r in tasks(found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:

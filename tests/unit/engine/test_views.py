@@ -1,18 +1,21 @@
 """Views as topics: made, shown, kept in step with their base, and never written to."""
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.catalog import Topic
+from millstream.engine.coordinators import ORPHANED_MS_MIN
 from millstream.engine.delivery import SubscriptionSpec
 from millstream.engine.gate import Operation
+from millstream.engine.group_views import Commit
 from millstream.engine.reading import Earliest, Latest, Want
-from millstream.errors import Denied, InvalidSetting, TopicExists
+from millstream.errors import Denied, InvalidSetting, TopicExists, UnknownTopic
 from millstream.errors.deliveries import InvalidSubscription
 from millstream.errors.views import HasViews, InvalidFilter, ReadOnlyView
-from millstream.model import Acks, Session, TopicPartition
+from millstream.model import CONTROL_LOG, Acks, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.storage.memory import MemoryFiles
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
@@ -281,3 +284,121 @@ def test_deleting_a_view_is_folded_again_without_touching_the_base() -> None:
 
     run(before())
     run(after())
+
+
+# -- filtered names --------------------------------------------------------------------------------
+
+
+def test_a_filtered_name_is_a_topic_to_its_readers_and_nothing_to_the_control_log() -> None:
+    files = MemoryFiles()
+    name = "orders where value contains 'b'"
+    target = TopicPartition(name, 0)
+
+    async def story() -> tuple[UUID, list[bytes | None]]:
+        async with running_node(files=files) as node:
+            if not node.topics.list(SESSION):
+                await node.topics.create(SESSION, "orders")
+                await node.partitions.append(SESSION, ORDERS, batch(b"a", b"b", b"ab"), Acks.ALL)
+                commit = Commit(offset=2, leader_epoch=-1, metadata="")
+                await node.groups.commit_offsets(SESSION, "g", {target: commit})
+            before = node.hub.replicas[CONTROL_LOG].log.records.end_offset
+            described = node.topics.describe(SESSION, name)
+            assert node.topics.describe_id(SESSION, described.topic_id) is described
+            [part] = await node.partitions.read(SESSION, [Want(target, 0, 2**20)])
+            # Long enough that offsets of a topic which is gone would have been dropped.
+            await asyncio.sleep(2 * ORPHANED_MS_MIN / 1000)
+            committed = await node.groups.fetch_offsets(SESSION, "g", [target])
+            assert committed[target].offset == 2  # type: ignore[union-attr]
+            with pytest.raises(ReadOnlyView):
+                await node.partitions.append(SESSION, target, batch(b"x"), Acks.ALL)
+            with pytest.raises(UnknownTopic):
+                await node.topics.delete(SESSION, name)
+            with pytest.raises(UnknownTopic):
+                await node.topics.alter(SESSION, name, {"view_where": "key"})
+            with pytest.raises(InvalidFilter, match="at character 1"):
+                node.topics.describe(SESSION, "orders where colour")
+            with pytest.raises(UnknownTopic):
+                node.topics.describe(SESSION, "gone where key")
+            assert [t.name for t in node.topics.list(SESSION) if "orders" in t.name] == ["orders"]
+            assert node.hub.replicas[CONTROL_LOG].log.records.end_offset == before
+            return described.topic_id, [value for _, value in shown(part)]
+
+    first, again = run(story()), run(story())
+
+    assert first == again  # The id as well: groups keep their place over a restart.
+    assert first[1] == [b"b", b"ab"]
+
+
+def test_a_filtered_name_follows_its_topic_and_goes_with_it() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            name = "orders where key"
+            before = node.topics.describe(SESSION, name)
+
+            await node.topics.add_partitions(SESSION, "orders", total=3)
+            grown = node.topics.describe(SESSION, name)
+            await node.topics.delete(SESSION, "orders")
+            with pytest.raises(UnknownTopic):
+                node.topics.describe(SESSION, name)
+            with pytest.raises(UnknownTopic):
+                node.topics.describe_id(SESSION, before.topic_id)
+            await node.topics.create(SESSION, "orders")
+            recreated = node.topics.describe(SESSION, name)
+
+            assert (before.partition_count, grown.partition_count) == (1, 3)
+            assert before.topic_id == grown.topic_id != recreated.topic_id
+
+    run(story())
+
+
+def test_filtered_names_are_forgotten_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.control.catalog.FILTERED_MAX", 10)
+
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            ids = [
+                node.topics.describe(SESSION, f"orders where key == 'k{number}'").topic_id
+                for number in range(30)
+            ]
+            filtered = node._controller.state.catalog._filtered
+
+            assert len(filtered._by_name) == len(filtered._names) == 10
+            assert node.topics.describe_id(SESSION, ids[-1]).topic_id == ids[-1]
+            with pytest.raises(UnknownTopic):
+                node.topics.describe_id(SESSION, ids[0])
+            assert node.topics.describe(SESSION, "orders where key == 'k0'").topic_id == ids[0]
+
+    run(story())
+
+
+def test_reading_through_a_filter_takes_the_right_to_read_the_topic() -> None:
+    class NoOrders:
+        def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+            return operation is not Operation.READ or resource != "topic:orders"
+
+    async def story() -> None:
+        async with running_node(policy=NoOrders()) as node:
+            await node.topics.create(SESSION, "orders")
+            target = TopicPartition("orders where key", 0)
+            [part] = await node.partitions.read(SESSION, [Want(target, 0, 2**20)])
+
+            assert isinstance(part.error, Denied)
+
+    run(story())
+
+
+def test_a_view_can_be_read_through_a_filter() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            await node.partitions.append(SESSION, ORDERS, batch(b"a", b"b", b"ab"), Acks.ALL)
+            view = {"view_of": "orders", "view_where": "value contains 'b'"}
+            await node.topics.create(SESSION, "bees", settings=view)
+            target = TopicPartition("bees where value contains 'a'", 0)
+            [part] = await node.partitions.read(SESSION, [Want(target, 0, 2**20)])
+
+            assert [value for _, value in shown(part)] == [b"ab"]
+
+    run(story())

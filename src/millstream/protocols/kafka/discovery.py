@@ -35,6 +35,7 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import ErrorCode, code_for
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.schema import NO_ID
+from millstream.view_names import split_filtered
 
 NO_LEADER = -1
 # Kafka's bound on one page of DescribeTopicPartitions.
@@ -91,7 +92,8 @@ async def _wanted(
     except UnknownTopic as unknown:
         if name is None:
             return _refused(context, want, ErrorCode.UNKNOWN_TOPIC_ID)
-        if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics):
+        is_wanted = request.allow_auto_topic_creation and split_filtered(name) is None
+        if not (is_wanted and context.broker.config.auto_create_topics):
             return _refused(context, want, code_for(unknown))
     except RequestError as problem:
         return _refused(context, want, code_for(problem))
