@@ -184,9 +184,9 @@ class AsyncViews:
         """Delete a view. The topic that it shows keeps its records."""
         return await self._threads.run(self._views.delete, name)
 
-    async def ensure(self, topics: str | Iterable[str], where: str) -> dict[str, str]:
-        """The names of the views that show these topics through a filter, made if need be."""
-        return await self._threads.run(self._views.ensure, topics, where)
+    async def filtered(self, topics: str | Iterable[str], where: str) -> dict[str, str]:
+        """The names under which these topics are read through a filter, by topic."""
+        return await self._threads.run(self._views.filtered, topics, where)
 
 
 class AsyncDeadLetters:

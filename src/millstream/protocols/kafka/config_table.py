@@ -309,6 +309,11 @@ def topic_entries(overrides: Mapping[str, str], defaults: Inherited) -> list[Ent
     for name, fixed in FIXED_CONFIGS.items():
         only = Synonym(name, fixed.values[0], Source.DEFAULT)
         entries.append(Entry(name, fixed.kind, (only,), True, fixed.meaning))
+    for setting in sorted(overrides):
+        name = setting.replace("_", ".")
+        if not is_known(name):
+            own = Synonym(name, overrides[setting], Source.TOPIC)
+            entries.append(Entry(name, Kind.STRING, (own,), False, "Of another version."))
     return entries
 
 

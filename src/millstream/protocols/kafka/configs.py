@@ -310,7 +310,11 @@ async def _alter_topic(context: Context, wish: _Wish, *, validate_only: bool) ->
     current = {entry.name: entry.value or "" for entry in entries}
     for edit in wish.edits:
         if edit.operation == Change.DELETE and not is_known(edit.name):
-            continue  # As in Kafka: what is not set, and could not be, is not there afterwards.
+            # As in Kafka: what is not set, and could not be, is not there afterwards. Another
+            # version may have set it.
+            if TopicConfig.setting(edit.name) in topic.overrides:
+                changes[TopicConfig.setting(edit.name)] = None
+            continue
         check_name(edit.name)
         value = _changed(edit, current[edit.name], is_list=is_list(edit.name))
         if value is None:

@@ -5,7 +5,9 @@ from dataclasses import fields
 import pytest
 
 from millstream.config import Config, Limits
+from millstream.control.commands import AlterTopic, encode
 from millstream.engine.gate import Operation
+from millstream.engine.ledger import Entry
 from millstream.model import Session
 from millstream.protocols.kafka.apis.configs import (
     AlterConfigsRequest,
@@ -421,6 +423,29 @@ def test_taking_back_what_is_not_set_is_done_at_once() -> None:
 
             assert (result.error_code, result.error_message) == (0, None)
             assert node.topics.describe(SESSION, "orders").overrides == {"retention_ms": "7"}
+
+    run(story())
+
+
+def test_a_setting_of_another_version_is_shown_and_can_be_taken_back() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await node.topics.create(SESSION, "orders")
+            command = AlterTopic(name="orders", changes={"tea_ms": "5", "segment_bytes": "1"})
+            await node._controller._ledger.propose([Entry(None, encode(command))])
+
+            entries = topic_entries(
+                node.topics.describe(SESSION, "orders").overrides,
+                Inherited(TopicSettings(), TopicSettings(), {}, {}),
+            )
+            shown = {entry.name: entry.value for entry in entries}
+            result = await change(
+                node, "orders", (DELETE, "tea.ms", None), (DELETE, "segment.bytes", None)
+            )
+
+            assert (shown["tea.ms"], shown["segment.bytes"]) == ("5", "1024")
+            assert (result.error_code, result.error_message) == (0, None)
+            assert node.topics.describe(SESSION, "orders").overrides == {}
 
     run(story())
 
