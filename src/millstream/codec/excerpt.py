@@ -9,16 +9,23 @@ from itertools import islice
 
 from millstream.codec.batch import Header
 from millstream.codec.primitives import read_varint
-from millstream.codec.scanning import Record, open_batch, scan
+from millstream.codec.scanning import Opened, Record, open_batch, scan
 from millstream.errors import CorruptBatch, ProtocolError
 from millstream.model import Buffer
 
 
 def read_some(
-    buffer: Buffer, at: int, offset: int, count_max: int, *, decompressed_bytes_max: int
+    buffer: Buffer,
+    at: int,
+    offset: int,
+    count_max: int,
+    *,
+    decompressed_bytes_max: int,
+    opened: Opened | None = None,
 ) -> list[Record]:
-    """Verify the batch at `at` and decode at most `count_max` of its records from `offset` on."""
-    header, data = open_batch(buffer, at, decompressed_bytes_max)
+    """Verify the batch at `at` and decode at most `count_max` of its records from `offset` on;
+    `opened` if it was unpacked before."""
+    header, data = opened or open_batch(buffer, at, decompressed_bytes_max)
     passed = _passed(header, offset)
     rest = header._replace(count=header.count - passed)
     found = scan(rest, data[_step_over(data, passed) :], utf8_errors="replace")

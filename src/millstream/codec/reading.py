@@ -8,7 +8,7 @@ soon as anything is unusual, the batch is read again by the careful way, which r
 from millstream.codec.batch import Header
 from millstream.codec.primitives import read_varint
 from millstream.codec.records import Record, records
-from millstream.codec.scanning import open_batch, read_headers
+from millstream.codec.scanning import Opened, open_batch, read_headers
 from millstream.errors import CorruptBatch, InvalidBatch, ProtocolError
 from millstream.model import Buffer
 
@@ -17,9 +17,11 @@ class _Unusual(Exception):
     """Something that the fast way does not know."""
 
 
-def read_batch(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> list[Record]:
-    """Verify the batch at `at` and decode all its records."""
-    header, data = open_batch(buffer, at, decompressed_bytes_max)
+def read_batch(
+    buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int, opened: Opened | None = None
+) -> list[Record]:
+    """Verify the batch at `at` and decode all its records; `opened` if it was unpacked before."""
+    header, data = opened or open_batch(buffer, at, decompressed_bytes_max)
     if not header.has_log_append_time:
         try:
             return _read_all(header, data)

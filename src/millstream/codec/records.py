@@ -27,6 +27,7 @@ from millstream.codec.scanning import (
     INT64_MIN,
     NO_NEEDLES,
     Needles,
+    Opened,
     open_batch,
     scan,
     wrap_int64,
@@ -230,6 +231,7 @@ def filter_steps(
     keep: Callable[[Record], bool],
     *,
     decompressed_bytes_max: int,
+    opened: Opened | None = None,
     glance: Callable[[bytes], bool | None] | None = None,
     needles: Needles = NO_NEEDLES,
     keep_empty: bool = False,
@@ -238,10 +240,11 @@ def filter_steps(
 ) -> Generator[None, None, bytes | None]:
     """The same in steps of `STEP_BYTES`, for who must let others have a turn.
 
-    With `needles` no record stays without one of them in its bytes, and `keep` is not asked. With
+    `opened` is the batch as `open_batch` returned it, where it was unpacked before. With `needles`
+    no record stays without one of them in its bytes, and `keep` is not asked. With
     `trims` a batch that lost its last records ends where the last that it kept does.
     """
-    header, data = open_batch(buffer, 0, decompressed_bytes_max)
+    header, data = opened or open_batch(buffer, 0, decompressed_bytes_max)
     verdict = None if glance is None else glance(data)
     if verdict:
         return bytes(memoryview(buffer)[: header.size])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from millstream.codec.batch import HEADER_BYTES, Header, verify
-from millstream.codec.compression import decompress
+from millstream.codec.compression import Codec, decompress, decompress_small, unpacked_bytes_max
 from millstream.codec.primitives import ZIGZAG, read_varint, read_varlong
 from millstream.errors import CorruptBatch, InvalidBatch, ProtocolError
 from millstream.model import Buffer
@@ -52,12 +52,34 @@ NO_NEEDLES = Needles()
 Found: TypeAlias = tuple[Record, int, int, int]
 
 
-def open_batch(buffer: Buffer, at: int, decompressed_bytes_max: int) -> tuple[Header, bytes]:
+Opened: TypeAlias = tuple[Header, bytes]
+
+
+def open_batch(buffer: Buffer, at: int, decompressed_bytes_max: int) -> Opened:
+    """Verify the batch at `at` and unpack its records, up to what its size and the limit allow."""
     header = verify(buffer, at)
     payload = memoryview(buffer)[at + HEADER_BYTES : at + header.size]
     if header.count == 0 and not payload:
         return header, b""
-    data = decompress(header.codec, payload, size_max=decompressed_bytes_max)
+    size_max = unpacked_bytes_max(len(payload), decompressed_bytes_max)
+    data = decompress(header.codec, payload, size_max=size_max)
+    if len(data) < header.count * RECORD_BYTES_MIN:
+        raise CorruptBatch(f"{header.count} records in {len(data)} bytes")
+    return header, data
+
+
+def open_small(buffer: Buffer, at: int, decompressed_bytes_max: int) -> Opened | None:
+    """The same within a millisecond or so; None for a batch that must be opened on a thread."""
+    header = verify(buffer, at)
+    payload = memoryview(buffer)[at + HEADER_BYTES : at + header.size]
+    if header.count == 0 and not payload:
+        return header, b""
+    if header.codec is Codec.NONE:
+        data: bytes | None = bytes(payload)
+    else:
+        data = decompress_small(header.codec, payload, size_max=decompressed_bytes_max)
+    if data is None:
+        return None
     if len(data) < header.count * RECORD_BYTES_MIN:
         raise CorruptBatch(f"{header.count} records in {len(data)} bytes")
     return header, data

@@ -121,6 +121,18 @@ class BatchTooLarge(RequestError):
         self.size_max = size_max
 
 
+class UnpackedTooLarge(BatchTooLarge):
+    """The records of a compressed batch take more than they may."""
+
+    def __init__(self, size_max: int) -> None:
+        RequestError.__init__(
+            self,
+            f"the records of the batch unpack to more than {size_max} bytes, the most for a batch "
+            "of this size; send less in one batch, or raise limits.batch_decompressed_bytes_max",
+        )
+        self.size = self.size_max = size_max
+
+
 class UnsupportedCompression(RequestError):
     """A compression codec that does not exist or is not allowed here."""
 

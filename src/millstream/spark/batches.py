@@ -14,7 +14,8 @@ from millstream.codec.records import ControlKind, read_marker
 from millstream.errors import CorruptBatch
 from millstream.model import Buffer
 
-# A batch that claims to hold more is an attack: Kafka's own limit is the size of a Java array.
+# Of one batch, from any Kafka: brokers that set no limit of their own store whatever a producer
+# packed, up to the size of a Java array. A batch beyond half of that is an attack on the executor.
 DECOMPRESSED_BYTES_MAX = 2**30
 # Arrow counts bytes in 31 bits, and batches of a few MiB keep Spark busiest.
 PIECE_BYTES_MAX = 8 * 2**20

@@ -11,7 +11,15 @@ import lz4.frame
 import pytest
 import zstandard
 
-from millstream.codec.compression import Codec, compress, decompress
+from millstream.codec.compression import (
+    PIECES_MAX,
+    SMALL_BYTES_MAX,
+    SMALL_PIECES_MAX,
+    Codec,
+    compress,
+    decompress,
+    decompress_small,
+)
 from millstream.errors import BatchTooLarge, CorruptBatch
 
 MIB = 2**20
@@ -68,9 +76,9 @@ def test_gzip_may_come_in_several_members() -> None:
 
 
 def test_many_tiny_gzip_members_do_not_cost_a_copy_of_the_rest_each() -> None:
-    members = gzip.compress(b"x") * 20_000
+    members = gzip.compress(b"x") * PIECES_MAX
 
-    assert decompress(Codec.GZIP, members, size_max=CAP) == b"x" * 20_000
+    assert decompress(Codec.GZIP, members, size_max=CAP) == b"x" * PIECES_MAX
 
 
 def test_snappy_is_read_raw_as_librdkafka_writes_it() -> None:
@@ -375,3 +383,47 @@ def test_a_zstd_window_above_that_is_corrupt(window: int) -> None:
         decompress(Codec.ZSTD, frame, size_max=CAP)
 
     assert memory.growth < GROWTH_MAX
+
+
+# -- what is small, and what is in pieces ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_small_data_is_decompressed_at_once_and_more_is_left_to_a_thread(codec: Codec) -> None:
+    small = SMALL_BYTES_MAX[codec]
+
+    assert decompress_small(codec, compress(codec, bytes(small)), size_max=CAP) == bytes(small)
+    assert decompress_small(codec, compress(codec, bytes(small + 1)), size_max=CAP) is None
+    assert decompress_small(codec, compress(codec, TEXT), size_max=len(TEXT) - 1) is None
+
+
+def pieces(codec: Codec, count: int) -> bytes:
+    if codec is Codec.GZIP:
+        return gzip.compress(b"x") * count
+    if codec is Codec.SNAPPY:
+        return XERIAL + chunk(raw_snappy(b"x")) * count
+    blocks = zstd_block(0, 1, b"x") * (count - 1) + zstd_block(0, 1, b"x", is_last=True)
+    return bytes.fromhex("28b52ffd") + bytes([0x00, 0x58]) + blocks
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD])
+def test_many_tiny_pieces_are_left_to_a_thread(codec: Codec) -> None:
+    few, many = SMALL_PIECES_MAX, SMALL_PIECES_MAX + 1
+
+    assert decompress_small(codec, pieces(codec, few), size_max=CAP) == b"x" * few
+    assert decompress_small(codec, pieces(codec, many), size_max=CAP) is None
+    assert decompress(codec, pieces(codec, many), size_max=CAP) == b"x" * many
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
+def test_nobody_counts_all_the_pieces_of_an_attack(codec: Codec) -> None:
+    with pytest.raises(CorruptBatch, match=f"more than {PIECES_MAX}"):
+        decompress(codec, pieces(codec, PIECES_MAX + 1), size_max=CAP)
+
+
+def test_zstd_blocks_beyond_counting_are_read_within_the_cap() -> None:
+    many = PIECES_MAX + 10
+
+    assert decompress(Codec.ZSTD, pieces(Codec.ZSTD, many), size_max=CAP) == b"x" * many
+    with pytest.raises(BatchTooLarge):
+        decompress(Codec.ZSTD, pieces(Codec.ZSTD, many), size_max=many - 1)

@@ -211,6 +211,8 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.InvalidBatch: ErrorCode.INVALID_RECORD,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    # Java's producer splits such a batch and sends its halves.
+    errors.UnpackedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     deferred_errors.UnknownDeferred: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
