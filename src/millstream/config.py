@@ -20,7 +20,8 @@ class Limits:
     frame_bytes_max: int = 100 * 2**20
     request_bytes_max: int = 512 * 2**20  # Unanswered, of all clients. At most 1/4 of the memory.
     write_buffer_bytes_max: int = 4 * 2**20
-    batch_decompressed_bytes_max: int = 64 * 2**20
+    batch_decompressed_bytes_max: int = 64 * 2**20  # Of one batch, wherever it is unpacked.
+    unpacking_bytes_max: int = 256 * 2**20  # Of large batches being unpacked, all together.
     topic_partitions_max: int = 10_000
     node_partitions_max: int = 20_000
     topic_settings_max: int = 100
@@ -52,6 +53,7 @@ class Limits:
     deferred_records_max: int = 5_000_000  # Waiting at the same time, in one partition's books.
     intake_queued_batches_max: int = 1_000  # Waiting to be looked into, for one partition.
     config_resources_max: int = 10_000  # Groups and others whose settings were changed at run time.
+    intake_queued_bytes_max: int = 256 * 2**20  # The same for all partitions, in bytes.
     quota_entities_max: int = 10_000  # Users, client ids and pairs of them that have quotas.
     quota_clients_max: int = 10_000  # Whose use of their quota is known.
     quota_burst_ms_max: int = 1_000  # Of its quota, that a client may use up at once.

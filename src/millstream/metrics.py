@@ -92,6 +92,24 @@ FILTERED_RECORDS = Metric(
     Kind.COUNTER,
     "Records that a filter or a view did not show a reader, for each reader anew.",
 )
+UNPACKED_BATCHES = Metric(
+    "millstream_unpacked_batches_total",
+    Kind.COUNTER,
+    "Compressed batches that a worker thread unpacked because they are large.",
+    ("side",),
+)
+UNPACKING_BYTES = Metric(
+    "millstream_unpacking_bytes",
+    Kind.GAUGE,
+    "Memory reserved for large batches that are being unpacked.",
+    ("side",),
+)
+UNREADABLE_BATCHES = Metric(
+    "millstream_unreadable_batches_total",
+    Kind.COUNTER,
+    "Batches that cannot be unpacked or decoded: refused, or skipped, for each reader anew.",
+    ("outcome",),
+)
 SYNC_ROUNDS = Metric(
     "millstream_sync_rounds_total", Kind.COUNTER, "Group commits: one makes all waiting durable."
 )

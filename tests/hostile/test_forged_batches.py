@@ -115,11 +115,10 @@ def test_a_good_batch_without_acks_is_taken_and_the_client_goes_on(broker: Broke
         assert client.produce(GOOD).base_offset == before + 2
 
 
-def test_what_a_broker_does_not_open_it_does_not_have_to_understand(broker: Broker) -> None:
-    """A bomb in a topic that asks nothing about records is only bytes to us."""
+def test_a_bomb_is_refused_before_it_takes_all_its_memory(broker: Broker) -> None:
     bomb = build([Record(0, 1_700_000_000_000, None, bytes(2**26))], codec=Codec.ZSTD)
     before = broker.resident_bytes()
     with Client(broker) as client:
-        assert client.produce(bomb).error_code == 0
+        assert client.produce(bomb).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
-    assert broker.resident_bytes() - before < 2**23
+    assert broker.resident_bytes() - before < 2**26

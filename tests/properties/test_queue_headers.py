@@ -7,7 +7,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
 from millstream.codec.steps import all_at_once
-from millstream.engine.queue_headers import NOTHING_ASKED, read_asked, read_batch, search
+from millstream.engine.queue_headers import NOTHING_ASKED, read_asked, read_batch, search, unpack
 from millstream.errors import InvalidBatch
 from tests.support.nodes import NOW_MS
 
@@ -48,7 +48,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
     except InvalidBatch as problem:
         expected = str(problem)
 
-    payload = search(memoryview(data), header)
+    payload = search(unpack(memoryview(data), header, bytes_max=2**24))
     try:
         found = NOTHING_ASKED
         if payload is not None:

@@ -318,6 +318,7 @@ class CompactedLog:
             cache=LogCache(index_bytes_max=2**20, open_files_max=100),
             start_offset=self.start_offset,
             boundaries=self.boundaries,
+            decompressed_bytes_max=2**26,
         )
         self.compactor = Compactor(log, self.files, Limits())
         return log

@@ -77,6 +77,7 @@ def open_small(
         boundaries=boundaries,
         was_clean=was_clean,
         may_have_gaps=may_have_gaps,
+        decompressed_bytes_max=2**26,
     )
 
 

@@ -26,6 +26,7 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
     .producers. The exit code is 1 if something is damaged.
     """
     from millstream.cli import inspection
+    from millstream.config_sources import load
 
     if not path.exists():
         raise Refused(f"there is no {path}: pass the data_dir of a node, or a file below it")
@@ -33,7 +34,11 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
         raise click.UsageError("--records needs a .log file.")
     match path.suffix:
         case ".log" if has_records:
-            return _shown(islice(inspection.record_rows(path), count))
+            limits = load().limits
+            found_records = inspection.record_rows(
+                path, decompressed_bytes_max=limits.batch_decompressed_bytes_max
+            )
+            return _shown(islice(found_records, count))
         case ".log":
             found = islice(inspection.batches(path), count)
             return _shown(inspection.batch_row(*one) for one in found)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from millstream.codec.batch import Header, verify
-from millstream.codec.records import records
-from millstream.config import Limits
+from millstream.codec.records import Record, records
 from millstream.control.state import State
 from millstream.errors import (
     CorruptBatch,
@@ -33,7 +32,6 @@ from millstream.storage.skipped_commands import SKIPPED, decode_skipped
 Row: TypeAlias = dict[str, object]
 
 CONTROL_NAME = "(control log)"
-_DECOMPRESSED_BYTES_MAX = Limits().batch_decompressed_bytes_max
 _DAMAGE = (DamagedLog, CorruptBatch, InvalidBatch)
 
 
@@ -123,14 +121,23 @@ def batch_row(position: int, header: Header, problem: str | None) -> Row:
     }
 
 
-def record_rows(path: Path) -> Iterator[Row]:
-    """Every record of a segment, its key and value as text where they are text."""
+def record_rows(path: Path, *, decompressed_bytes_max: int) -> Iterator[Row]:
+    """Every record of a segment, its key and value as text where they are text.
+
+    A batch that cannot be unpacked or decoded is one row that says why.
+    """
     file = open_for_reading(path)
     for position, header, problem in batches(path):
         if problem:
             raise DamagedLog(f"{path.name}, batch at offset {header.base_offset}: {problem}")
         data = file.read(position, header.size)
-        for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
+        problem = None
+        try:
+            found = records(data, 0, decompressed_bytes_max=decompressed_bytes_max)
+        except RequestError as refusal:  # The checksum is right: its producer wrote this.
+            problem = f"{header.count} records that cannot be read: {refusal}"
+            found = [Record(header.base_offset, header.max_timestamp, None, None)]
+        for record in found:
             yield {
                 "offset": record.offset,
                 "timestamp": record.timestamp,
@@ -138,6 +145,7 @@ def record_rows(path: Path) -> Iterator[Row]:
                 "value": as_text(record.value),
                 "headers": [[name, as_text(value)] for name, value in record.headers],
                 "is_control": header.is_control,
+                "problem": problem,
             }
 
 
@@ -242,7 +250,8 @@ def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> Non
             if header.is_control:
                 continue
             data = file.read(position, header.size)
-            for record in records(data, 0, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX):
+            # The broker writes its own log uncompressed.
+            for record in records(data, 0, decompressed_bytes_max=0):
                 if record.offset in skipped:
                     continue
                 try:

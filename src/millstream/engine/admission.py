@@ -7,14 +7,18 @@ Pure: a function of bytes, settings and the time passed in.
 
 from typing import NamedTuple
 
-from millstream.codec.batch import RECORD_BYTES_MIN, Header, admit, stamp_time
-from millstream.codec.compression import Codec
+from millstream.codec.batch import HEADER_BYTES, RECORD_BYTES_MIN, Header, admit, stamp_time
+from millstream.codec.compression import Codec, decompress_small
 from millstream.codec.records import recompress, validate_records
+from millstream.engine.unpacking import NotSmall
 from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
 from millstream.model import Buffer
 from millstream.settings import CompressionType, TimestampType, TopicSettings, ValidationType
 
 NO_TIMESTAMP = -1
+# Where records are read, these are in one step of the event loop: 2 ms, or 6 ms to compress them.
+SMALL_RECORDS_MAX = 2_000
+SMALL_BYTES_MAX = 256 * 2**10
 
 CODECS: dict[CompressionType, Codec] = {
     CompressionType.UNCOMPRESSED: Codec.NONE,
@@ -31,14 +35,24 @@ class Admitted(NamedTuple):
 
 
 def admit_batch(
-    data: Buffer, settings: TopicSettings, *, now_ms: int, decompressed_bytes_max: int
+    data: Buffer,
+    settings: TopicSettings,
+    *,
+    now_ms: int,
+    decompressed_bytes_max: int,
+    is_on_loop: bool = False,
 ) -> Admitted:
-    """Return the batch as it will be stored, short of its offset and epoch, or refuse it."""
+    """Return the batch as it will be stored, short of its offset and epoch, or refuse it.
+
+    With `is_on_loop` raises `NotSmall` for a batch whose records take long to read.
+    """
     header = admit(data, size_max=settings.max_message_bytes)
     if header.size > settings.segment_bytes:
         raise BatchTooLarge(header.size, settings.segment_bytes)
     if header.count * RECORD_BYTES_MIN > decompressed_bytes_max:
         raise InvalidBatch(f"{header.count} records, more than a batch may hold unpacked")
+    if is_on_loop and _reads_records(header, settings) and not _is_small(header, data):
+        raise NotSmall
     if settings.cleanup_policy.compacts:
         _check_keys(data, decompressed_bytes_max)
     elif settings.message_validation_type is ValidationType.RECORDS:
@@ -65,6 +79,26 @@ def compression_level(settings: TopicSettings) -> int | None:
             return settings.compression_zstd_level
         case _:
             return None
+
+
+def _reads_records(header: Header, settings: TopicSettings) -> bool:
+    return (
+        settings.cleanup_policy.compacts
+        or settings.message_validation_type is ValidationType.RECORDS
+        or (
+            settings.compression_type is not CompressionType.PRODUCER
+            and CODECS[settings.compression_type] is not header.codec
+        )
+    )
+
+
+def _is_small(header: Header, data: Buffer) -> bool:
+    if header.count > SMALL_RECORDS_MAX or header.size > SMALL_BYTES_MAX:
+        return False
+    if header.codec is Codec.NONE:
+        return True
+    packed = memoryview(data)[HEADER_BYTES : header.size]
+    return decompress_small(header.codec, packed, size_max=SMALL_BYTES_MAX) is not None
 
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:

@@ -14,8 +14,13 @@ class Backoff:
         self._longest_ms = longest_ms
 
     async def wait(self) -> None:
-        await asyncio.sleep(self._next_ms / 1000)
-        self._next_ms = min(2 * self._next_ms, self._longest_ms)
+        await asyncio.sleep(self.next_ms() / 1000)
+
+    def next_ms(self) -> int:
+        """How long to wait this time."""
+        wait_ms = self._next_ms
+        self._next_ms = min(2 * wait_ms, self._longest_ms)
+        return wait_ms
 
     def reset(self) -> None:
         """It worked: the next trouble is another one."""

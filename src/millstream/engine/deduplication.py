@@ -10,7 +10,7 @@ transaction counts for that transaction at once, and for everybody when it has b
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from heapq import merge
 from typing import NamedTuple
 from uuid import UUID
@@ -19,15 +19,17 @@ from millstream.codec.batch import Header, read_header
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import STEP_BYTES, Record
 from millstream.control.catalog import Catalog
-from millstream.engine.queue_headers import NEEDLE, message_id_of, search
+from millstream.engine.queue_headers import NEEDLE, message_id_of, search, unpack, unpack_small
+from millstream.engine.unpacking import Unpacking
 from millstream.errors import (
+    BatchTooLarge,
     CorruptBatch,
     InvalidBatch,
     NotLeader,
     StorageError,
     StorageUnavailable,
 )
-from millstream.model import NO_PRODUCER, Epoch, LogId, Offset
+from millstream.model import NO_PRODUCER, Buffer, Epoch, LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -107,7 +109,9 @@ DeferredIds = Callable[[UUID], Iterable[tuple[bytes, int]]]
 
 
 class Windows:
-    def __init__(self, catalog: Catalog, hub: Hub, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, hub: Hub, clock: Clock, unpacking: Unpacking) -> None:
+        """`unpacking` is that of readers: a batch on its way in may wait for a window."""
+        self._unpacking = unpacking
         self._catalog = catalog
         self._hub = hub
         self._clock = clock
@@ -187,8 +191,11 @@ class Windows:
             return
         done = self._loading[topic_id] = asyncio.get_running_loop().create_future()
         try:
-            for _ in self._fold(topic_id, deferred_ids):
-                await asyncio.sleep(0)
+            for large in self._fold(topic_id, deferred_ids):
+                if large is None:
+                    await asyncio.sleep(0)
+                else:
+                    await self._unpacking.run(large.search, packed_bytes=large.header.size)
         except (CorruptBatch, InvalidBatch, StorageError) as problem:
             raise StorageUnavailable(str(problem)) from problem
         finally:
@@ -199,18 +206,22 @@ class Windows:
 
     # -- loading ---------------------------------------------------------------------------------
 
-    def _fold(self, topic_id: UUID, deferred_ids: DeferredIds) -> Iterator[None]:
-        """Read the ends of all logs in steps. The last step leaves nothing unread anywhere."""
+    def _fold(self, topic_id: UUID, deferred_ids: DeferredIds) -> "Iterator[_Large | None]":
+        """Read the ends of all logs in steps. The last step leaves nothing unread anywhere.
+
+        A large batch is yielded to be searched on a thread before the next step.
+        """
         window = Window()
         tails: list[_Tail] = []
         for partition in range(self._catalog.find_id(topic_id).partition_count):
             replica = self._hub.replicas.get(LogId(topic_id, partition))
             if replica is not None and replica.is_leader:
                 window.terms[replica.id] = replica.core.epoch
-                tail = _Tail(replica, self._clock.now_ms())
+                bytes_max = self._unpacking.bytes_max
+                tail = _Tail(replica, self._clock.now_ms(), bytes_max=bytes_max)
                 tails.append(tail)
                 yield from tail.find_start()
-                yield
+                yield None
         place = Place(NOWHERE, NOWHERE)
         waiting = [(name, Copy(time_ms, place)) for name, time_ms in deferred_ids(topic_id)]
         waiting.sort(key=_time_ms)
@@ -221,17 +232,21 @@ class Windows:
             work = 0
             for tail in tails:
                 for cost in tail.steps():
+                    if isinstance(cost, _Large):
+                        is_complete = False
+                        yield cost
+                        continue
                     work += cost
                     if work >= STEP_BYTES:
                         work, is_complete = 0, False
-                        yield
+                        yield None
             found = merge(waiting, *[tail.taken() for tail in tails], key=_time_ms)
             waiting = []
             for count, (message_id, copy) in enumerate(found, start=1):
                 self._fold_one(window, tails[0].settings, topic_id, message_id, copy)
                 if count % STEP_IDS == 0:
                     is_complete = False
-                    yield
+                    yield None
         self._windows.pop(topic_id, None)
         if tails:
             self._windows[topic_id] = window
@@ -265,10 +280,26 @@ class Windows:
         return True
 
 
+class _Large:
+    """A batch that takes long to search."""
+
+    def __init__(self, header: Header, batch: memoryview, *, bytes_max: int) -> None:
+        self.header = header
+        self.payload: Buffer | None = None
+        self._batch = batch
+        self._bytes_max = bytes_max
+
+    def search(self) -> None:
+        # Written where no header was looked for: its ids never counted.
+        with suppress(BatchTooLarge, InvalidBatch):
+            self.payload = search(unpack(self._batch, self.header, bytes_max=self._bytes_max))
+
+
 class _Tail:
     """The end of one log, being searched for message ids."""
 
-    def __init__(self, replica: Replica, now_ms: int) -> None:
+    def __init__(self, replica: Replica, now_ms: int, *, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self.settings = replica.log.records.settings
         self._found: list[tuple[bytes, Copy]] = []
         self._replica = replica
@@ -288,8 +319,9 @@ class _Tail:
         )
         self._offset = max(self._offset, counted)
 
-    def steps(self) -> Iterator[int]:
-        """Read to the end; in between, say how many bytes of records were decoded, about."""
+    def steps(self) -> Iterator[int | _Large]:
+        """Read to the end; in between, say how many bytes of records were decoded, about, or which
+        batch is to be searched by a thread."""
         records = self._replica.log.records
         while (offset := max(self._offset, records.start_offset)) < records.end_offset:
             part = records.read(offset, bytes_max=READ_BYTES_MAX, end_offset=records.end_offset)
@@ -309,9 +341,20 @@ class _Tail:
         found, self._found = self._found, []
         return found
 
-    def _take(self, header: Header, batch: memoryview) -> Iterator[int]:
+    def _take(self, header: Header, batch: memoryview) -> Iterator[int | _Large]:
         self._time_ms = min(self._now_ms, max(self._time_ms, header.max_timestamp))
-        payload = None if header.is_control else search(batch, header)
+        if header.is_control:
+            return
+        try:
+            payload = unpack_small(batch, header, bytes_max=self._bytes_max)
+        except InvalidBatch:
+            return  # Its ids never counted.
+        if payload is None:
+            large = _Large(header, batch, bytes_max=self._bytes_max)
+            yield large
+            payload = large.payload
+        else:
+            payload = search(payload)
         if payload is None:
             return
         transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id

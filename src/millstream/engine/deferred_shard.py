@@ -32,7 +32,7 @@ from millstream.control.deferred import (
 from millstream.control.deferred_pending import Due, Pending, rank
 from millstream.engine.courier import Courier, Road
 from millstream.engine.deferred_senders import SentRecords
-from millstream.engine.ledger import BATCH_BYTES_MAX, Entry
+from millstream.engine.ledger import UNPACKED_BYTES_MAX, Entry
 from millstream.engine.shards import Shard
 from millstream.errors import (
     CoordinatorLoading,
@@ -299,7 +299,7 @@ class DeferredShard(Shard):
         )
         assert part is not None, "a pending record is in the log"
         try:
-            records = pick(part.read(), wants, decompressed_bytes_max=BATCH_BYTES_MAX)
+            records = pick(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)
         except (CorruptBatch, InvalidBatch) as problem:
             raise DamagedLog(f"{self._replica.id}: {problem}") from problem
         return {record.offset: record.value for record in records if record.value is not None}

@@ -10,14 +10,17 @@ readers always move.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from millstream.codec.batch import Header, read_header, verify
 from millstream.codec.lifetime import Lifetime
 from millstream.codec.records import ControlKind, Record, control_batch, filter_steps
-from millstream.codec.scanning import NO_NEEDLES, Needles
+from millstream.codec.scanning import NO_NEEDLES, Needles, open_small
+from millstream.codec.steps import all_at_once
 from millstream.engine.filters import Filter
 from millstream.engine.reading import ANY_EPOCH, Sifted, Slice, Want
+from millstream.engine.unpacking import Unpacking
 from millstream.errors import (
     CorruptBatch,
     DamagedLog,
@@ -95,9 +98,7 @@ def share_of(count: int) -> Share:
 class Sifting:
     """One want on its way through a sieve: how far it has come, and what has passed."""
 
-    def __init__(
-        self, want: Want, sieve: Sieve, share: Share, *, decompressed_bytes_max: int
-    ) -> None:
+    def __init__(self, want: Want, sieve: Sieve, share: Share, unpacking: Unpacking) -> None:
         self.is_spent = False  # No more is looked at for this request.
         self.is_behind = False  # The log has moved since it was looked at.
         self.problem: RequestError | None = None
@@ -108,7 +109,7 @@ class Sifting:
         self._sieve = sieve
         self._left = share.bytes_max
         self._seconds_max = share.seconds_max
-        self._decompressed_bytes_max = decompressed_bytes_max
+        self._unpacking = unpacking
         self._passed: list[bytes] = []
         self._passed_end = want.offset
         self._offset = want.offset
@@ -191,25 +192,40 @@ class Sifting:
             self._left -= len(data)  # What is packed costs as much as it holds.
             return sieve.glance(header, data, now_ms)
 
-        steps = filter_steps(
+        bytes_max = self._unpacking.bytes_max
+        make_steps = partial(
+            filter_steps,
             batch,
             sieve.at(now_ms, self._ended),
-            decompressed_bytes_max=self._decompressed_bytes_max,
+            decompressed_bytes_max=bytes_max,
             glance=glance,
             needles=sieve.needles,
             trims=True,  # librdkafka commits what stands behind records, and waymarks, not batches.
         )
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                kept: bytes | None = end.value
+        try:
+            opened = open_small(batch, 0, bytes_max)
+            if opened is None:
+                kept = await self._unpacking.run(
+                    lambda: all_at_once(make_steps()), packed_bytes=header.size
+                )
+                turn.begin()
                 return kept
-            except RequestError:
-                # The checksum is right, so a producer wrote this. No filter can say yes to it, and
-                # nobody knows that its time is over.
-                return None if sieve.filters else bytes(batch)
-            await turn.give()
+            steps = make_steps(opened=opened)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    result: bytes | None = end.value
+                    return result
+                await turn.give()
+        except RequestError as problem:
+            # The checksum is right, so a producer wrote this. No filter can say yes to it, and
+            # its records may not be shown unseen. Without a filter only their age is unknown.
+            if not sieve.filters:
+                return bytes(batch)
+            target = self._want.target
+            self._unpacking.report("filter", target, header.base_offset, problem)
+            return None
 
     def _ended(self) -> None:
         self.expired += 1
@@ -243,7 +259,11 @@ class _Turn:
     async def give(self) -> None:
         if self._loop.time() >= self._until:
             await asyncio.sleep(0)
-            self._until = self._loop.time() + TURN_S
+            self.begin()
+
+    def begin(self) -> None:
+        """Others have just had theirs."""
+        self._until = self._loop.time() + TURN_S
 
 
 def _batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:

@@ -31,7 +31,8 @@ from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 READ_BYTES_MAX = 2**16
-BATCH_BYTES_MAX = 64 * 2**20
+# The broker writes its own topics uncompressed: no batch of theirs is ever unpacked.
+UNPACKED_BYTES_MAX = 0
 
 # What decoders raise for a record that is not ours, or of a later version. Text that is not UTF-8
 # and too deep nesting are none of msgspec's own errors.
@@ -185,7 +186,7 @@ class Ledger(Generic[R]):
             if header.is_control:
                 self._end(data, at)
             else:
-                for record in iterate(data, at, decompressed_bytes_max=BATCH_BYTES_MAX):
+                for record in iterate(data, at, decompressed_bytes_max=UNPACKED_BYTES_MAX):
                     if record.offset >= self.applied_offset:
                         yield record, header
             # Not the last record's end: compaction leaves gaps, even at the end of a batch.

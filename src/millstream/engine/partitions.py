@@ -8,8 +8,10 @@ order whoever awaits them first.
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, assert_never
 
+from millstream.codec.batch import read_header
 from millstream.codec.records import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
@@ -37,6 +39,7 @@ from millstream.engine.reading import (
 )
 from millstream.engine.sorting import Arrival
 from millstream.engine.steps import one_by_one
+from millstream.engine.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
     InternalTopic,
@@ -98,7 +101,9 @@ class Partitions:
         clock: Clock,
         metrics: Metrics,
         intake: Intake,
+        unpacking: Unpacking,
     ) -> None:
+        self.unpacking = unpacking  # For readers of what was written.
         self._gate = gate
         self._controller = controller
         self._hub = hub
@@ -109,6 +114,7 @@ class Partitions:
             controller.state.catalog,
             hub,
             self._settled,
+            unpacking,
             limits=config.limits,
             clock=clock,
             metrics=metrics,
@@ -137,19 +143,23 @@ class Partitions:
         settings = replica.log.records.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
             _check_replicas(target, replica, settings.min_insync_replicas)
-        header, data = admit_batch(
-            data,
-            settings,
-            now_ms=self._clock.now_ms(),
-            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
-        )
+        now_ms, bytes_max = self._clock.now_ms(), self._limits.batch_decompressed_bytes_max
+        admit = None
+        try:
+            header, data = admit_batch(
+                data, settings, now_ms=now_ms, decompressed_bytes_max=bytes_max, is_on_loop=True
+            )
+        except NotSmall:
+            header = read_header(data)
+            admit = partial(
+                admit_batch, data, settings, now_ms=now_ms, decompressed_bytes_max=bytes_max
+            )
         if header.is_transactional:
             if transactional_id is None:
                 raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
-        return self._intake.append(
-            Arrival(replica, target, data, header, acks, transactional_id, joins)
-        )
+        arrival = Arrival(replica, target, data, header, acks, transactional_id, joins)
+        return self._intake.append(arrival, admit=admit)
 
     def write_marker(
         self,

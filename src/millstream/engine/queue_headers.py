@@ -12,12 +12,17 @@ from typing import NamedTuple
 import re2
 
 from millstream.codec.batch import HEADER_BYTES, Header
-from millstream.codec.compression import Codec, decompress
+from millstream.codec.compression import (
+    Codec,
+    decompress,
+    decompress_small,
+    unpacked_bytes_max,
+)
 from millstream.codec.lifetime import TTL_HEADER
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import Record
 from millstream.codec.steps import all_at_once
-from millstream.errors import BatchTooLarge, CorruptBatch, InvalidBatch
+from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 
 DELAY_MS = "ms-delay-ms"  # Deliver that long after it arrived.
@@ -37,8 +42,6 @@ DLQ_ERROR = "ms-dlq-error"
 
 MESSAGE_ID_BYTES_MAX = 256
 NUMBER_DIGITS_MAX = 18
-# Of a compressed batch, once unpacked. What holds more than that asks for nothing.
-SEARCHED_BYTES_MAX = 64 * 2**20
 
 _ASKING = (DELAY_MS, DELIVER_AT, TTL_MS, MESSAGE_ID)
 NEEDLE = b"ms-"  # Stands in every record that asks for something.
@@ -58,12 +61,34 @@ class Asked(NamedTuple):
 NOTHING_ASKED = Asked({}, {}, False, {})
 
 
-def search(data: Buffer, header: Header) -> Buffer | None:
-    """The uncompressed records of an admitted batch, if they may ask for something."""
+def unpack(data: Buffer, header: Header, *, bytes_max: int) -> Buffer:
+    """The uncompressed records of a batch whose checksum is right.
+
+    Raises `UnpackedTooLarge`, or `InvalidBatch` for bytes that its codec did not write.
+    """
     packed = memoryview(data)[HEADER_BYTES : header.size]
-    payload = packed if header.codec is Codec.NONE else _unpacked(header.codec, packed)
-    if payload is None:
-        return None  # Nobody can read it, and whoever tries is told.
+    if header.codec is Codec.NONE or not header.count:
+        return packed
+    try:
+        size_max = unpacked_bytes_max(len(packed), bytes_max)
+        return decompress(header.codec, packed, size_max=size_max)
+    except CorruptBatch as problem:
+        raise _invalid(problem) from None
+
+
+def unpack_small(data: Buffer, header: Header, *, bytes_max: int) -> Buffer | None:
+    """The same within a millisecond or so; None for a batch that `unpack` must see on a thread."""
+    packed = memoryview(data)[HEADER_BYTES : header.size]
+    if header.codec is Codec.NONE or not header.count:
+        return packed
+    try:
+        return decompress_small(header.codec, packed, size_max=bytes_max)
+    except CorruptBatch as problem:
+        raise _invalid(problem) from None
+
+
+def search(payload: Buffer) -> Buffer | None:
+    """The uncompressed records of an admitted batch, if they may ask for something."""
     if len(payload) <= _SMALL_BYTES and NEEDLE not in bytes(payload):
         return None
     return payload if any(find(payload) for find in _SEARCHES) else None
@@ -103,11 +128,9 @@ def when_due(record: Record, due_ms: int) -> Record:
     return record._replace(timestamp=due_ms, headers=tuple(headers))
 
 
-def _unpacked(codec: Codec, packed: memoryview) -> Buffer | None:
-    try:
-        return decompress(codec, packed, size_max=SEARCHED_BYTES_MAX)
-    except (BatchTooLarge, CorruptBatch):
-        return None
+def _invalid(problem: CorruptBatch) -> InvalidBatch:
+    # Not `CorruptBatch`: that tells a producer to send the same bytes again.
+    return InvalidBatch(f"the records of the batch cannot be unpacked: {problem}")
 
 
 def _read(

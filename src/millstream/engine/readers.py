@@ -15,6 +15,7 @@ from millstream.control.catalog import VIEW_WHERE, Catalog
 from millstream.engine.filtering import Sieve, Sifting, share_of
 from millstream.engine.filters import Filter, parse
 from millstream.engine.reading import Slice, Want, read_slice
+from millstream.engine.unpacking import Unpacking
 from millstream.errors import Denied, RequestError
 from millstream.metrics import EXPIRED_RECORDS, FILTERED_RECORDS, READ_BYTES, Metrics
 from millstream.model import Isolation, LogId, TopicPartition
@@ -37,6 +38,7 @@ class Readers:
         catalog: Catalog,
         hub: Hub,
         settled: Callable[[TopicPartition], Replica],
+        unpacking: Unpacking,
         *,
         limits: Limits,
         clock: Clock,
@@ -45,6 +47,7 @@ class Readers:
         self._catalog = catalog
         self._hub = hub
         self._settled = settled
+        self._unpacking = unpacking
         self._limits = limits
         self._clock = clock
         self._metrics = metrics
@@ -109,14 +112,7 @@ class Readers:
     ) -> list[_Sifts]:
         share = share_of(sum(isinstance(sieve, Sieve) for sieve in sieves))
         return [
-            Sifting(
-                want,
-                sieve,
-                share,
-                decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
-            )
-            if isinstance(sieve, Sieve)
-            else sieve
+            Sifting(want, sieve, share, self._unpacking) if isinstance(sieve, Sieve) else sieve
             for want, sieve in zip(wants, sieves, strict=True)
         ]
 

@@ -8,6 +8,7 @@ known in the one place or in the other.
 """
 
 from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
@@ -72,6 +73,18 @@ class Sorted(NamedTuple):
     written: Place
     waiting: Place
 
+    @property
+    def gone(self) -> AbstractSet[int]:
+        """What the log does not get."""
+        return self.originals.keys() | self.numbers.keys()
+
+
+class Rest(NamedTuple):
+    """What is left of a batch without some of its records; no data if nothing is."""
+
+    gone: AbstractSet[int]
+    data: bytes | None
+
 
 class Sorting:
     def __init__(
@@ -116,9 +129,28 @@ class Sorting:
         self._metrics.add(DEFERRED_RECORDS, len(numbers))
         return done
 
-    def finish(self, arrival: Arrival, done: Sorted) -> Generator[None, None, Writing]:
-        """Write the rest of a batch."""
-        appended = yield from self._append_rest(arrival, done.originals, done.numbers)
+    def duplicates(self, arrival: Arrival, asked: Asked) -> Generator[None, None, AbstractSet[int]]:
+        """The records that `sort` would find to be there already, as of now."""
+        originals = yield from self._originals(arrival, asked)
+        return originals.keys()
+
+    def rest(self, arrival: Arrival, gone: AbstractSet[int]) -> Generator[None, None, Rest]:
+        """A batch without some of its records. Pure: a thread may do it."""
+        header = arrival.header
+        data = yield from filter_steps(
+            arrival.data,
+            lambda record: record.offset - header.base_offset not in gone,
+            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
+            # Its producer goes on counting from here, so the log must know of it.
+            keep_empty=header.has_producer,
+        )
+        return Rest(gone, data)
+
+    def finish(
+        self, arrival: Arrival, done: Sorted, rest: Rest | None = None
+    ) -> Generator[None, None, Writing]:
+        """Write the rest of a batch, which may be known already."""
+        appended = yield from self._append_rest(arrival, done.gone, rest)
         done.written.base_offset = appended.base_offset
         done.waiting.base_offset = NOWHERE
         answer = _answer(arrival, appended, done.originals, done.numbers)
@@ -230,25 +262,19 @@ class Sorting:
     # -- the rest --------------------------------------------------------------------------------
 
     def _append_rest(
-        self, arrival: Arrival, originals: Mapping[int, Original], numbers: Mapping[int, Offset]
+        self, arrival: Arrival, gone: AbstractSet[int], known: Rest | None
     ) -> Generator[None, None, Appended]:
-        gone = originals.keys() | numbers.keys()
         replica, data, header = arrival.replica, arrival.data, arrival.header
         if not gone:
             count_batch(self._metrics, header)
             return replica.append(data, header)
-        rest = yield from filter_steps(
-            data,
-            lambda record: record.offset - header.base_offset not in gone,
-            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
-            # Its producer goes on counting from here, so the log must know of it.
-            keep_empty=header.has_producer,
-        )
-        if rest is None:
+        if known is None or known.gone != gone:
+            known = yield from self.rest(arrival, gone)
+        if known.data is None:
             return Appended(NO_OFFSET, 0, NO_OFFSET, replica.log.start_offset)
-        header = read_header(rest)
+        header = read_header(known.data)
         count_batch(self._metrics, header)
-        return replica.append(rest, header)
+        return replica.append(known.data, header)
 
 
 def _answer(

@@ -420,6 +420,7 @@ class Hub:
             producer_ids_max=self._config.limits.producer_ids_max,
             was_clean=self._was_clean,
             may_have_gaps=rewrites(settings) or founders != {self._me},
+            decompressed_bytes_max=self._config.limits.batch_decompressed_bytes_max,
         )
         kept = [b for b in state.boundaries if b.start_offset <= records.end_offset]
         if len(kept) < len(state.boundaries):

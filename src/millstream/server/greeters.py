@@ -78,7 +78,7 @@ def flymq_greeter(node: Node) -> Greeter:
             node.transactions, node.partitions, node.topics, config=config, clock=node.clock
         ),
         usage=node.usage,
-        threads=node.threads,
+        unpacking=node.unpacking,
         dead_letters=node.dead_letters,
     )
 

@@ -42,6 +42,7 @@ from millstream.engine.topics import Topics
 from millstream.engine.transaction_coordinators import TransactionCoordinators
 from millstream.engine.transactional_writes import TransactionalWrites
 from millstream.engine.transactions import Transactions
+from millstream.engine.unpacking import Unpacking
 from millstream.engine.usage import Usage
 from millstream.errors import UnknownTopic
 from millstream.metrics import Metrics
@@ -207,6 +208,8 @@ class Node:
             config=config,
             clock=ports.clock,
         )
+        limits, threads = config.limits, ports.threads
+        self._unpacking = Unpacking(threads, "read", limits=limits, metrics=self.metrics)
         self._intake = self._open_intake(gate, catalog, ports)
         self.partitions = Partitions(
             gate,
@@ -216,6 +219,7 @@ class Node:
             clock=ports.clock,
             metrics=self.metrics,
             intake=self._intake,
+            unpacking=self._unpacking,
         )
         self.producer_ids = ProducerIds(gate, self._controller)
         self.client_quotas = ClientQuotas(gate, self._controller, config.limits)
@@ -303,7 +307,8 @@ class Node:
             self.metrics,
             self._internal_topics(ports),
         )
-        windows = Windows(catalog, self.hub, clock)
+        self.unpacking = Unpacking(ports.threads, "produce", limits=limits, metrics=metrics)
+        windows = Windows(catalog, self.hub, clock, self._unpacking)
         producer_ids = ProducerIds(Gate(Everyone(), metrics), self._controller)
         self.road = Road(catalog, self.hub, producer_ids, clock, windows.arrived)
         self._delaying = DeferredShards(catalog, self.hub, topics, self.road, config=self.config)
@@ -323,6 +328,7 @@ class Node:
             self._delaying,
             topics,
             sorting,
+            self.unpacking,
             limits=limits,
             clock=clock,
             metrics=metrics,

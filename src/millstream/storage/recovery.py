@@ -55,7 +55,7 @@ def open_log(
     start_offset: Offset,
     boundaries: Sequence[Boundary],
     producer_ids_max: int = 100_000,
-    decompressed_bytes_max: int = 64 * 2**20,
+    decompressed_bytes_max: int,
     was_clean: bool = False,
     may_have_gaps: bool = True,
 ) -> Log:

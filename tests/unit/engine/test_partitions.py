@@ -289,7 +289,7 @@ def test_records_that_contradict_their_header_are_refused_where_the_topic_asks_f
             await node.partitions.append(SESSION, ORDERS, batch(b"good"), Acks.ALL)
 
             with pytest.raises(RequestError):
-                node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
+                await node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
 
             assert await read_all(node) == [b"good"]
 

@@ -14,9 +14,12 @@ from millstream.engine.queue_headers import (
     read_asked,
     read_batch,
     search,
+    unpack,
+    unpack_small,
     when_due,
 )
-from millstream.errors import CorruptBatch, InvalidBatch
+from millstream.errors import CorruptBatch, InvalidBatch, UnpackedTooLarge
+from millstream.model import Buffer
 from tests.support.nodes import NOW_MS
 from tests.support.queues import Message, batch_of, message
 
@@ -27,6 +30,13 @@ ASKING = [
     message(b"x", message_id=b"a"),
 ]
 DAY_MS = 24 * 60 * 60 * 1000
+
+
+BYTES_MAX = 2**26
+
+
+def searched(data: Buffer) -> Buffer | None:
+    return search(unpack(data, read_header(data), bytes_max=BYTES_MAX))
 
 
 def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> Asked:
@@ -42,8 +52,10 @@ def test_a_header_is_found_whatever_the_codec_and_the_size(
 ) -> None:
     data = batch_of(Message(b"y" * size), asking, codec=codec)
 
-    assert search(data, read_header(data)) is not None
-    assert search(memoryview(data), read_header(data)) is not None
+    small = unpack_small(data, read_header(data), bytes_max=BYTES_MAX)
+    assert small is not None
+    assert search(small) is not None
+    assert searched(memoryview(data)) is not None
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -54,24 +66,44 @@ def test_what_only_speaks_of_headers_asks_for_nothing(codec: Codec, count: int) 
 
     data = batch_of(*[plain] * count, codec=codec)
 
-    assert search(data, read_header(data)) is None
+    assert searched(data) is None
 
 
-@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_a_header_is_found_in_as_much_as_anybody_unpacks(codec: Codec) -> None:
-    large = Record(0, NOW_MS, None, bytes(2**25))
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_header_is_found_in_as_much_as_may_be_unpacked(codec: Codec) -> None:
+    large = Record(0, NOW_MS, None, bytes(15 * 2**20))
     asking = Record(1, NOW_MS, None, b"x", message(b"x", ttl_ms=1).headers)
     data = build([large, asking], codec=codec)
 
-    assert search(data, read_header(data)) is not None
+    assert unpack_small(data, read_header(data), bytes_max=BYTES_MAX) is None
+    assert searched(data) is not None
 
 
-def test_what_cannot_be_unpacked_asks_for_nothing() -> None:
-    bomb = build([Record(0, NOW_MS, None, bytes(2**26))], codec=Codec.ZSTD)
-    spoiled = seal(read_header(bomb), b"no zstd")[1]
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_more_than_may_be_unpacked_is_refused(codec: Codec) -> None:
+    data = build([Record(0, NOW_MS, None, bytes(2**20))], codec=codec)
 
-    assert search(bomb, read_header(bomb)) is None
-    assert search(spoiled, read_header(spoiled)) is None
+    with pytest.raises(UnpackedTooLarge, match="batch_decompressed_bytes_max"):
+        unpack(data, read_header(data), bytes_max=2**20)
+    assert unpack_small(data, read_header(data), bytes_max=2**20) is None
+
+
+def test_a_few_bytes_may_not_become_very_many() -> None:
+    bomb = build([Record(0, NOW_MS, None, bytes(2**25))], codec=Codec.ZSTD)
+
+    with pytest.raises(UnpackedTooLarge):
+        unpack(bomb, read_header(bomb), bytes_max=BYTES_MAX)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_its_codec_did_not_write_is_refused_for_good(codec: Codec) -> None:
+    good = build([Record(0, NOW_MS, None, b"x")], codec=codec)
+    spoiled = seal(read_header(good), b"\xff no such codec")[1]
+
+    with pytest.raises(InvalidBatch, match="cannot be unpacked"):
+        unpack(spoiled, read_header(spoiled), bytes_max=BYTES_MAX)
+    with pytest.raises(InvalidBatch, match="cannot be unpacked"):
+        unpack_small(spoiled, read_header(spoiled), bytes_max=BYTES_MAX)
 
 
 def test_each_record_is_read_for_itself() -> None:
@@ -143,7 +175,7 @@ def test_a_batch_is_read_in_steps_and_only_where_headers_may_be(codec: Codec) ->
     asking = {7: message(b"x", message_id=b"a"), 1_999: message(b"y", delay_ms=5)}
     data = batch_of(*[asking.get(at, Message(b"z" * 50)) for at in range(2_000)], codec=codec)
     header = read_header(data)
-    payload = search(data, header)
+    payload = searched(data)
     assert payload is not None
 
     reading = read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS)

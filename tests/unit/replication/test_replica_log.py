@@ -39,6 +39,7 @@ def open_replica_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
         cache=LogCache(index_bytes_max=2**20, open_files_max=100),
         start_offset=state.start_offset,
         boundaries=state.boundaries,
+        decompressed_bytes_max=2**26,
     )
     log = ReplicaLog(
         LOG, records, journal, StoppedClock(), founders=FOUNDERS, fetch_bytes_max=2**20

@@ -54,8 +54,9 @@ def open_deliveries(
 
     books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
     shards = Shards(books, catalog, hub, topics, begin, config=config)
+    unpacking = partitions.unpacking
     hand_overs = HandOvers(
-        catalog, hub, topics, shards, config=config, defaults=defaults, clock=clock
+        catalog, hub, topics, shards, unpacking, config=config, defaults=defaults, clock=clock
     )
     pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config, clock=clock)
     deliveries = Deliveries(

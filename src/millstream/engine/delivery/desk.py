@@ -30,6 +30,7 @@ from millstream.model import Offset, TopicPartition
 
 RETRIES_EXHAUSTED = "max_retries_exceeded"
 REJECTED = "rejected"
+UNREADABLE = "unreadable_batch"  # What `control` keeps of it names no other reason so.
 REASON_LENGTH_MAX = 100  # Of what a member says about a record that it rejects,
 ERROR_LENGTH_MAX = 1_000  # in a word and in many.
 
@@ -175,6 +176,21 @@ class Desk:
             oldest = self._ready.pop()
             assert oldest is not None
             self._drop(oldest)
+
+    def give_up(
+        self, target: TopicPartition, record: Record, subject: str, size: int, error: str
+    ) -> None:
+        """Take a record that cannot be sent to any member: it goes to the dead letters."""
+        pending = self.cursors[target].take(record, subject, size)
+        if pending is None:
+            return
+        self._unsettled += 1
+        self._bytes += pending.size
+        if pending.phase is Phase.BURYING:
+            self.burials[target, record.offset] = pending
+            return
+        self.ready_count += 1  # Until it is given up, which is now.
+        self._give_up(pending, UNREADABLE, error)
 
     def _drop(self, pending: Pending) -> None:
         self._move(pending, Event.DROP)

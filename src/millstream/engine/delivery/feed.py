@@ -11,17 +11,20 @@ from collections.abc import Awaitable, Callable
 
 from millstream.codec.lifetime import NEVER_MS, Lifetime, lifetime_of
 from millstream.codec.records import Record
+from millstream.engine.backoff import Backoff
 from millstream.engine.delivery.cursor import size_of
-from millstream.engine.delivery.records import Chunk
+from millstream.engine.delivery.records import Chunk, Unreadable
 from millstream.engine.delivery.subscription import Source, Subscription
 from millstream.engine.subjects import SubjectTrie, subject_of
 from millstream.engine.waiting import loop_ms
-from millstream.errors import Denied, OffsetOutOfRange
+from millstream.errors import Denied, OffsetOutOfRange, RequestError
 from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
+
+RETRY_MS_MAX = 1_000  # Between two attempts to read what cannot be read.
 
 Read = Callable[[Session, TopicPartition, Offset], Awaitable[Chunk]]
 
@@ -35,6 +38,9 @@ class Feed:
         self._listeners: SubjectTrie[Source] = SubjectTrie()
         self._behind: dict[Source, None] = {}
         self._clock = clock
+        self.retry_at_ms = 0  # Reading failed: not before then, by the loop's clock.
+        self._backoff = Backoff(longest_ms=RETRY_MS_MAX)
+        self._last_wait_ms = 0
         self._lifetime: Lifetime | None = None  # Of the records, as of this step;
         self._loop_behind_ms = 0  # and what the loop's clock says less than that of records.
 
@@ -49,6 +55,21 @@ class Feed:
         if source in self._live:
             self._fall_behind(source, source.cursor.next_offset)
         self._behind.pop(source, None)
+
+    def failed(self, problem: RequestError) -> int:
+        """Reading failed; return how long to wait. The first times it may be an election."""
+        wait_ms = self._backoff.next_ms()
+        # Warned of once, when the waits are as long as they get.
+        has_lasted = wait_ms == RETRY_MS_MAX and self._last_wait_ms < wait_ms
+        level = logging.WARNING if has_lasted else logging.DEBUG
+        log.log(level, "cannot read target=%s problem=%s", self.target, problem)
+        self._last_wait_ms = wait_ms
+        self.retry_at_ms = loop_ms() + wait_ms
+        return wait_ms
+
+    def worked(self) -> None:
+        self._backoff.reset()
+        self._last_wait_ms = 0
 
     async def step(self, read: Read, touched: dict[Subscription, None]) -> bool:
         """Read once for everybody who has room; say whether there is more to read at once.
@@ -88,6 +109,8 @@ class Feed:
         except Denied as refusal:
             self._refuse(first, refusal)
             return bool(self)
+        if chunk.unreadable is not None and chunk.unreadable.offset >= self.position:
+            self._give_up(chunk.unreadable, touched)
         for record in chunk.records:
             if record.offset < self.position:
                 continue  # Read by another turn meanwhile.
@@ -104,6 +127,14 @@ class Feed:
                     self._fall_behind(source, record.offset)
         self.position = max(self.position, chunk.next_offset)
         return self.position < chunk.end_offset and bool(self._live)
+
+    def _give_up(self, batch: Unreadable, touched: dict[Subscription, None]) -> None:
+        for source in list(self._live):
+            if source.subscription.desk.has_room:
+                source.give_up(batch)
+                touched[source.subscription] = None
+            else:
+                self._fall_behind(source, batch.offset)
 
     def _go_live(self, source: Source) -> None:
         del self._behind[source]
@@ -150,6 +181,8 @@ class Feed:
         """Take what there is room for; say whether there is more to read."""
         cursor, subscription = source.cursor, source.subscription
         source.ahead = None
+        if chunk.unreadable is not None and chunk.unreadable.offset >= cursor.next_offset:
+            source.give_up(chunk.unreadable)
         wanted: dict[str, bool] = {}  # By subject: the same ones come again and again.
         for at, record in enumerate(chunk.records):
             if not subscription.desk.has_room:

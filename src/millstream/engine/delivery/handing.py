@@ -9,24 +9,31 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from millstream.codec.records import Record, build, records
+from millstream.codec.batch import read_header, verify
+from millstream.codec.compression import Codec
+from millstream.codec.excerpt import read_some
+from millstream.codec.records import Record, build
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.deliveries import HandOver, decode_hand_over, encode_hand_over
 from millstream.engine.backoff import Backoff
 from millstream.engine.delivery.bundles import bundles
 from millstream.engine.delivery.cursor import Pending
-from millstream.engine.delivery.letters import dead_letter, lost_letter, revived
-from millstream.engine.delivery.records import DECOMPRESSED_BYTES_MAX
+from millstream.engine.delivery.desk import UNREADABLE
+from millstream.engine.delivery.letters import dead_letter, lost_letter, raw_record, revived
 from millstream.engine.delivery.shard import DeliveryShard, find_open, mark, unmark
 from millstream.engine.delivery.subscription import Subscription
 from millstream.engine.shards import BROKER, REPLICAS, Shards
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
+from millstream.engine.unpacking import Unpacking
 from millstream.errors import (
     BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
     RequestError,
     StorageError,
     TopicExists,
@@ -57,6 +64,7 @@ class HandOvers:
         hub: Hub,
         topics: Topics,
         shards: Shards[DeliveryShard],
+        unpacking: Unpacking,
         *,
         config: Config,
         defaults: TopicDefaults,
@@ -67,6 +75,7 @@ class HandOvers:
         self._hub = hub
         self._topics = topics
         self._shards = shards
+        self._unpacking = unpacking
         self._config = config
         self._defaults = defaults
         self._clock = clock
@@ -153,7 +162,7 @@ class HandOvers:
         self, shard: DeliveryShard, target: LogId, told: Sequence[HandOver]
     ) -> bool:
         try:
-            letters = [self._letter(one, self._read_back(one.log, one.offset)) for one in told]
+            letters = [self._letter(one, await self._read_back(one)) for one in told]
             with suppress(UnknownTopic):  # It ended with its topic.
                 await self.carry(shard, target, told, letters)
             # What was settled just now must be seen by whoever asks.
@@ -212,9 +221,9 @@ class HandOvers:
             return revived(record, now_ms)
         return dead_letter(record, told, now_ms)
 
-    def _read_back(self, log_id: LogId, offset: Offset) -> Record | None:
+    async def _read_back(self, told: HandOver) -> Record | None:
         """A record as it is in its log; None if it is gone."""
-        replica = self._hub.replicas.get(log_id)
+        replica, offset = self._hub.replicas.get(told.log), told.offset
         if replica is None or not (
             replica.log.start_offset <= offset < replica.log.records.end_offset
         ):
@@ -224,11 +233,22 @@ class HandOvers:
         )
         if found is None:
             return None
-        for _, data in found.batches():
-            for record in records(data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                if record.offset == offset:
-                    return record
-        return None
+        data = found.read()
+        header = read_header(data)
+        read = partial(
+            read_some, data, 0, offset, 1, decompressed_bytes_max=self._unpacking.bytes_max
+        )
+        try:
+            if told.reason == UNREADABLE:
+                raise InvalidBatch(told.error)
+            is_packed = header.codec is not Codec.NONE
+            size = header.size
+            records = await self._unpacking.run(read, packed_bytes=size) if is_packed else read()
+        except (CorruptBatch, InvalidBatch, BatchTooLarge):
+            verify(data)  # Damage is not copied.
+            raw = data[: header.size]
+            return raw_record(raw, offset, header.last_offset, header.max_timestamp)
+        return next((record for record in records if record.offset == offset), None)
 
     def _told(self, subscription: Subscription, pending: Pending) -> HandOver:
         log_id = subscription.logs[pending.target]

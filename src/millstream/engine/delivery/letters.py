@@ -28,6 +28,8 @@ from millstream.engine.subjects import subject_of
 from millstream.model import Offset, TopicPartition
 
 DLQ_SUBJECT = "ms-dlq-subject"  # What the record's own header said, if it had one.
+# The value is no record's but a whole batch as it lies in the log, up to this offset.
+DLQ_BATCH = "ms-dlq-batch"
 GONE = "the record was gone from its topic before it could be copied"
 
 _ACTING = frozenset({DELAY_MS, DELIVER_AT, TTL_MS})
@@ -77,6 +79,11 @@ def dead_letter(record: Record, told: HandOver, now_ms: int) -> Record:
         *((DLQ_SUBJECT, value) for name, value in record.headers if name == SUBJECT),
     )
     return record._replace(offset=0, timestamp=now_ms, headers=headers)
+
+
+def raw_record(raw: bytes, offset: Offset, last_offset: Offset, timestamp: int) -> Record:
+    """A batch that cannot be read, as one record that holds its bytes."""
+    return Record(offset, timestamp, None, raw, ((DLQ_BATCH, b"%d" % last_offset),))
 
 
 def lost_letter(told: HandOver, now_ms: int) -> Record:

@@ -15,7 +15,7 @@ from millstream.control.catalog import Catalog
 from millstream.engine.backoff import RETRY_MS_MIN
 from millstream.engine.delivery.bundles import bundles
 from millstream.engine.delivery.cursor import Cursor, Pending
-from millstream.engine.delivery.feed import Feed
+from millstream.engine.delivery.feed import Feed, Read
 from millstream.engine.delivery.handing import Burial, HandOvers
 from millstream.engine.delivery.records import Chunk, read_records
 from millstream.engine.delivery.shard import DeliveryShard
@@ -24,6 +24,7 @@ from millstream.engine.delivery.subscription import Source, Subscription
 from millstream.engine.ledger import Entry
 from millstream.engine.partitions import Partitions
 from millstream.engine.shards import ADOPT_INTERVAL_MS, Shards
+from millstream.engine.unpacking import NotSmall
 from millstream.engine.waiting import Alarms, loop_ms
 from millstream.errors import RequestError
 from millstream.model import CONTROL_LOG, LogId, Offset, Session, TopicPartition
@@ -73,6 +74,7 @@ class Pump:
         self._feeds: dict[_Place, _Watched] = {}
         self._touched: dict[Subscription, None] = {}
         self._moved: dict[Feed, None] = {}
+        self._slow: set[Feed] = set()  # A thread unpacks what they read next.
         self._unsaved: dict[Subscription, None] = {}
         self._save_ms = 0
         self._finishing: set[DeliveryShard] = set()
@@ -154,7 +156,7 @@ class Pump:
                 await asyncio.sleep(0)
         moved, self._moved = self._moved, {}
         for feed in moved:
-            await self._step(feed, touched)
+            await self._step(feed, touched, group)
             await asyncio.sleep(0)
         for count, subscription in enumerate(touched, start=1):
             if subscription in self.live:
@@ -164,17 +166,47 @@ class Pump:
             if count % DISPATCHED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    async def _step(self, feed: Feed, touched: dict[Subscription, None]) -> None:
+    async def _step(
+        self, feed: Feed, touched: dict[Subscription, None], group: asyncio.TaskGroup
+    ) -> None:
+        if feed in self._slow or loop_ms() < feed.retry_at_ms:
+            return  # It gets a turn when that is over.
         try:
-            has_more = await feed.step(self._read, touched)
+            await self._read_on(feed, self._read, touched)
+        except NotSmall:
+            # Others need not wait until a thread has unpacked the batch.
+            self._slow.add(feed)
+            group.create_task(self._step_slowly(feed))
+
+    async def _step_slowly(self, feed: Feed) -> None:
+        touched: dict[Subscription, None] = {}
+        try:
+            await self._read_on(feed, self._read_patiently, touched)
+        finally:
+            self._slow.discard(feed)
+        self._touched.update(touched)
+        self._moved[feed] = None
+        self._alarms.wake()
+
+    async def _read_on(self, feed: Feed, read: Read, touched: dict[Subscription, None]) -> None:
+        try:
+            has_more = await feed.step(read, touched)
         except RequestError as problem:
-            log.debug("cannot read target=%s problem=%s", feed.target, problem)
-            self._alarms.set(loop_ms() + RETRY_MS_MIN, feed)
+            wait_ms = feed.failed(problem)
+            self._alarms.set(loop_ms() + wait_ms, feed)
         else:
+            feed.worked()
             if has_more:
                 self._moved[feed] = None
 
     async def _read(self, session: Session, target: TopicPartition, offset: Offset) -> Chunk:
+        return await read_records(
+            self._partitions, session, target, offset, bytes_max=TURN_BYTES_MAX, is_patient=False
+        )
+
+    async def _read_patiently(
+        self, session: Session, target: TopicPartition, offset: Offset
+    ) -> Chunk:
         return await read_records(
             self._partitions, session, target, offset, bytes_max=TURN_BYTES_MAX
         )

@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 
 from millstream.codec.records import Record
 from millstream.control.deliveries import FlowPolicy
-from millstream.engine.delivery.cursor import Cursor, Pending
+from millstream.engine.delivery.cursor import Cursor, Pending, size_of
 from millstream.engine.delivery.desk import Bounds, Desk
+from millstream.engine.delivery.letters import raw_record
 from millstream.engine.delivery.member import Member
-from millstream.engine.delivery.records import Chunk
+from millstream.engine.delivery.records import Chunk, Unreadable
 from millstream.engine.delivery.shard import DeliveryShard, cursor_entry, unmark
 from millstream.engine.delivery.terms import (
     AtOffset,
@@ -80,6 +81,14 @@ class Source:
         where = self.subscription.filter
         if where is None or where.matches(record, topic=self.target.topic):
             self.subscription.desk.offer(self.target, record, subject, size, ends_ms)
+
+    def give_up(self, batch: Unreadable) -> None:
+        """Take a batch that cannot be read: to the dead letters with it, if there are any."""
+        if batch.last_offset < self.subscription.first_offset:
+            return
+        desk, topic = self.subscription.desk, self.target.topic
+        record = raw_record(batch.raw, batch.offset, batch.last_offset, batch.timestamp)
+        desk.give_up(self.target, record, topic, size_of(record), batch.problem)
 
 
 class Wiring(NamedTuple):

@@ -17,9 +17,9 @@ from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.publishing import Publisher
 from millstream.engine.topics import Topics
+from millstream.engine.unpacking import Unpacking
 from millstream.engine.usage import Usage
 from millstream.model import Acks, Offset, Session
-from millstream.ports import Threads
 from millstream.protocols.flymq.open_transactions import OpenTransactions
 
 SCANS_KEPT_MAX = 32  # Of one connection: partitions that it reads with filters at the same time.
@@ -91,7 +91,7 @@ class Services:
     consumer_groups: ConsumerGroups
     transactions: OpenTransactions
     usage: Usage
-    threads: Threads
+    unpacking: Unpacking
     attendance: Attendance = field(default_factory=Attendance)
 
 

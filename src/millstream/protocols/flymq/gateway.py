@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator,
 from functools import cache, partial
 from typing import Any
 
-from millstream.codec.compression import Codec, decompress
+from millstream.codec.compression import Codec, decompress, decompress_small, unpacked_bytes_max
 from millstream.codec.frames import Cutter
 from millstream.config import Limits
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
@@ -25,6 +25,7 @@ from millstream.errors import (
     ProtocolError,
     RequestError,
     UnknownTopic,
+    UnpackedTooLarge,
 )
 from millstream.model import Buffer, Session, TopicPartition
 from millstream.protocols.conversation import Pace
@@ -91,7 +92,7 @@ class FlymqGateway:
         self.unfinished_bytes = 0
         self._payload_bytes_max = min(limits.frame_bytes_max, PAYLOAD_BYTES_MAX)
         self._handlers = handlers
-        self._threads = services.threads
+        self._unpacking = services.unpacking
         self._usage = services.usage
         self._pace = pace
         self._cutter = Cutter(
@@ -186,9 +187,20 @@ class FlymqGateway:
             return payload
         if compression != GZIP:
             raise InvalidRequest(f"compression {compression:#04x} is not known, only gzip is")
-        size_max = self._payload_bytes_max
-        # In a thread: a few bytes may become all that is allowed.
-        return await self._threads.run(lambda: decompress(Codec.GZIP, payload, size_max=size_max))
+        limit = min(self._payload_bytes_max, self._unpacking.bytes_max)
+        size_max = unpacked_bytes_max(len(payload), limit)
+        small = decompress_small(Codec.GZIP, payload, size_max=size_max)
+        if small is not None:
+            return small
+        try:
+            return await self._unpacking.run(
+                lambda: decompress(Codec.GZIP, payload, size_max=size_max),
+                packed_bytes=len(payload),
+            )
+        except UnpackedTooLarge:
+            raise InvalidRequest(
+                f"a payload of {len(payload)} bytes of gzip may hold at most {size_max}"
+            ) from None
 
 
 class _Coming:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from millstream.config import Config, Limits
+from millstream.engine.unpacking import Unpacking
 from millstream.errors import (
     CoordinatorLoading,
     InvalidRequest,
@@ -18,6 +19,7 @@ from millstream.errors import (
     RequestError,
     UnknownTopic,
 )
+from millstream.metrics import Metrics
 from millstream.model import TopicPartition
 from millstream.protocols.flymq import bodies
 from millstream.protocols.flymq.context import Attendance, Context, Endpoint, TopicGroup
@@ -62,7 +64,7 @@ class Handlers:
     def gateway(self, attendance: Attendance | None = None, **limits: int) -> FlymqGateway:
         services: Any = SimpleNamespace(
             config=Config(),
-            threads=InlineThreads(),
+            unpacking=Unpacking(InlineThreads(), "produce", limits=Limits(), metrics=Metrics()),
             attendance=attendance or Attendance(),
             usage=SimpleNamespace(limited={}),
         )
