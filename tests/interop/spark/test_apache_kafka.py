@@ -7,6 +7,7 @@ from benchmarks.kafka.peers import Server
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from millstream.spark.errors import DataLoss
 from tests.interop.spark.queries import (
     BETWEEN_MS,
     FIRST_MS,
@@ -20,6 +21,7 @@ from tests.interop.spark.queries import (
     start,
     values,
 )
+from tests.spark.played_queries import Query, fill, hang_up
 from tests.spark.sinks import (
     counting,
     each_once,
@@ -225,3 +227,20 @@ def test_a_batch_of_a_stream_that_is_run_again_is_there_once(
     assert set(found.values()) == {1}
     assert set(found) >= set(range(50 * logged))
     assert set(found) <= set(range(50 * (logged + 1)))
+
+
+def test_a_topic_that_was_created_anew_is_noticed_by_kafkas_ids(topics: Topics, topic: str) -> None:
+    fill(topics, topic, range(3))
+    query = Query(topics, topic)
+    assert query.batch() == [0, 1, 2]
+    topics.delete(topic)
+    # Kafka ends a deletion some time after it has answered for it.
+    until(lambda: topic not in topics.names(), "the topic to be gone")
+    fill(topics, topic, range(100, 105))
+
+    with pytest.raises(DataLoss, match=f"topic {topic} was deleted and created anew"):
+        query.batch()
+    again = Query(topics, topic, query.checkpoint, failOnDataLoss="false")
+    assert again.batch() == [100, 101, 102, 103, 104]
+    assert again.batch() == []
+    hang_up()
