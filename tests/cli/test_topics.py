@@ -35,7 +35,7 @@ def test_a_topic_that_exists_is_refused_unless_that_is_fine(
 
 def test_settings_and_partitions_are_altered(cli: Cli, names: Callable[[], str]) -> None:
     name = names()
-    cli.run("topic", "create", name, "--set", "segment.bytes=4096")
+    cli.run("topic", "create", name, "--set", "segment_bytes=4096")  # Dots or underscores.
 
     cli.run("topic", "alter", name, "--set", "retention.ms=5000", "--unset", "segment.bytes")
     cli.run("topic", "alter", name, "--partitions", "4")
