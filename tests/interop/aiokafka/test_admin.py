@@ -105,13 +105,23 @@ def test_settings_of_a_topic_are_described(broker: BrokerProcess, topic: str) ->
         async with administering(broker.address) as admin:
             settings = {"cleanup.policy": "compact"}
             await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=settings)])
-            return await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+            before = await admin.describe_configs([resource])
+            # AlterConfigs: all of them at once, also those that have no effect here.
+            replaced = {"compression.zstd.level": "19", "preallocate": "true", "flush.ms": "1000"}
+            altered = ConfigResource(ConfigResourceType.TOPIC, topic, configs=replaced)
+            await admin.alter_configs([altered])
+            return before + await admin.describe_configs([resource])
 
-    (answer,) = asyncio.run(scenario())
+    before, after = (
+        {entry[0]: entry[1] for entry in answer.resources[0][4]}
+        for answer in asyncio.run(scenario())
+    )
 
-    entries = {entry[0]: entry[1] for entry in answer.resources[0][4]}
-    assert entries["cleanup.policy"] == "compact"
-    assert entries["retention.ms"] == str(7 * 24 * 60 * 60 * 1000)
+    assert before["cleanup.policy"] == "compact"
+    assert before["retention.ms"] == str(7 * 24 * 60 * 60 * 1000)
+    assert after["cleanup.policy"] == "delete"
+    assert (after["compression.zstd.level"], after["preallocate"]) == ("19", "true")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
