@@ -165,9 +165,9 @@ def test_an_unknown_version_is_the_end(broker: Broker, key: int) -> None:
             assert client.is_closed()
 
 
-def test_a_client_id_without_end_is_the_end(broker: Broker) -> None:
+def test_a_client_id_longer_than_its_frame_is_the_end(broker: Broker) -> None:
     with Client(broker) as client:
-        client.send(framed(HEADER.pack(API_VERSIONS, 0, 1, 30_000) + b"x" * 30_000))
+        client.send(framed(HEADER.pack(API_VERSIONS, 0, 1, 30_001) + b"x" * 30_000))
 
         assert client.is_closed()
 
