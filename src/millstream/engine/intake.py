@@ -397,5 +397,7 @@ class Intake:
         replica, _, data, header, acks, _, _ = arrival
         appended = replica.append(data, header)
         count_batch(self._metrics, header)
+        if acks is Acks.ALL:
+            return replica.acknowledged(appended.end_offset, appended)
         # Before offset 0 everything is committed: what needs no waiting is done at once.
-        return replica.committed(appended.end_offset if acks is Acks.ALL else 0, appended)
+        return replica.committed(0, appended)

@@ -157,7 +157,7 @@ class Sorting:
         marks = [*done.marks, (arrival.replica, appended.end_offset)]
         if arrival.acks is not Acks.ALL:
             marks.clear()
-        return when_all([replica.committed(end, None) for replica, end in marks], answer)
+        return when_all([replica.acknowledged(end, None) for replica, end in marks], answer)
 
     async def settle(self, done: Sorted) -> None:
         """Wait until all of it is committed that is not in this log."""

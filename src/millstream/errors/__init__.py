@@ -260,6 +260,12 @@ class NotEnoughReplicas(RequestError):
     retriable = True
 
 
+class NotEnoughReplicasAfterAppend(RequestError):
+    """The records were written, and fewer replicas than `min_insync_replicas` follow since."""
+
+    retriable = True
+
+
 class TimedOut(RequestError, TimeoutError):
     """The answer did not come in time. What was asked may still happen."""
 

@@ -121,6 +121,22 @@ class Core:
         """Return the offsets that each follower has yet to acknowledge; empty unless leading."""
         return {} if self._leader is None else self._leader.lags()
 
+    @property
+    def in_step_count(self) -> int:
+        """How many voters hold all that is committed and were heard within an election timeout,
+        the leader included; 0 unless leading."""
+        return 0 if self._leader is None else self._leader.in_step_count
+
+    @property
+    def heard_count(self) -> int:
+        """How many voters were heard within an election timeout, in step or not."""
+        return 0 if self._leader is None else self._leader.heard_count
+
+    def end_held_by(self, count: int) -> Offset:
+        """Where the records end that `count` voters hold, durably; 0 unless leading. They need
+        not be committed."""
+        return 0 if self._leader is None else self._leader.end_held_by(count)
+
     # -- inputs ------------------------------------------------------------------------------------
 
     def tick(self) -> Effects:

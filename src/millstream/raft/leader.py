@@ -42,6 +42,20 @@ class Leader:
     def lags(self) -> dict[NodeId, Offset]:
         return self._tracker.lags(self._member.log.last.end_offset)
 
+    def end_held_by(self, count: int) -> Offset:
+        """Where the records end that `count` voters hold, durably."""
+        return self._tracker.position_held_by(count, self._member.durable_position).end_offset
+
+    @property
+    def heard_count(self) -> int:
+        return self._tracker.in_step_count(0, within_ticks=self._timing.election_ticks)
+
+    @property
+    def in_step_count(self) -> int:
+        return self._tracker.in_step_count(
+            self._member.high_watermark, within_ticks=self._timing.election_ticks
+        )
+
     # -- replication -------------------------------------------------------------------------------
 
     def append(self, records: object) -> None:

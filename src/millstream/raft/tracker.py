@@ -96,6 +96,28 @@ class Tracker:
         # With an even number of voters the lower middle is right: two of four are no majority.
         return held[(len(held) - 1) // 2]
 
+    def position_held_by(self, count: int, own: Position) -> Position:
+        """Return the greatest position that `count` voters hold; `ORIGIN` if there are fewer."""
+        held = sorted(
+            (
+                own if node == self._me else self.followers[node].acknowledged
+                for node in self.voters
+            ),
+            reverse=True,
+        )
+        return held[count - 1] if count <= len(held) else ORIGIN
+
+    def in_step_count(self, committed: Offset, *, within_ticks: int) -> int:
+        """Count the voters that hold all before `committed` and were heard lately."""
+        return sum(
+            node == self._me
+            or (
+                self.followers[node].acknowledged.end_offset >= committed
+                and self.follows(node, within_ticks=within_ticks)
+            )
+            for node in self.voters
+        )
+
     def lags(self, end_offset: Offset) -> dict[NodeId, Offset]:
         """Return how many offsets each follower has yet to acknowledge."""
         return {

@@ -7,6 +7,7 @@ Belongs to the event loop; nothing here awaits.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
     DamagedBatch,
     NoSpace,
+    NotEnoughReplicasAfterAppend,
     NotLeader,
     NotSettled,
     Overloaded,
@@ -69,6 +71,8 @@ class Replica:
         # own result's type, so here it can only be of Any.
         self._waiters: list[tuple[Offset, int, asyncio.Future[Any], object]] = []
         self._waiters_made = 0
+        # Those that wait for more replicas than a majority, in the order of their appends.
+        self._strict_waiters: deque[tuple[Offset, asyncio.Future[Any], object]] = deque()
         self._is_refused = False
         self._watchers: set[Watcher] = set()
         self._seen = self._view()
@@ -97,7 +101,7 @@ class Replica:
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits for records to be committed."""
-        return bool(self._waiters or self._watchers)
+        return bool(self._waiters or self._watchers or self._strict_waiters)
 
     @property
     def leader(self) -> NodeId | None:
@@ -113,10 +117,8 @@ class Replica:
 
     @property
     def in_step_count(self) -> int:
-        """How many voters hold everything that is committed, this leader included."""
-        end, voters = self.log.last.end_offset, self.core.voters
-        behind = {node: end - lag for node, lag in self.core.lags().items() if node in voters}
-        return 1 + sum(held >= self.core.high_watermark for held in behind.values())
+        """How many voters hold everything that is committed and are heard, this one included."""
+        return self.core.in_step_count
 
     def append(self, data: Buffer, header: Header) -> Appended:
         """Write an admitted batch as the leader; a batch that is there already is not written.
@@ -162,6 +164,22 @@ class Replica:
             self._hurry()
         return done
 
+    def acknowledged(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
+        """Like `committed`, but `min_insync_replicas` must hold it, if that is more than a
+        majority. `NotEnoughReplicasAfterAppend` if too many of them fall silent meanwhile.
+        """
+        count_min = self.log.records.settings.min_insync_replicas
+        if count_min == 1 or count_min <= len(self.core.voters) // 2 + 1 or not self.is_leader:
+            return self.committed(end_offset, result)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if len(self._waiters) + len(self._strict_waiters) >= self._waiters_max:
+            done.set_exception(Overloaded(f"{self.id} has {self._waiters_max} appends waiting"))
+            return done
+        self._strict_waiters.append((end_offset, done, result))
+        self._hurry()
+        self._answer_held()
+        return done
+
     def advance_start(self, start_offset: Offset) -> None:
         """Let the log start at `start_offset`, as far as its records are surely committed."""
         try:
@@ -185,6 +203,8 @@ class Replica:
     def observe(self) -> None:
         """Tell those who wait what the last step of the core changed."""
         core, old = self.core, self._seen
+        if self._strict_waiters:
+            self._answer_held()
         if (
             core.high_watermark == old.high_watermark
             and core.role is old.role
@@ -269,7 +289,31 @@ class Replica:
             if not done.done():  # A cancelled caller is gone; its records are not.
                 done.set_result(result)
 
+    def _answer_held(self) -> None:
+        """Answer those whose records are committed and held by as many as the topic asks for."""
+        count_min = self.log.records.settings.min_insync_replicas
+        held_end = min(self.core.high_watermark, self.core.end_held_by(count_min))
+        waiters = self._strict_waiters
+        while waiters and waiters[0][0] <= held_end:
+            _, done, result = waiters.popleft()
+            if not done.done():
+                done.set_result(result)
+        # One that is behind the majority for a moment is waited for, one that is silent is not.
+        if waiters and self.is_leader and self.core.heard_count < count_min:
+            problem = NotEnoughReplicasAfterAppend(
+                f"{self.id} hears {self.core.heard_count} replicas, "
+                f"its min_insync_replicas is {count_min}"
+            )
+            self._answer_strict(problem)
+
+    def _answer_strict(self, problem: RequestError) -> None:
+        while self._strict_waiters:
+            _, done, _ = self._strict_waiters.popleft()
+            if not done.done():
+                done.set_exception(problem)
+
     def _answer_all(self, problem: RequestError) -> None:
+        self._answer_strict(problem)
         waiters, self._waiters = self._waiters, []
         for _, _, done, _ in waiters:
             if not done.done():

@@ -7,7 +7,13 @@ from uuid import UUID
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.errors import DamagedLog, NotLeader, RequestError, StorageUnavailable
+from millstream.errors import (
+    DamagedLog,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    RequestError,
+    StorageUnavailable,
+)
 from millstream.model import NEVER_VOTED, LogId, NodeId, Position
 from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
@@ -24,7 +30,7 @@ from tests.support.nodes import FixedClock, batch
 from tests.support.virtual_loop import run
 
 LOG = LogId(UUID(int=7), 0)
-ONE, TWO = NodeId(1), NodeId(2)
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 
 
 def carry_out(replica: Replica, effects: Effects) -> None:
@@ -32,21 +38,21 @@ def carry_out(replica: Replica, effects: Effects) -> None:
         replica.refused(effects.unreadable)
 
 
-def leading_replica() -> Replica:
-    """The leader of two, whose follower waits for news."""
+def leading_replica(
+    *, voters: frozenset[NodeId] = frozenset({ONE, TWO}), settings: TopicSettings | None = None
+) -> Replica:
+    """A leader, one of whose followers waits for news."""
     files = MemoryFiles()
     journal = open_journal(files, bytes_max=2**20)
     records = open_log(
         files,
         f"logs/{LOG}",
-        settings=TopicSettings(),
+        settings=settings or TopicSettings(),
         cache=LogCache(index_bytes_max=2**20, open_files_max=9),
         start_offset=0,
         boundaries=(),
     )
-    log = ReplicaLog(
-        LOG, records, journal, FixedClock(), founders=frozenset({ONE, TWO}), fetch_bytes_max=2**20
-    )
+    log = ReplicaLog(LOG, records, journal, FixedClock(), founders=voters, fetch_bytes_max=2**20)
     core = Core(ONE, log, NEVER_VOTED, Random(1), timing=Timing())
     while core.role is Role.FOLLOWER:
         core.tick()
@@ -117,3 +123,93 @@ def test_an_append_that_is_refused_has_written_nothing() -> None:
         assert not replica.is_settled
 
     in_a_loop(story)
+
+
+ALL_THREE = TopicSettings(min_insync_replicas=3)
+
+
+def leader_of_three() -> Replica:
+    replica = leading_replica(voters=frozenset({ONE, TWO, THREE}), settings=ALL_THREE)
+    fetch(replica, THREE)
+    return replica
+
+
+def fetch(replica: Replica, follower: NodeId) -> None:
+    """A follower acknowledges all there is."""
+    replica.core.step(follower, Fetch(replica.core.epoch, replica.log.last, 0))
+    replica.observe()
+
+
+def tick(replica: Replica, count: int) -> None:
+    for _ in range(count):
+        replica.core.tick()
+        replica.observe()
+
+
+def test_acks_all_waits_for_as_many_replicas_as_the_topic_asks_for() -> None:
+    async def story() -> None:
+        replica = leader_of_three()
+        data = batch(b"a")
+        appended = replica.append(data, read_header(data))
+        replica.core.durable(replica.log.last)
+        waiting = replica.acknowledged(appended.end_offset, appended)
+
+        fetch(replica, TWO)
+        assert replica.high_watermark == 1  # Two of three are a majority: readers may see it.
+        assert not waiting.done()
+
+        fetch(replica, THREE)
+        assert await waiting == appended
+
+    run(story())
+
+
+def test_a_replica_that_falls_silent_after_the_append_is_told_to_the_producer() -> None:
+    async def story() -> None:
+        replica = leader_of_three()
+        data = batch(b"a")
+        appended = replica.append(data, read_header(data))
+        replica.core.durable(replica.log.last)
+        waiting = replica.acknowledged(appended.end_offset, appended)
+
+        for _ in range(Timing().election_ticks):
+            fetch(replica, TWO)
+            tick(replica, 1)
+
+        assert replica.is_leader
+        assert replica.in_step_count == 2
+        with pytest.raises(NotEnoughReplicasAfterAppend):
+            await waiting
+
+    run(story())
+
+
+def test_a_follower_that_is_silent_is_not_in_step_though_it_holds_everything() -> None:
+    def story() -> None:
+        replica = leader_of_three()
+        fetch(replica, TWO)
+        assert replica.in_step_count == 3
+
+        for _ in range(Timing().election_ticks):
+            fetch(replica, TWO)
+            tick(replica, 1)
+
+        assert replica.in_step_count == 2
+
+    in_a_loop(story)
+
+
+def test_who_waits_for_more_than_a_majority_is_told_when_leadership_ends() -> None:
+    async def story() -> None:
+        replica = leader_of_three()
+        data = batch(b"a")
+        appended = replica.append(data, read_header(data))
+        waiting = replica.acknowledged(appended.end_offset, appended)
+
+        tick(replica, Timing().election_ticks)
+
+        assert not replica.is_leader
+        with pytest.raises((NotLeader, NotEnoughReplicasAfterAppend)):
+            await waiting
+
+    run(story())

@@ -233,6 +233,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     errors.ChangeRefused: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
+    errors.NotEnoughReplicasAfterAppend: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.TimedOut: ErrorCode.REQUEST_TIMED_OUT,
     # Not LEADER_NOT_AVAILABLE: Java's consumer takes it for a bug when it comes with a fetch.
     errors.NotSettled: ErrorCode.NOT_LEADER_OR_FOLLOWER,
