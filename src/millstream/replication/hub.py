@@ -40,7 +40,7 @@ from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache, Verification
+from millstream.storage.cache import IndexRebuild, LogCache, Verification
 from millstream.storage.cleaner import rewrites
 from millstream.storage.directory import LOGS
 from millstream.storage.journal import Journal
@@ -181,7 +181,7 @@ class Hub:
                 _log.warning("left alone what is not a log name=%s", name)
         return [log_id for log_id in found if log_id not in self._removing]
 
-    async def verify(self, work: Verification) -> None:
+    async def verify(self, work: Verification | IndexRebuild) -> None:
         """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
         try:
             await self._ports.threads.run(work.carry_out)

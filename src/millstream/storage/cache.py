@@ -124,6 +124,35 @@ class Verification:
             self._view.report(segment, bad)
 
 
+class IndexRebuild:
+    """The table of a segment whose index is lost, to be built on a thread: about 10 s for a GiB of
+    small batches.
+    """
+
+    __slots__ = ("_cache", "_file", "_segment", "_table")
+
+    def __init__(self, cache: "LogCache", segment: Segment, file: File) -> None:
+        self._cache = cache
+        self._segment = segment
+        self._file = file
+        self._table: Table | None = None
+
+    @property
+    def size(self) -> int:
+        return self._segment.size
+
+    def carry_out(self) -> None:
+        """Blocks; touches the file only. `StorageError` if it cannot be read."""
+        self._table = self._segment.rewalked(self._file, WALK_BYTES).table
+
+    def fail(self, problem: StorageError) -> None:
+        self._segment.failure = problem
+
+    def finish(self) -> None:
+        if self._table is not None:
+            self._cache.keep_table(self._segment, self._table)
+
+
 class LogCache:
     def __init__(self, *, index_bytes_max: int, open_files_max: int) -> None:
         assert index_bytes_max > 0
@@ -183,19 +212,39 @@ class LogCache:
             self._tables.move_to_end(segment)
             return table
         table = self._load(segment)
+        if table is None:
+            table = segment.rewalked(self.file(segment), WALK_BYTES).table
+            assert table is not None
+        self.keep_table(segment, table)
+        return table
+
+    def rebuild(self, segment: Segment) -> IndexRebuild | None:
+        """What must be done on a thread before the segment can be searched; None if nothing."""
+        if segment.table is not None or segment in self._tables:
+            return None
+        table = self._load(segment)
+        if table is None:
+            return IndexRebuild(self, segment, self.file(segment))
+        self.keep_table(segment, table)
+        return None
+
+    def keep_table(self, segment: Segment, table: Table) -> None:
+        self.forget_table(segment)
         self._tables[segment] = table
         self._tables_bytes += table.size_bytes
         while self._tables_bytes > self._index_bytes_max and len(self._tables) > 1:
             _, evicted = self._tables.popitem(last=False)
             self._tables_bytes -= evicted.size_bytes
-        return table
+
+    def forget_table(self, segment: Segment) -> None:
+        table = self._tables.pop(segment, None)
+        if table is not None:
+            self._tables_bytes -= table.size_bytes
 
     def forget(self, segment: Segment) -> None:
         self._open.pop(segment, None)
         self._pinned.pop(segment, None)
-        table = self._tables.pop(segment, None)
-        if table is not None:
-            self._tables_bytes -= table.size_bytes
+        self.forget_table(segment)
 
     def _make_room(self) -> None:
         """Let go of the file that was used or pinned longest ago, where that is possible."""
@@ -222,7 +271,8 @@ class LogCache:
         self.forget(segment)
         segment.file, segment.table = file, table
 
-    def _load(self, segment: Segment) -> Table:
+    def _load(self, segment: Segment) -> Table | None:
+        """The table from the index on disk; None if that is lost and must be built again."""
         try:
             file = segment.files.open(segment.index_path)
             data = file.read(0, file.size())
@@ -235,9 +285,7 @@ class LogCache:
                 # The index is fine, and walking the segment would take long.
                 raise storage_error(problem, segment.index_path) from problem
             _log.warning("index rebuilt in memory segment=%s reason=%r", segment.path, str(problem))
-            table = segment.rewalked(self.file(segment), WALK_BYTES).table
-            assert table is not None
-            return table
+            return None
 
 
 def _log_damage(segment: Segment, bad: BadRange) -> None:

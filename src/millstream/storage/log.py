@@ -19,7 +19,7 @@ from millstream.errors import BatchTooLarge, DamagedBatch, OffsetOutOfRange, sto
 from millstream.model import Boundary, Buffer, Offset
 from millstream.settings import TopicSettings
 from millstream.storage import lookup
-from millstream.storage.cache import LogCache, Verification
+from millstream.storage.cache import IndexRebuild, LogCache, Verification
 from millstream.storage.chain import Chain
 from millstream.storage.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from millstream.storage.producers import Producers
@@ -45,12 +45,12 @@ class LogHealth(NamedTuple):
 
 
 class NotVerified(Exception):
-    """Bytes must be verified before they are read: run `work.carry_out` on a thread, then
-    `work.finish` on the event loop, then read again.
+    """Bytes must be verified, or indexed again, before they are read: run `work.carry_out` on a
+    thread, then `work.finish` on the event loop, then read again.
     """
 
-    def __init__(self, work: Verification) -> None:
-        super().__init__(f"{work.size} bytes are not verified yet")
+    def __init__(self, work: Verification | IndexRebuild) -> None:
+        super().__init__(f"{work.size} bytes are not verified or indexed yet")
         self.work = work
 
 
@@ -280,6 +280,13 @@ class Log:
             segment = segments[bisect_right(segments, offset, key=_base_offset) - 1]
         if segment.failure is not None:
             raise type(segment.failure)(str(segment.failure))
+        if (
+            verified_bytes_max is not None
+            and segment.table is None
+            and segment.size > verified_bytes_max
+            and (rebuild := self._cache.rebuild(segment)) is not None
+        ):
+            raise NotVerified(rebuild)
         view = self._cache.view(segment)
         if segment.unverified is not None and verified_bytes_max is not None:
             work = lookup.unverified(view, offset, bytes_max)

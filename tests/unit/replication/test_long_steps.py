@@ -4,12 +4,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from millstream.config import Config, Timing
+from millstream.engine.reading import Want
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports
+from millstream.storage.memory import MemoryFiles
 from tests.support.logs import append
 from tests.support.logs import batch as stamped_batch
 from tests.support.loop_turns import run_timed, timed_loop
@@ -75,6 +78,36 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
                 assert not replica.is_settled
                 await until(lambda: replica.is_settled)
             assert records.producers.next_sequence(9, 0) == count
+
+    run_timed(story())
+
+
+def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
+    count = 40_000  # In one turn they took 100 ms.
+
+    async def story() -> None:
+        files = MemoryFiles()
+        config = Config(storage="memory")
+        ports = replace(real_ports(config), files=files)
+        async with running(build_node(config, ports)) as node:
+            await node.topics.create(SESSION, "orders")
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            records = replica.log.records
+            for at in range(count):
+                append(records, stamped_batch(at, epoch=replica.core.epoch), now_ms=0)
+            records.roll()
+            await node.partitions.append(SESSION, ORDERS, batch(b"end"), Acks.ALL)
+            await until(lambda: bool(records.sealed()))
+            (segment,) = records.sealed()
+            files.remove(segment.index_path)
+            node.hub._cache.forget(segment)
+
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                (part,) = await node.partitions.read(SESSION, [Want(ORDERS, count // 2, 100)])
+
+            assert part.error is None
+            assert part.records is not None
+            assert part.records.base_offset == count // 2
 
     run_timed(story())
 
