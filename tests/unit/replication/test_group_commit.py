@@ -9,11 +9,13 @@ import pytest
 
 from millstream.config import Config
 from millstream.engine.reading import Want
-from millstream.errors import StorageUnavailable
+from millstream.errors import DamagedLog, OutOfResources, StorageError, StorageUnavailable
 from millstream.metrics import SYNC_ROUNDS
-from millstream.model import Acks, Appended, TopicPartition
+from millstream.model import Acks, Appended, Position, TopicPartition
 from millstream.ports import Files
+from millstream.raft.member import Effects
 from millstream.replication.group_commit import LANES_MAX, LINGER_S
+from millstream.replication.replica import Replica
 from millstream.server.node import Node, build_node, running
 from millstream.storage.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
@@ -198,3 +200,35 @@ def test_a_reader_who_comes_while_a_round_is_under_way_begins_no_round_of_its_ow
             assert threads.begun == begun
 
     run(story())
+
+
+@pytest.mark.parametrize("is_for_good", [True, False])
+def test_a_report_that_needs_a_disk_that_refuses_does_not_end_the_node(is_for_good: bool) -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            await orders(node)
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            problem = DamagedLog("a bad sector") if is_for_good else OutOfResources("no file")
+            refuse_once(replica, problem)
+
+            written = node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            (outcome,) = await asyncio.gather(written, return_exceptions=True)
+
+            if is_for_good:
+                assert isinstance(outcome, StorageUnavailable)
+                assert not replica.is_leader
+            else:
+                assert not isinstance(outcome, BaseException)
+                assert end(node) == 1
+            await node.topics.create(SESSION, "other")
+
+    run(story())
+
+
+def refuse_once(replica: Replica, problem: StorageError) -> None:
+    def durable(position: Position) -> Effects:
+        replica.core.durable = original  # type: ignore[method-assign]
+        raise problem
+
+    original = replica.core.durable
+    replica.core.durable = durable  # type: ignore[method-assign]
