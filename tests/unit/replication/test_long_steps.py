@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from millstream.codec.records import Record, build
 from millstream.config import Config, Timing
 from millstream.engine.reading import Want
 from millstream.model import Acks, TopicPartition
@@ -108,6 +109,24 @@ def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
             assert part.error is None
             assert part.records is not None
             assert part.records.base_offset == count // 2
+
+    run_timed(story())
+
+
+def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
+    count = 40_000  # In one turn they took 90 ms.
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            await node.topics.create(SESSION, "orders")
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            now_ms = node.clock.now_ms()
+            for at in range(count):
+                one = stamped_batch(at, timestamp=now_ms, epoch=replica.core.epoch)
+                append(replica.log.records, one, now_ms=now_ms)
+            with_id = Record(0, now_ms, None, b"a", (("ms-message-id", b"1"),))
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await node.partitions.append(SESSION, ORDERS, build([with_id]), Acks.ALL)
 
     run_timed(story())
 
