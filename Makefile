@@ -8,14 +8,20 @@ WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
 
-.PHONY: run test lint bench soak interop clean
+.PHONY: run test test-slow lint bench soak interop clean
 
 run: $(STAMP)
 	rm -rf data/demo
 	$(BIN)/millstream demo --data-dir data/demo
 
+# The fast tier: lint, then every test that is not slow.
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25
+
+# The rest: slow tests, and tests of examples and seeds at their whole size.
+test-slow: $(STAMP)
+	MILLSTREAM_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25 \
+		-m '(slow or sized) and not soak and not interop'
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

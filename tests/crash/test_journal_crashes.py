@@ -24,6 +24,7 @@ from millstream.model import Boundary, Epoch, HardState, LogId, NodeId
 from millstream.storage.disk import DiskFiles
 from millstream.storage.journal import Journal, open_journal
 from tests.support.crashing_files import CrashingFiles, Snapshot
+from tests.support.tiers import sized
 
 LOGS = [LogId(UUID(int=number), number) for number in range(4)]
 VOTERS = frozenset({NodeId(1), NodeId(2)})
@@ -389,7 +390,7 @@ class JournalLives(RuleBasedStateMachine):
 
 
 TestJournalLives = JournalLives.TestCase
-TestJournalLives.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+TestJournalLives.settings = settings(deadline=None, max_examples=sized(150), stateful_step_count=40)
 
 
 # -- a real process --------------------------------------------------------------------------------

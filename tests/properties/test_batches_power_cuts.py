@@ -20,6 +20,7 @@ from millstream.server.node import Node, build_node
 from tests.support.batches import Driver
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import ORDERS, SESSION, fake_ports
+from tests.support.tiers import sized
 from tests.support.transactions import PAYMENTS, committed, stable
 from tests.support.virtual_loop import run
 
@@ -88,7 +89,7 @@ async def live_and_lose_power(files: CrashingFiles, log: Log, random: Random) ->
         assert isinstance(outcome, asyncio.CancelledError | MillstreamError), outcome
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=sized(25))
 @given(st.integers(0, 2**32))
 def test_every_batch_is_in_all_partitions_once(seed: int) -> None:
     random = Random(seed)

@@ -28,6 +28,7 @@ from millstream.codec.records import (
     validate_records,
 )
 from millstream.errors import BatchTooLarge, CorruptBatch, RequestError
+from tests.support.tiers import sized
 
 CAP = 2**20
 INT16 = st.integers(-(2**15), 2**15 - 1)
@@ -177,7 +178,7 @@ def test_walking_finds_the_batches_that_were_put_together(batches: list[bytes]) 
 # -- damage ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(some_batch(), st.data(), st.integers(1, 255))
 def test_a_flipped_byte_is_refused_or_lies_outside_the_checksum(
     raw: bytes, data: st.DataObject, flip: int
@@ -236,7 +237,7 @@ def test_any_bytes_are_refused_in_our_own_words(raw: bytes) -> None:
     refuse_or_read(raw)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(
     st.builds(
         Header, INT64, st.just(0), INT32, st.just(0), INT16, INT32, INT64, INT64, INT64, INT16,
@@ -250,7 +251,7 @@ def test_any_header_over_any_payload_is_refused_in_our_own_words(
     refuse_or_read(seal(header, payload)[1])
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=sized(500))
 @given(some_batch(), st.data())
 def test_damage_under_a_right_checksum_is_refused_in_our_own_words(
     raw: bytes, data: st.DataObject
@@ -262,7 +263,7 @@ def test_damage_under_a_right_checksum_is_refused_in_our_own_words(
     refuse_or_read(seal(read_header(raw), payload)[1])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(codecs, st.binary(max_size=2_000), st.data())
 def test_damaged_compressed_data_is_refused_in_our_own_words_and_never_outgrows_its_cap(
     codec: Codec, content: bytes, data: st.DataObject

@@ -10,6 +10,7 @@ from millstream.codec.records import ControlKind
 from millstream.storage.memory import MemoryFiles
 from millstream.storage.survivors import KEY_ENTRY_BYTES
 from tests.support.compacted_log import RETENTION_MS, CompactedLog
+from tests.support.tiers import sized
 
 KEYS = st.sampled_from(["a", "b", "c", "d", "k" * 30, "k" * 31])
 VALUES = st.none() | st.sampled_from(["1", "2", "3" * 200])
@@ -118,5 +119,5 @@ def range_of(header: Header) -> range:
 
 TestCompactionAgainstAModel = CompactionMachine.TestCase
 TestCompactionAgainstAModel.settings = settings(
-    deadline=None, max_examples=100, stateful_step_count=40
+    deadline=None, max_examples=sized(100), stateful_step_count=40
 )

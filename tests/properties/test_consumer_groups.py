@@ -12,6 +12,7 @@ from millstream.engine.heartbeats import ConsumersState
 from millstream.engine.reconciliation import AWAY
 from millstream.errors import RequestError
 from tests.support.consumers import Hall, Reader, Topics
+from tests.support.tiers import sized
 
 NAMES = ["a", "b", "c"]
 READERS_MAX = 5
@@ -166,5 +167,7 @@ class Consumers(RuleBasedStateMachine):
             self._admit(reader)
 
 
-Consumers.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
+Consumers.TestCase.settings = settings(
+    deadline=None, max_examples=sized(100), stateful_step_count=40
+)
 TestConsumers = Consumers.TestCase

@@ -21,6 +21,7 @@ from millstream.server.node import Node
 from tests.properties.test_groups_power_cuts import life, loaded
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import SESSION
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 GROUP = "billing"
@@ -93,7 +94,7 @@ async def live_and_lose_power(files: CrashingFiles, readers: list[Reader], rando
             assert not isinstance(outcome, FencedMember | UnknownMember), outcome
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=sized(20))
 @given(st.integers(0, 2**32))
 def test_what_a_member_was_told_holds_after_the_power_was_gone(seed: int) -> None:
     random = Random(seed)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from millstream.engine.deduplication import Copy, Place, Window
 from millstream.settings import TopicSettings
+from tests.support.tiers import sized
 
 steps = st.lists(
     st.tuples(st.integers(0, 30), st.lists(st.integers(0, 12), min_size=1, max_size=5)), max_size=60
@@ -22,7 +23,7 @@ class Naive:
         return any(one == message_id and now_ms - at < self.window_ms for at, one in latest)
 
 
-@settings(max_examples=300)
+@settings(max_examples=sized(300))
 @given(steps, st.integers(1, 100), st.integers(1, 10))
 def test_the_window_knows_what_a_naive_one_knows(
     plan: list[tuple[int, list[int]]], window_ms: int, count_max: int

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millstream.control.deferred_pending import Due, Pending
+from tests.support.tiers import sized
 
 
 class PendingAgainstADict(RuleBasedStateMachine):
@@ -60,4 +61,4 @@ class PendingAgainstADict(RuleBasedStateMachine):
 
 
 TestPending = PendingAgainstADict.TestCase
-TestPending.settings = settings(max_examples=60, stateful_step_count=40)
+TestPending.settings = settings(max_examples=sized(60), stateful_step_count=40)

@@ -25,6 +25,7 @@ from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import NOW_MS, SESSION, FixedClock, fake_ports
 from tests.support.queues import Message, batch_of, found_in, message
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 PLACES = [TopicPartition("orders", partition) for partition in range(2)]
@@ -216,7 +217,7 @@ async def live(world: World, *senders: Client, is_last: bool) -> None:
     world.now_ms = clock.now_ms() + world.random.choice([0, 100, 10_000])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=sized(20), deadline=None)
 @given(st.integers(0, 2**32))
 def test_delayed_records_are_delivered_once_and_in_time_after_every_power_cut(seed: int) -> None:
     world = World(seed)
@@ -225,7 +226,7 @@ def test_delayed_records_are_delivered_once_and_in_time_after_every_power_cut(se
         run(live(world, send_once, send_until_answered, is_last=life == 4))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=sized(20), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_if_the_power_goes_while_many_are_due(seed: int) -> None:
     world = World(seed)

@@ -32,6 +32,7 @@ from millstream.model import TopicPartition
 from millstream.server.node import Node
 from tests.support.deliveries import make_topic, on, until
 from tests.support.nodes import SESSION, running_node
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 CONFIG = Config(delivery_partitions=2, timing=Timing(delivery_save_ms=10))
@@ -148,7 +149,7 @@ class Turmoil:
             await self.random.choice(deeds)()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=sized(15))
 @given(st.integers(0, 2**32))
 def test_the_node_lives_and_all_that_stays_is_settled(seed: int) -> None:
     async def story() -> None:

@@ -25,6 +25,7 @@ from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.deliveries import make_topic, until, values_in
 from tests.support.nodes import SESSION, fake_ports
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 CONFIG = Config(delivery_partitions=2, timing=Timing(delivery_save_ms=10))
@@ -125,7 +126,7 @@ async def live_and_lose_power(world: World, random: Random) -> None:
             assert isinstance(outcome, allowed), outcome
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=sized(25))
 @given(st.integers(0, 2**32))
 def test_every_record_is_acknowledged_or_one_dead_letter(seed: int) -> None:
     random = Random(seed)
@@ -150,7 +151,7 @@ def test_every_record_is_acknowledged_or_one_dead_letter(seed: int) -> None:
     run(last_life())
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=sized(15))
 @given(st.integers(0, 2**32))
 def test_every_dead_letter_is_sent_back_once(seed: int) -> None:
     random = Random(seed)

@@ -19,6 +19,7 @@ from millstream.engine.delivery.cursor import Cursor, Pending, Phase
 from millstream.engine.delivery.desk import Bounds, Desk
 from millstream.engine.delivery.flow import Seat
 from millstream.model import TopicPartition
+from tests.support.tiers import sized
 
 TARGET = TopicPartition("orders", 0)
 BOUNDS = Bounds(unsettled_max=30, bytes_max=2**20)
@@ -305,4 +306,4 @@ class Delivery(RuleBasedStateMachine):
 
 
 TestDelivery = Delivery.TestCase
-TestDelivery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestDelivery.settings = settings(max_examples=sized(100), stateful_step_count=40, deadline=None)

@@ -16,6 +16,7 @@ from millstream.protocols.kafka.fetch_sessions import (
     Wanted,
 )
 from millstream.protocols.kafka.schema import NO_ID
+from tests.support.tiers import sized
 
 PARTITIONS = 4
 
@@ -109,7 +110,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sized(300), deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_a_session_client_sees_what_a_sessionless_one_sees(script: list[tuple[str, int]]) -> None:
     logs = [Log() for _ in range(PARTITIONS)]

@@ -22,6 +22,7 @@ from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, running_node
 from tests.support.sifted import next_offset, shown
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 VIEW = TopicPartition("view", 0)
@@ -166,7 +167,7 @@ def _short_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short_scans")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(60), deadline=None)
 @given(
     asked=wanted,
     log=st.lists(batches, min_size=1, max_size=8),
@@ -190,7 +191,7 @@ def test_a_view_shows_what_a_client_would_have_kept(
     run(story())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sized(300), deadline=None)
 @given(asked=wanted, log=st.lists(records, min_size=1, max_size=6))
 def test_a_batch_that_need_not_be_opened_holds_no_match(asked: Wanted, log: list[Record]) -> None:
     batch = build([record._replace(offset=at) for at, record in enumerate(log)])
@@ -203,7 +204,7 @@ def test_a_batch_that_need_not_be_opened_holds_no_match(asked: Wanted, log: list
 lives = st.one_of(st.none(), st.integers(0, 5_000))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sized(40), deadline=None)
 @given(
     log=st.lists(
         st.lists(st.tuples(st.integers(-5_000, 0), lives), min_size=1, max_size=4),
@@ -258,7 +259,7 @@ signs = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sized(400), deadline=None)
 @given(text=st.one_of(st.text(max_size=60), st.lists(signs, max_size=12).map(" ".join)))
 def test_any_text_is_a_filter_or_is_refused_with_its_place(text: str) -> None:
     place = 0

@@ -27,6 +27,7 @@ from millstream.control.groups import (
 from millstream.model import TopicPartition
 from millstream.storage.memory import MemoryFiles
 from tests.support.compacted_log import BYTES_MAX, RETENTION_MS, CompactedLog
+from tests.support.tiers import sized
 
 GROUP_IDS = st.sampled_from(["a", "b"])
 PARTITIONS = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
@@ -160,5 +161,5 @@ def offset_key(group_id: str, partition: int) -> bytes:
 
 TestOffsetsAndCompaction = OffsetsMachine.TestCase
 TestOffsetsAndCompaction.settings = settings(
-    deadline=None, max_examples=100, stateful_step_count=40
+    deadline=None, max_examples=sized(100), stateful_step_count=40
 )

@@ -15,6 +15,7 @@ from millstream.engine.roster import Ticket
 from millstream.errors import RequestError
 from millstream.errors.groups import FencedInstance, MemberIdRequired, UnknownMember
 from tests.support.membership import Room
+from tests.support.tiers import sized
 
 TIMEOUTS_MS = [10_000, 30_000, 60_000]
 PROTOCOLS = [
@@ -255,5 +256,5 @@ class Members(RuleBasedStateMachine):
         self.asked_ms[ticket] = self.room.now_ms
 
 
-Members.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=50)
+Members.TestCase.settings = settings(deadline=None, max_examples=sized(150), stateful_step_count=50)
 TestMembers = Members.TestCase

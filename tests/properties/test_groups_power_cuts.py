@@ -31,6 +31,7 @@ from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.groups import Consumer
 from tests.support.nodes import SESSION, fake_ports
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 GROUPS = ["a", "b", "c", "d"]
@@ -179,7 +180,7 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
             assert isinstance(outcome, asyncio.CancelledError | MillstreamError), outcome
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=sized(25))
 @given(st.integers(0, 2**32))
 def test_no_acknowledged_commit_or_generation_is_lost(seed: int) -> None:
     random = Random(seed)

@@ -11,6 +11,7 @@ from millstream.server.node import Node
 from millstream.storage.memory import MemoryFiles
 from tests.support.nodes import ORDERS, SESSION
 from tests.support.queues import batch_of, message, values_in
+from tests.support.tiers import sized
 from tests.support.transactions import Writer, running_transactions
 from tests.support.virtual_loop import run
 
@@ -72,7 +73,7 @@ async def end(writer: Writer, *, commits: bool) -> None:
         await asyncio.sleep(0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(60), deadline=None)
 @given(plan=lives, codec=st.sampled_from(list(Codec)))
 def test_an_id_is_taken_once_unless_its_transaction_was_rolled_back(
     plan: list[list[str | tuple[str, list[bytes]]]], codec: Codec

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.engine.json_paths import ABSENT, SOMETHING, WHOLE_BYTES_MAX, Document
+from tests.support.tiers import sized
 
 names = st.sampled_from(["a", "b", "a b", 'a"b', "a\\", "\n", "ü", "😀", "", "0"])
 scalars = st.one_of(
@@ -39,7 +40,7 @@ def walked(document: object, path: list[Step]) -> object:
     return SOMETHING if isinstance(document, dict | list) else document
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sized(400), deadline=None)
 @given(
     wanted=st.lists(paths, min_size=1, max_size=4),
     found=st.lists(documents, min_size=1, max_size=3),
@@ -67,7 +68,7 @@ def test_every_path_finds_what_stands_there_in_every_document(
             assert told == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(200), deadline=None)
 @given(
     wanted=st.lists(paths, min_size=1, max_size=3),
     document=documents,

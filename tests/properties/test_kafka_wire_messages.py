@@ -17,6 +17,7 @@ from millstream.protocols.kafka.headers import (
     encode_response,
 )
 from millstream.protocols.kafka.schema import Message
+from tests.support.tiers import sized
 from tests.unit.protocols.kafka.arbitrary import CASES, Case, arbitrary, case_id, message_type
 
 MUTATIONS_PER_CASE = 40
@@ -87,7 +88,7 @@ def test_a_frame_that_was_changed_is_read_or_refused(case: Case) -> None:
             decode(case, bytes(changed))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(st.sampled_from(CASES), st.binary(max_size=200))
 def test_arbitrary_bytes_are_read_or_refused(case: Case, body: bytes) -> None:
     api, direction, version = case

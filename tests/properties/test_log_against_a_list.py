@@ -27,6 +27,7 @@ from millstream.storage.producers import Producers
 from millstream.storage.replacement import Replacement
 from tests.support.crashing_files import CrashingFiles
 from tests.support.logs import append, batch, open_small, read_all, split, sync
+from tests.support.tiers import sized
 
 VOTERS = frozenset({NodeId(1)})
 TINY = TopicSettings(segment_bytes=1024, index_interval_bytes=64, segment_ms=5_000)
@@ -434,7 +435,7 @@ class CrashingMachine(LogMachine):
 
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=sized(60),
     stateful_step_count=40,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
@@ -444,6 +445,6 @@ QUICK = settings(
 TestLogInMemory = LogMachine.TestCase
 TestLogInMemory.settings = QUICK
 TestLogOnDisk = DiskMachine.TestCase
-TestLogOnDisk.settings = settings(QUICK, max_examples=15)
+TestLogOnDisk.settings = settings(QUICK, max_examples=sized(15))
 TestLogOverCrashes = CrashingMachine.TestCase
-TestLogOverCrashes.settings = settings(QUICK, max_examples=150)
+TestLogOverCrashes.settings = settings(QUICK, max_examples=sized(150))

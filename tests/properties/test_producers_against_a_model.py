@@ -19,6 +19,7 @@ from millstream.errors import (
 )
 from millstream.storage.aborted import Aborted
 from millstream.storage.producers import Duplicate, Producers
+from tests.support.tiers import sized
 
 SEQUENCES = 2**31
 PRODUCER_IDS = st.integers(1, 4)
@@ -269,7 +270,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
 TestProducersAgainstAModel = ProducersMachine.TestCase
 TestProducersAgainstAModel.settings = settings(
-    deadline=None, max_examples=150, stateful_step_count=40
+    deadline=None, max_examples=sized(150), stateful_step_count=40
 )
 
 
@@ -293,7 +294,7 @@ def busy() -> Producers:
 SNAPSHOT = busy().encode()
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=sized(500))
 @given(st.integers(0, len(SNAPSHOT) - 1), st.integers(1, 255))
 def test_a_snapshot_with_one_wrong_byte_is_damage(position: int, mask: int) -> None:
     data = bytearray(SNAPSHOT)
@@ -309,7 +310,7 @@ def test_a_snapshot_cut_at_any_byte_is_damage() -> None:
             Producers.decode(SNAPSHOT[:size])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(st.binary(max_size=100), st.booleans())
 def test_bytes_from_anywhere_are_damage(tail: bytes, has_prefix: bool) -> None:
     data = SNAPSHOT[:6] + tail if has_prefix else tail
@@ -318,7 +319,7 @@ def test_bytes_from_anywhere_are_damage(tail: bytes, has_prefix: bool) -> None:
         Producers.decode(data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3)), min_size=20, max_size=200))
 def test_the_number_of_producers_stays_bounded_and_transactions_survive(
     writes: list[tuple[int, int]],

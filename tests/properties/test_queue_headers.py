@@ -10,6 +10,7 @@ from millstream.codec.steps import all_at_once
 from millstream.engine.queue_headers import NOTHING_ASKED, read_asked, read_batch, search, unpack
 from millstream.errors import InvalidBatch
 from tests.support.nodes import NOW_MS
+from tests.support.tiers import sized
 
 NAMES = ["ms-delay-ms", "ms-deliver-at", "ms-ttl-ms", "ms-message-id"]
 OTHERS = ["ms-subject", "ms-", "xms-ttl-ms", "ms-ttl-ms2", "", "h"]
@@ -29,7 +30,7 @@ plain = st.builds(
 made = st.one_of(plain, st.builds(lambda one, given: one._replace(headers=given), plain, headers))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sized(300), deadline=None)
 @given(
     wanted=st.lists(made, min_size=1, max_size=8),
     at=st.integers(0, 2**40),

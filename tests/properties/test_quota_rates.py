@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.engine.usage import Account
+from tests.support.tiers import sized
 
 BURST_S = 1.0
 SECONDS = 600
@@ -13,7 +14,7 @@ rates = st.integers(1_000, 10**8)
 shares = st.lists(st.floats(0.001, 5), min_size=1, max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(200), deadline=None)
 @given(rate=rates, sizes=shares, connections=st.integers(1, 5))
 def test_who_always_has_more_to_send_gets_the_quota_and_no_more(
     rate: int, sizes: list[float], connections: int
@@ -36,7 +37,7 @@ def test_who_always_has_more_to_send_gets_the_quota_and_no_more(
     assert sent >= rate * SECONDS - connections * largest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(200), deadline=None)
 @given(rate=rates, gaps=st.lists(st.floats(0, 3), max_size=50))
 def test_nobody_who_stays_below_the_quota_ever_waits(rate: int, gaps: list[float]) -> None:
     account = Account(rate * BURST_S, 0.0)
@@ -48,7 +49,7 @@ def test_nobody_who_stays_below_the_quota_ever_waits(rate: int, gaps: list[float
         assert account.take(affordable * 0.999, rate, BURST_S, now) < 1e-6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(200), deadline=None)
 @given(rate=rates, asked=st.lists(st.tuples(st.floats(0, 100), st.floats(0, 10)), max_size=50))
 def test_what_is_used_in_any_stretch_is_the_quota_a_burst_and_what_is_due(
     rate: int, asked: list[tuple[float, float]]

@@ -32,6 +32,7 @@ from millstream.control.transactions import (
 )
 from millstream.errors import RequestError
 from millstream.model import NO_PRODUCER, Producer
+from tests.support.tiers import sized
 
 KEY = "billing"
 PLACES = [Participant("orders", at, UUID(int=1)) for at in range(2)]
@@ -269,6 +270,6 @@ class OlderClients(Transactions):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=sized(150), stateful_step_count=40, deadline=None)
 TestOlderClients = OlderClients.TestCase
-TestOlderClients.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOlderClients.settings = settings(max_examples=sized(100), stateful_step_count=40, deadline=None)

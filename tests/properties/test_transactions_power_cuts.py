@@ -22,6 +22,7 @@ from millstream.model import TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import SESSION, fake_ports
+from tests.support.tiers import sized
 from tests.support.transactions import Writer, committed, stable
 from tests.support.virtual_loop import run
 
@@ -106,7 +107,7 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
             assert isinstance(outcome, asyncio.CancelledError | MillstreamError), outcome
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=sized(25), deadline=None)
 @given(st.integers(0, 2**32))
 def test_transactions_are_whole_after_every_power_cut(seed: int) -> None:
     random, files, told = Random(seed), CrashingFiles(), Told()

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from tests.simulation.core_simulator import simulate
+from tests.support.tiers import first_fresh_seed, sized
 
-CHUNKS = 20
+CHUNKS = sized(10)  # Of seeds that are the same every day, and as many that are drawn anew.
 SEEDS_PER_CHUNK = 10
 SOAK_CHUNKS = 50
 SOAK_SEEDS = int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "0"))
@@ -14,8 +15,10 @@ SOAK_FIRST_SEED = 10_000  # Not the seeds of every day.
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_group_keeps_its_promises_in_every_life(chunk: int) -> None:
-    for seed in range(chunk * SEEDS_PER_CHUNK, (chunk + 1) * SEEDS_PER_CHUNK):
+@pytest.mark.parametrize("is_fresh", [False, True], ids=["known", "fresh"])
+def test_a_group_keeps_its_promises_in_every_life(chunk: int, is_fresh: bool) -> None:
+    first = chunk * SEEDS_PER_CHUNK + (first_fresh_seed() if is_fresh else 0)
+    for seed in range(first, first + SEEDS_PER_CHUNK):
         simulate(seed)
 
 

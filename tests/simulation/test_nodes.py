@@ -7,14 +7,18 @@ import pytest
 
 from tests.simulation.node_canaries import BUGS
 from tests.simulation.node_simulator import SeedFailed, simulate
+from tests.support.tiers import first_fresh_seed, sized
 
 CHUNK = 10
-SEEDS = 200
+SEEDS = sized(100)  # The same every day, and as many that are drawn anew.
 CANARY_SEEDS_MAX = 60
+SOAK_FIRST_SEED = 200  # Not the seeds of every day.
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_whole_nodes_keep_every_promise(first: int) -> None:
+@pytest.mark.parametrize("chunk", range(SEEDS // CHUNK))
+@pytest.mark.parametrize("is_fresh", [False, True], ids=["known", "fresh"])
+def test_whole_nodes_keep_every_promise(chunk: int, is_fresh: bool) -> None:
+    first = chunk * CHUNK + (first_fresh_seed() if is_fresh else 0)
     seen: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
         seen += simulate(seed)
@@ -53,5 +57,6 @@ def is_caught(seed: int, bug: str) -> bool:
 
 @pytest.mark.soak
 def test_whole_nodes_keep_every_promise_for_long() -> None:
-    for seed in range(SEEDS, SEEDS + int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "1000"))):
+    seeds = int(os.environ.get("MILLSTREAM_SOAK_SEEDS", "1000"))
+    for seed in range(SOAK_FIRST_SEED, SOAK_FIRST_SEED + seeds):
         assert simulate(seed)

@@ -63,6 +63,7 @@ def test_a_filter_in_the_broker_leaves_topic_and_offsets_as_they_are(
     assert {row.topic for row in frame.select("topic").collect()} == {orders}
 
 
+@pytest.mark.smoke
 def test_rows_are_those_of_the_kafka_connector(
     spark: SparkSession, broker: BrokerProcess, orders: str
 ) -> None:
@@ -208,6 +209,7 @@ def test_every_codec_is_read(
     assert [bytes(row.value) for row in rows] == values
 
 
+@pytest.mark.smoke
 def test_json_values_become_columns_and_bad_ones_null(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
 ) -> None:

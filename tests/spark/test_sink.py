@@ -82,6 +82,7 @@ def check_all_once(address: str, topic: str, checkpoint: Path, rows: int = ROWS)
 # -- batch queries ---------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_rows_become_records(spark: SparkSession, broker: BrokerProcess, topics: Topics) -> None:
     topics.create("records", partitions=3)
     rows = spark.sql(
@@ -214,6 +215,7 @@ def test_a_mistake_is_told_in_a_sentence(
 # -- streams ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_a_batch_that_is_run_again_is_there_once(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_query_without_its_checkpoint_starts_over(
     assert max(after.values()) == 2
 
 
+@pytest.mark.smoke
 def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
@@ -357,6 +360,7 @@ def robbed(tmp_path: Path, thief: Thief) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.parametrize("steals_answers", [True, False])
+@pytest.mark.smoke
 def test_a_commit_whose_request_or_answer_is_lost_counts_once(
     spark: SparkSession, topic: str, tmp_path: Path, steals_answers: bool
 ) -> None:

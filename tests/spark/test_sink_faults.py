@@ -216,6 +216,7 @@ def task(batch_id: int = 0, *, partition: int = 0, attempt: int = 0, series: str
     return Task(series=series, batch_id=batch_id, partition=partition, attempt=attempt)
 
 
+@pytest.mark.smoke
 def test_of_two_attempts_that_both_end_only_the_chosen_one_counts(
     broker: BrokerProcess, topic: str
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_batch_that_took_longer_than_its_transactions_may_fails_and_leaves_not
         broker.kill()
 
 
+@pytest.mark.smoke
 def test_an_abort_after_the_commit_takes_nothing_back(broker: BrokerProcess, topic: str) -> None:
     chosen = options(broker.address, topic)
     plan = writing.open_batch(chosen)

@@ -114,6 +114,7 @@ def values(first: int, count: int) -> list[bytes]:
 EARLIEST = {"startingOffsets": "earliest"}
 
 
+@pytest.mark.smoke
 def test_what_is_available_is_read_in_pieces_and_a_restart_goes_on(
     stream: Stream, topics: Topics, topic: str
 ) -> None:
@@ -307,6 +308,7 @@ def test_a_query_over_a_compacted_topic_passes_its_gaps(
     assert stream.end_offsets == {topic: {"0": 60}}
 
 
+@pytest.mark.smoke
 def test_what_a_transaction_aborted_is_not_read_and_its_markers_are_no_loss(
     stream: Stream, topics: Topics, topic: str
 ) -> None:

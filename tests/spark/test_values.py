@@ -139,6 +139,7 @@ def letters(spark: SparkSession, broker: BrokerProcess, topic: str) -> list[dict
     ]
 
 
+@pytest.mark.smoke
 def test_bad_records_go_to_the_dead_letters_and_good_ones_on(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
 ) -> None:

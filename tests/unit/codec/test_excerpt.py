@@ -8,12 +8,13 @@ from millstream.codec.compression import Codec
 from millstream.codec.excerpt import read_some
 from millstream.codec.records import Record, build, filter_batch, records
 from millstream.errors import CorruptBatch
+from tests.support.tiers import sized
 
 BYTES_MAX = 2**20
 SIZES = st.sampled_from([0, 1, 50, 63, 64, 200, 9_000])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=sized(60))
 @given(
     sizes=st.lists(SIZES, min_size=1, max_size=20),
     base_offset=st.integers(0, 1_000),

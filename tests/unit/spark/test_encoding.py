@@ -12,6 +12,7 @@ from millstream.model import Producer, TopicPartition
 from millstream.spark.encoding import batch, next_sequence, spell
 from millstream.spark.errors import UnwritableRow
 from millstream.spark.partitioner import Columns, Share
+from tests.support.tiers import sized
 
 SIZE_MAX = 2**26
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -63,7 +64,7 @@ def read(data: list[bytes]) -> list[Record]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sized(150), deadline=None)
 @given(
     rows_of,
     st.integers(0, 40),
@@ -92,7 +93,7 @@ def test_what_is_spelt_is_read_back(
 
 
 @given(rows_of, st.sampled_from([400, 1_000]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=sized(50), deadline=None)
 def test_a_batch_of_several_records_stays_within_its_bound(rows: list[Row], bytes_max: int) -> None:
     (made,) = sealed(columns(rows), [len(rows)], bytes_max=bytes_max, codec=Codec.NONE)
 
@@ -125,7 +126,7 @@ def test_the_header_says_who_wrote_when_and_in_which_order() -> None:
 times = st.one_of(st.integers(0, 2**42), st.integers(1_700_000_000_000, 1_700_000_000_050))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sized(80), deadline=None)
 @given(
     st.lists(st.tuples(times, st.none() | times, st.none() | st.integers(0, 2**40)), min_size=1),
     st.sampled_from([60, 10_000]),

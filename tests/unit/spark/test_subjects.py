@@ -10,6 +10,7 @@ from millstream.engine.subjects import Pattern, Style
 from millstream.errors.deliveries import InvalidSubject
 from millstream.spark.errors import InvalidOption
 from millstream.spark.subjects import Subjects, subjects
+from tests.support.tiers import sized
 
 tokens = st.sampled_from(["orders", "eu", "a'b", "x+y", "(", "*", ">", "+", "#", "ü", ""])
 
@@ -19,7 +20,7 @@ def in_topic(subject: str | None) -> Record:
     return Record(0, 0, None, b"v", headers)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sized(300), deadline=None)
 @given(st.sampled_from([".", "/"]), st.lists(tokens, min_size=1, max_size=4), st.data())
 def test_a_pattern_takes_what_the_broker_would_take(
     separator: str, parts: list[str], data: st.DataObject

@@ -11,6 +11,7 @@ from millstream.ports import Files
 from millstream.storage.disk import DiskFiles
 from millstream.storage.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
+from tests.support.tiers import sized
 
 
 @pytest.fixture(params=["disk", "memory", "crashing"])
@@ -249,7 +250,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=sized(60))
 @given(OPERATIONS)
 def test_all_implementations_give_the_same_answers(operations: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as root:

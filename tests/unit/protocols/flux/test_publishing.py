@@ -11,6 +11,7 @@ from millstream.model import TopicPartition
 from millstream.server.node import Node
 from tests.support.flux import FluxTalk
 from tests.support.nodes import SESSION, running_node
+from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 PARTITIONS = {"orders": 3, "bills": 1}
@@ -65,7 +66,7 @@ async def stored(node: Node, subject: bytes) -> list[Record]:
     return only
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=sized(25))
 @given(st.lists(st.tuples(st.sampled_from(WAYS), st.integers(1, 120)), min_size=1, max_size=12))
 def test_all_is_stored_in_order_and_answered_in_order(rows: list[tuple[Said, int]]) -> None:
     order = [said for said, count in rows for _ in range(count)]
@@ -93,7 +94,7 @@ def test_all_is_stored_in_order_and_answered_in_order(rows: list[tuple[Said, int
     run(story())
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=sized(10))
 @given(st.permutations([*WAYS[:5]] * 30))
 def test_publications_in_any_order_keep_the_order_of_each_subject(order: list[Said]) -> None:
     async def story() -> None:

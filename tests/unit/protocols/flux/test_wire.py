@@ -19,6 +19,7 @@ from millstream.protocols.flux.wire import (
     Publications,
     Request,
 )
+from tests.support.tiers import sized
 
 BOUNDS = Bounds(line_bytes_max=100, header_bytes_max=200, payload_bytes_max=1_000)
 
@@ -169,7 +170,7 @@ STREAM = (
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=sized(200))
 @given(st.data())
 def test_commands_do_not_depend_on_how_the_stream_is_cut(data: Any) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(STREAM)), max_size=12)))
@@ -209,7 +210,7 @@ SPELLED = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(st.lists(SPELLED, max_size=30), st.data())
 def test_every_stream_is_read_as_it_was_spelled(
     commands: list[tuple[bytes, object]], data: Any
@@ -243,7 +244,7 @@ TRICKY = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=sized(60))
 @given(st.integers(0, 2**32), st.integers(1, len(TRICKY)), st.integers(20, 30_000))
 def test_mixed_publications_are_read_one_by_one_or_at_once(
     seed: int, kinds: int, chunk: int
@@ -268,7 +269,7 @@ def test_a_stream_may_come_one_byte_at_a_time() -> None:
     assert got == parsed(STREAM)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=sized(300))
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_no_bytes_break_the_parser(garbage: bytes, chunk: int) -> None:
     one = parser()

@@ -1,0 +1,67 @@
+"""The two tiers of tests: which run in `make test`, which in `make test-slow`, and at which size.
+
+`make test` runs every test that is not slow, with the sized ones small. `make test-slow` runs the
+slow ones, and the sized ones again at their whole size. Every test is in one of the two.
+"""
+
+import os
+import random
+
+from tests.support.source_tree import ROOT
+
+# Tests that start a JVM, kill a process again and again, or draw every screen of the explorer.
+SLOW = (
+    "tests/spark/",
+    "tests/crash/test_kill_nine_clients.py",
+    "tests/crash/test_kill_nine_delayed.py",
+    "tests/crash/test_kill_nine_delivery.py",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_documents.py",
+    "tests/cli/test_explore_screens.py",
+    "tests/cli/test_readme.py",
+    "tests/interop/",
+    "tests/unit/testing/test_plugin.py",
+    "tests/unit/testing/test_documents_run.py",
+)
+# One file of records for each client shows every day that it still gets through.
+NOT_SLOW = (
+    "tests/interop/aiokafka/test_records.py",
+    "tests/interop/kafka_python/test_records.py",
+    "tests/interop/librdkafka/test_records.py",
+)
+# Tests that draw examples or seeds: few in `make test`, all of them in `make test-slow`.
+SIZED = ("tests/properties/", "tests/simulation/", "tests/crash/test_journal_crashes.py")
+
+IS_WHOLE = os.environ.get("MILLSTREAM_TIER") == "slow"
+SMALL_PART = 5
+EXAMPLES_MIN = 5
+# Half of the simulated lives are drawn anew each run. The variable repeats a run.
+FRESH_SEEDS_VARIABLE = "MILLSTREAM_FRESH_SEEDS"
+FRESH_SEED_MIN = 1_000_000  # No seed of every day, and none of a soak.
+
+
+def sized(whole: int) -> int:
+    """The number of examples or seeds of this tier, of `whole` in `make test-slow`."""
+    return whole if IS_WHOLE else min(whole, max(EXAMPLES_MIN, whole // SMALL_PART))
+
+
+def first_fresh_seed() -> int:
+    """The first seed of those that are drawn anew; the same in all processes of one run."""
+    if FRESH_SEEDS_VARIABLE not in os.environ:
+        os.environ[FRESH_SEEDS_VARIABLE] = str(random.randrange(FRESH_SEED_MIN, 2**31))
+    return int(os.environ[FRESH_SEEDS_VARIABLE])
+
+
+def marks(path: str) -> list[str]:
+    """The marks of the tests in a file, by its path below the repository."""
+    names = []
+    if path.startswith(SLOW) and not path.startswith(NOT_SLOW):
+        names.append("slow")
+    if path.startswith(SIZED):
+        names.append("sized")
+    return names
+
+
+def relative(path: object) -> str:
+    """`path` below the repository, as `SLOW` spells it."""
+    return str(path).removeprefix(f"{ROOT}{os.sep}").replace(os.sep, "/")
