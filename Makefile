@@ -8,41 +8,57 @@ WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
 
-.PHONY: run test test-slow lint bench soak interop clean
+.PHONY: help run test test-slow lint fmt coverage bench soak interop dist clean
 
-run: $(STAMP)
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
+
+run: $(STAMP)  ## Install, start a broker and show the main job end to end.
 	rm -rf data/demo
 	$(BIN)/millstream demo --data-dir data/demo
 
-# The fast tier: lint, then every test that is not slow.
-test: lint
+test: lint  ## Install, lint, check types and imports, run every test that is not slow.
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25
 
-# The rest: slow tests, and tests of examples and seeds at their whole size.
-test-slow: $(STAMP)
+test-slow: $(STAMP)  ## Run the slow tests, and examples and seeds at their whole size.
 	MILLSTREAM_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25 \
 		-m '(slow or sized) and not soak and not interop'
 
-lint: $(STAMP)
+lint: $(STAMP)  ## Check format, style, types and import contracts.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)
+fmt: $(STAMP)  ## Format the code and mend what can be mended.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+coverage: $(STAMP)  ## Measure which lines the fast tests run.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.6'
+	$(BIN)/python -m coverage run --source src/millstream -m pytest
+	$(BIN)/python -m coverage report --skip-covered --sort cover
+
+bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.doors --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 
-soak: $(STAMP)
+soak: $(STAMP)  ## Run thousands of simulated lives and long fault tests (SEEDS=n).
 	MILLSTREAM_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) --timeout 7200 -m soak tests
 
-interop: $(STAMP)
+interop: $(STAMP)  ## Run the clients of other languages: Java, Go, Node, kcat, Spark clusters.
 	$(BIN)/python -m pytest --timeout 600 -m interop tests/interop tests/spark
 
-clean:
+dist: $(STAMP)  ## Build the wheel and the source archive into dist/, and check them.
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=5'
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m twine check --strict dist/*
+
+clean:  ## Remove everything that was installed or made.
 	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(STAMP): pyproject.toml
