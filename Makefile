@@ -8,7 +8,7 @@ WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
 
-.PHONY: help run test test-slow lint fmt coverage bench soak interop dist clean
+.PHONY: help run test test-slow lint fmt coverage bench bench-before soak interop dist clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -45,6 +45,9 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.doors --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
+
+bench-before: $(STAMP)  ## Measure beside an earlier commit, in turns (BEFORE=checkout).
+	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS) --before $(BEFORE)
 
 soak: $(STAMP)  ## Run thousands of simulated lives and long fault tests (SEEDS=n).
 	MILLSTREAM_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) --timeout 7200 -m soak tests

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.kafka.before import publish_before
 from benchmarks.kafka.cells import PARTITIONS, QUICK, SIZES, Plan, Run
 from benchmarks.kafka.install import Unavailable, kafka_jars, nats_environment
 from benchmarks.kafka.peers import (
@@ -19,6 +20,7 @@ from benchmarks.kafka.peers import (
     apache_kafka,
     jetstream,
     millstream,
+    millstream_before,
 )
 from benchmarks.kafka.tables import publish
 
@@ -31,13 +33,8 @@ def main() -> None:
     if arguments.full:
         plan = replace(plan, latency_sizes=SIZES, perf_test_acks=("1", "all"))
         plan = replace(plan, perf_test_partitions=PARTITIONS)
-    peers = [millstream()]
-    jars = _available(kafka_jars)
-    if jars is not None:
-        peers.append(apache_kafka(jars))
-    programs = _available(nats_environment)
-    if programs is not None:
-        peers.append(jetstream(programs))
+    jars = None if arguments.before else _available(kafka_jars)
+    peers = _peers(jars, arguments.before)
     durabilities: tuple[Durability, ...] = tuple(
         durability for durability in DURABILITIES if durability in arguments.durability
     )
@@ -50,10 +47,12 @@ def main() -> None:
         run.measure(durabilities)
     finally:
         shutil.rmtree(root)
-    part = "kafka-quick" if arguments.quick else "kafka"
+    part = "before" if arguments.before else "kafka"
+    part += "-quick" if arguments.quick else ""
     command = " ".join(["python -m benchmarks.kafka", *sys.argv[1:]])
     circumstances["duration"] = f"{(time.monotonic() - started) / 60:.1f} min"
-    publish(run, durabilities, command=command, part=part, circumstances=circumstances)
+    write = publish_before if arguments.before else publish
+    write(run, durabilities, command=command, part=part, circumstances=circumstances)
 
 
 def _arguments() -> argparse.Namespace:
@@ -62,8 +61,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="latency and perf-test in all cells")
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
     parser.add_argument("--durability", nargs="+", choices=DURABILITIES, default=DURABILITIES)
+    parser.add_argument("--before", type=Path, help="a checkout of the commit to compare with")
     parser.add_argument("--peers", nargs="+", help="only these, such as Millstream")
     return parser.parse_args()
+
+
+def _peers(jars: Path | None, before: Path | None) -> list[Peer]:
+    if before is not None:
+        return [millstream(), millstream_before(before)]
+    peers = [millstream()]
+    if jars is not None:
+        peers.append(apache_kafka(jars))
+    programs = _available(nats_environment)
+    if programs is not None:
+        peers.append(jetstream(programs))
+    return peers
 
 
 def _available(get: Callable[[], Path]) -> Path | None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +24,9 @@ DURABILITIES: tuple[Durability, ...] = ("sync", "write")
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 20
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 MILLSTREAM, KAFKA, JETSTREAM = "Millstream", "Apache Kafka", "JetStream"
+BEFORE = "Millstream before"
 
 # What Kafka's start script passes by default.
 JAVA = (
@@ -49,6 +49,7 @@ class Peer:
     speaks_kafka: bool
     durability: Mapping[Durability, str]
     prepare: Callable[[Path, int, Durability], list[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
@@ -73,6 +74,18 @@ def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
         },
         prepare=prepare,
     )
+
+
+def millstream_before(checkout: Path) -> Peer:
+    """Our broker as it is in another checkout, such as a worktree of the commit before."""
+    commit = subprocess.run(
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    source = {"PYTHONPATH": str((checkout / "src").resolve())}
+    return replace(millstream(), name=BEFORE, version=commit, environment=source)
 
 
 def apache_kafka(jars: Path) -> Peer:
@@ -179,7 +192,7 @@ class Server:
             name: value
             for name, value in os.environ.items()
             if not name.startswith("MILLSTREAM_") and name != "PYTHONDONTWRITEBYTECODE"
-        }
+        } | dict(self.peer.environment)
         with (self._directory / "log").open("ab") as log:
             started_ns = time.monotonic_ns()
             self._process = subprocess.Popen(
@@ -219,9 +232,10 @@ class Server:
         return self._memory("VmHWM")
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads since it started."""
-        text = self._proc("stat").rpartition(")")[2].split()
-        return (int(text[11]) + int(text[12])) / TICKS_PER_SECOND
+        """The time on a core of all its threads since it started, to the nanosecond."""
+        assert self._process is not None
+        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e9
 
     def pin(self, cores: set[int]) -> None:
         """Let it run on these cores alone, with all the threads that it has and will have."""
