@@ -11,9 +11,9 @@ import pyarrow as pa
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
 from millstream.model import TopicPartition
-from millstream.spark.arrow import record_batch
-from millstream.spark.batches import open_batches, select
-from millstream.spark.rows import find_rows
+from millstream.spark.read.arrow import record_batch
+from millstream.spark.read.fetched import open_batches, select
+from millstream.spark.read.rows import find_rows
 
 TURNS = 9
 PIECE_BYTES = 3 * 2**20

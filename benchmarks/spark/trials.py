@@ -19,8 +19,8 @@ from benchmarks.kafka.job import Job
 from benchmarks.kafka.peers import Server
 from benchmarks.kafka.trials import Client, TrialFailed
 from benchmarks.spark.connectors import OURS, Connector
-from millstream.spark.pipelines import archive
-from millstream.spark.pipelines.base import Context
+from millstream.spark.pipelines.queries import Context
+from millstream.spark.pipelines.ready import archive
 
 QUERY_SECONDS_MAX = 120
 POLL_SECONDS = 0.05

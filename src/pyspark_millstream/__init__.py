@@ -4,6 +4,6 @@ Spark imports every module whose name begins with `pyspark_` and registers its `
 does so in every worker, so nothing is imported here that a worker would not need anyway.
 """
 
-from millstream.spark.source import MillstreamSource as DefaultSource
+from millstream.spark.datasource import MillstreamSource as DefaultSource
 
 __all__ = ["DefaultSource"]

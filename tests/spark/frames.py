@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.spark.pipelines.records import HEADERS
+from millstream.spark.pipelines.ready.records import HEADERS
 
 START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 SCHEMA = (

@@ -5,11 +5,11 @@ import json
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millstream.spark.client_options import ClientSettings
 from millstream.spark.cluster import cluster_for
-from millstream.spark.offsets import Json
-from millstream.spark.options import SourceOptions, source_options
-from millstream.spark.stream import StreamReader
+from millstream.spark.options.kafka import ClientSettings
+from millstream.spark.options.source import SourceOptions, source_options
+from millstream.spark.read.offset_ranges import Json
+from millstream.spark.read.stream import StreamReader
 from tests.spark.topics import Topics
 
 SCHEMA = StructType([StructField("value", BinaryType()), StructField("offset", LongType())])

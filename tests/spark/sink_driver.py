@@ -24,7 +24,7 @@ DEATHS = ("before", "sent", "done")
 _SITE = f"""
 import os, signal
 from millstream.spark import transactions, wire
-from millstream.spark.transactions import EndBatchRequest
+from millstream.spark.write.transactions import EndBatchRequest
 
 death, driver = os.environ["SINK_DEATH"], int(os.environ["SINK_DRIVER"])
 end_batch, send = transactions.end_batch, wire.Connection.send

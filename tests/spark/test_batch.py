@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.spark.source import MillstreamSource
+from millstream.spark.datasource import MillstreamSource
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
 

@@ -8,16 +8,17 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from millstream.spark import dead_letters, transactions
-from millstream.spark.client_options import ClientSettings, client_settings
 from millstream.spark.cluster import Cluster
-from millstream.spark.dead_letters import DeadLetters, Span
 from millstream.spark.errors import Fenced, Refused
-from millstream.spark.formats import json_reader
-from millstream.spark.judging import Judge
-from millstream.spark.offsets import OffsetRange
-from millstream.spark.options import OnError
-from millstream.spark.reading import RangeReader
+from millstream.spark.options.kafka import ClientSettings, client_settings
+from millstream.spark.options.source import OnError
+from millstream.spark.read.offset_ranges import OffsetRange
+from millstream.spark.read.range_reader import RangeReader
+from millstream.spark.values import dead_letters
+from millstream.spark.values.bad_values import Judge
+from millstream.spark.values.dead_letters import DeadLetters, Span
+from millstream.spark.values.formats import json_reader
+from millstream.spark.write import transactions
 from tests.spark.sinks import committed_values
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess

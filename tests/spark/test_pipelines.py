@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from millstream.cli.pipeline import pipeline
-from millstream.spark.pipelines import examples, runner
-from millstream.spark.pipelines.base import Context
+from millstream.spark.pipelines import runner, spec_tests
 from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed
+from millstream.spark.pipelines.queries import Context
 from millstream.spark.pipelines.spec import load
 from millstream.spark.pipelines.summaries import Summary
 from tests.spark.topics import Topics
@@ -399,7 +399,7 @@ EXAMPLES = [*DOCUMENTED, (SOURCE / "demo" / "orders.yml").read_text(encoding="ut
 def test_examples_in_documents_pass(text: str, tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "pipeline.yml").write_text(text, encoding="utf-8")
 
-    verdicts = examples.run(spark, load(tmp_path / "pipeline.yml"))
+    verdicts = spec_tests.run(spark, load(tmp_path / "pipeline.yml"))
 
     assert verdicts
     assert [verdict for verdict in verdicts if not verdict.is_passed] == []

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.pipelines import (
+from millstream.spark.pipelines.ready import (
     aggregate,
     archive,
-    dead_letters,
     dedup,
+    dlq_report,
     enrich,
     records,
     redrive,
@@ -410,10 +410,10 @@ def letter(value: str, reason: str, **fields: Any) -> tuple[object, ...]:
 def test_letters_are_counted_by_reason_with_the_latest_as_samples(spark: SparkSession) -> None:
     rows = [letter(str(n), "amount", offset=n, seconds=n) for n in range(3)]
     rows += [letter("x", "schema"), record("y", topic="orders.dlq")]
-    found = dead_letters.letters(frame_of(spark, rows))
+    found = dlq_report.letters(frame_of(spark, rows))
 
-    counts = records.rows(dead_letters.counts(found, "origin_topic", "reason"))
-    samples = records.rows(dead_letters.samples(found, 2))
+    counts = records.rows(dlq_report.counts(found, "origin_topic", "reason"))
+    samples = records.rows(dlq_report.samples(found, 2))
 
     assert [(row["reason"], row["letters"]) for row in counts] == [
         ("amount", 3),
@@ -521,7 +521,7 @@ WINDOW = {"kind": "tumbling", "size": "1m"}
         (replay, {"topic": "a", "path": "p", "from_offset": 5, "until_offset": 5}, "not below"),
         (replay, {"topic": "a", "path": "p", "partitions": []}, "partitions is empty"),
         (redrive, {"topic": "a.dlq", "rows_per_second": -1}, "above 0"),
-        (dead_letters, {"bucket": "1 century"}, "bucket is '1 century'"),
+        (dlq_report, {"bucket": "1 century"}, "bucket is '1 century'"),
         (traffic, {"topic": "a", "keyz": 1}, "keyz"),
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from millstream.spark.pipelines import catalog
-from millstream.spark.pipelines.base import Context, read
-from millstream.spark.pipelines.records import FromTopic
+from millstream.spark.pipelines.queries import Context, read
+from millstream.spark.pipelines.ready import catalog
+from millstream.spark.pipelines.ready.records import FromTopic
 from millstream.spark.pipelines.summaries import Summary
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess

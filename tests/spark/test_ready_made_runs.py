@@ -10,19 +10,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.pipelines import (
+from millstream.spark.pipelines.queries import Context, read
+from millstream.spark.pipelines.ready import (
     aggregate,
     archive,
-    dead_letters,
     dedup,
+    dlq_report,
     enrich,
     redrive,
     replay,
     traffic,
     validate,
 )
-from millstream.spark.pipelines.archive import read_archive
-from millstream.spark.pipelines.base import Context, read
+from millstream.spark.pipelines.ready.archive import read_archive
 from millstream.spark.pipelines.summaries import Summary
 from tests.spark.frames import at, written
 from tests.spark.topics import Topics
@@ -102,8 +102,8 @@ def test_validate_writes_good_and_bad_rows_and_redrive_sends_the_bad_back(
     }
     assert told == {("has id", "1"), ("schema", "1"), ("divides", "2")}
 
-    report = runner.run(dead_letters, topic=f"{topic}.dlq")
-    everything = runner.run(dead_letters)
+    report = runner.run(dlq_report, topic=f"{topic}.dlq")
+    everything = runner.run(dlq_report)
     assert report.rows_in == 3
     assert everything.rows_in >= 3
     assert {(row["reason"], row["letters"]) for row in report.details["by_reason"]} == {  # type: ignore[attr-defined]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.spark.batch import BatchReader
 from millstream.spark.cluster import Cluster
 from millstream.spark.errors import DataLoss
-from millstream.spark.offsets import from_json
+from millstream.spark.read.batch import BatchReader
+from millstream.spark.read.offset_ranges import from_json
 from tests.spark.played_queries import SCHEMA, Query, fill, hang_up, options, recreate, send
 from tests.spark.topics import Topics
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.spark import writing
-from millstream.spark.client_options import ClientSettings
 from millstream.spark.cluster import cluster_for
 from millstream.spark.errors import BatchRefused, Fenced, OlderCheckpoint, OtherQuery
-from millstream.spark.query_identity import QueryIdentity
-from millstream.spark.sink_options import SinkOptions, sink_options
-from millstream.spark.writing import Plan, Task, Way, Written
+from millstream.spark.options.kafka import ClientSettings
+from millstream.spark.options.sink import SinkOptions, sink_options
+from millstream.spark.write import atomic_batch
+from millstream.spark.write.atomic_batch import Plan, Task, Way, Written
+from millstream.spark.write.query_identity import QueryIdentity
 from tests.spark.sinks import each_once, numbers, until
 from tests.support.broker_process import BrokerProcess
 
@@ -99,7 +99,7 @@ class Run:
 
     def _attempt(self, batch_id: int, wanted: list[int]) -> bool:
         """Run a batch once, as a driver does; say whether Spark's log has it now."""
-        plan = writing.open_batch(self.options)
+        plan = atomic_batch.open_batch(self.options)
         messages = [self._task(plan, batch_id, part) for part in self._dealt(wanted)]
         fault = self.random.choice(
             [
@@ -115,23 +115,23 @@ class Run:
         if fault == "died before":
             return False
         if fault == "rival":
-            writing.open_batch(self.options)
+            atomic_batch.open_batch(self.options)
         if fault == "zombie":
             self._raise_the_dead()
         if fault == "killed":
             self.broker.kill()
             self.broker.start()
         try:
-            writing.commit(self.options, messages, batch_id)
+            atomic_batch.commit(self.options, messages, batch_id)
         except (Fenced, BatchRefused):
             assert fault == "rival"
-            writing.abort(self.options, messages, batch_id)
+            atomic_batch.abort(self.options, messages, batch_id)
             return False
         if fault == "killed after":
             self.broker.kill()  # What is committed may not have its markers yet.
             self.broker.start()
         if fault == "lost answer":
-            writing.abort(self.options, messages, batch_id)
+            atomic_batch.abort(self.options, messages, batch_id)
             return False
         return fault != "died after"
 
@@ -146,10 +146,10 @@ class Run:
         task = self._new_task(batch_id, len(part))
         if self.random.random() < 0.15:
             with pytest.raises(Broken):
-                writing.write(plan, task, rows(part, broken_after=self.random.randint(0, 20)))
-        message = writing.write(plan, self._new_task(batch_id, len(part)), rows(part))
+                atomic_batch.write(plan, task, rows(part, broken_after=self.random.randint(0, 20)))
+        message = atomic_batch.write(plan, self._new_task(batch_id, len(part)), rows(part))
         if self.random.random() < 0.15:
-            writing.write(plan, self._new_task(batch_id, len(part)), rows(part))
+            atomic_batch.write(plan, self._new_task(batch_id, len(part)), rows(part))
         if self.random.random() < 0.2:
             self.zombies.append((plan, self._new_task(batch_id, len(part)), part))
         return message
@@ -164,7 +164,7 @@ class Run:
         """Tasks of runs that were given up wake up and write."""
         for plan, task, part in self.zombies:
             try:
-                writing.write(plan, task, rows(part))
+                atomic_batch.write(plan, task, rows(part))
             except MillstreamError:
                 self.faults["fenced"] += 1
         self.zombies.clear()
@@ -221,11 +221,11 @@ def test_of_two_attempts_that_both_end_only_the_chosen_one_counts(
     broker: BrokerProcess, topic: str
 ) -> None:
     chosen = options(broker.address, topic)
-    plan = writing.open_batch(chosen)
-    first = writing.write(plan, task(attempt=1), rows([1, 2]))
-    writing.write(plan, task(attempt=2), rows([1, 2]))
+    plan = atomic_batch.open_batch(chosen)
+    first = atomic_batch.write(plan, task(attempt=1), rows([1, 2]))
+    atomic_batch.write(plan, task(attempt=2), rows([1, 2]))
 
-    writing.commit(chosen, [first], 0)
+    atomic_batch.commit(chosen, [first], 0)
 
     assert written(broker.address, topic) == [1, 2]
 
@@ -237,16 +237,16 @@ def test_a_batch_that_took_longer_than_its_transactions_may_fails_and_leaves_not
     broker.start()
     try:
         chosen = options(broker.address, topic, **{"kafka.transaction.timeout.ms": "200"})
-        plan = writing.open_batch(chosen)
-        message = writing.write(plan, task(), rows([1, 2]))
+        plan = atomic_batch.open_batch(chosen)
+        message = atomic_batch.write(plan, task(), rows([1, 2]))
         until(lambda: "aborting an overdue transaction" in broker.log, "the time to be up")
 
         with pytest.raises((BatchRefused, Fenced)):
-            writing.commit(chosen, [message], 0)
-        writing.abort(chosen, [message], 0)
+            atomic_batch.commit(chosen, [message], 0)
+        atomic_batch.abort(chosen, [message], 0)
 
-        again = writing.open_batch(chosen)
-        writing.commit(chosen, [writing.write(again, task(), rows([1, 2]))], 0)
+        again = atomic_batch.open_batch(chosen)
+        atomic_batch.commit(chosen, [atomic_batch.write(again, task(), rows([1, 2]))], 0)
         assert written(broker.address, topic) == [1, 2]
     finally:
         broker.kill()
@@ -255,12 +255,12 @@ def test_a_batch_that_took_longer_than_its_transactions_may_fails_and_leaves_not
 @pytest.mark.smoke
 def test_an_abort_after_the_commit_takes_nothing_back(broker: BrokerProcess, topic: str) -> None:
     chosen = options(broker.address, topic)
-    plan = writing.open_batch(chosen)
-    message = writing.write(plan, task(), rows([1]))
+    plan = atomic_batch.open_batch(chosen)
+    message = atomic_batch.write(plan, task(), rows([1]))
 
-    writing.commit(chosen, [message], 0)
-    writing.abort(chosen, [message], 0)
-    writing.commit(chosen, [message], 0)
+    atomic_batch.commit(chosen, [message], 0)
+    atomic_batch.abort(chosen, [message], 0)
+    atomic_batch.commit(chosen, [message], 0)
 
     assert written(broker.address, topic) == [1]
 
@@ -270,9 +270,9 @@ def test_a_task_of_a_committed_batch_takes_its_rows_and_writes_none(
 ) -> None:
     chosen = options(broker.address, topic)
     for _ in range(2):
-        plan = writing.open_batch(chosen)
-        message = writing.write(plan, task(), rows([1]))
-        writing.commit(chosen, [message], 0)
+        plan = atomic_batch.open_batch(chosen)
+        message = atomic_batch.write(plan, task(), rows([1]))
+        atomic_batch.commit(chosen, [message], 0)
 
     assert (message.row_count, message.member) == (0, None)
     assert written(broker.address, topic) == [1]
@@ -296,9 +296,9 @@ def by_checkpoint(address: str, topic: str, location: str, **given: str) -> Sink
 
 def run_batch(chosen: SinkOptions, batch_id: int, numbers_: list[int]) -> None:
     """In these stories, the query is called like the topic that it writes to."""
-    plan = writing.open_batch(chosen)
-    message = writing.write(plan, task(batch_id, series=str(chosen.topic)), rows(numbers_))
-    writing.commit(chosen, [message], batch_id)
+    plan = atomic_batch.open_batch(chosen)
+    message = atomic_batch.write(plan, task(batch_id, series=str(chosen.topic)), rows(numbers_))
+    atomic_batch.commit(chosen, [message], batch_id)
 
 
 def test_a_batch_that_is_run_again_is_known_however_the_checkpoint_is_spelt(
@@ -323,8 +323,8 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_exactly_once(
     then = options(broker.address, topic, transactionalIdPrefix=name_then)
     run_batch(then, 0, [0])
     run_batch(then, 1, [1])
-    left_over = writing.open_batch(then)
-    message = writing.write(left_over, task(2, series=topic), rows([2]))
+    left_over = atomic_batch.open_batch(then)
+    message = atomic_batch.write(left_over, task(2, series=topic), rows([2]))
 
     now = by_checkpoint(broker.address, topic, spelling_now.format(path))
     for batch_id in (1, 1, 2, 2):
@@ -332,17 +332,17 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_exactly_once(
 
     assert written(broker.address, topic) == [0, 1, 2]
     with pytest.raises(Fenced):
-        writing.commit(then, [message], 2)
+        atomic_batch.commit(then, [message], 2)
 
 
 def test_rows_of_another_query_than_the_checkpoints_are_refused(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     path = checkpoint_at(tmp_path / "ck", topic)
-    plan = writing.open_batch(by_checkpoint(broker.address, topic, str(path)))
+    plan = atomic_batch.open_batch(by_checkpoint(broker.address, topic, str(path)))
 
     with pytest.raises(OtherQuery, match="query another is not the one"):
-        writing.write(plan, task(series="another"), rows([1]))
+        atomic_batch.write(plan, task(series="another"), rows([1]))
 
 
 def test_an_older_checkpoint_is_refused_with_the_way_out(broker: BrokerProcess, topic: str) -> None:
@@ -375,7 +375,7 @@ def test_tasks_that_commit_by_themselves_do_so_once(broker: BrokerProcess, topic
     for batch_id in (0, 0, 1, 1):
         for partition in range(2):
             start = 100 * batch_id + 10 * partition
-            writing.write(plan, task(batch_id, partition=partition), rows([start, start + 1]))
+            atomic_batch.write(plan, task(batch_id, partition=partition), rows([start, start + 1]))
 
     assert written(broker.address, topic) == [0, 1, 10, 11, 100, 101, 110, 111]
 
@@ -385,9 +385,9 @@ def test_a_task_that_breaks_leaves_nothing_and_its_next_attempt_writes(
 ) -> None:
     plan = fallback(broker.address, topic)
     with pytest.raises(Broken):
-        writing.write(plan, task(), rows([1, 2], broken_after=5))
+        atomic_batch.write(plan, task(), rows([1, 2], broken_after=5))
 
-    writing.write(plan, task(attempt=1), rows([1, 2]))
+    atomic_batch.write(plan, task(attempt=1), rows([1, 2]))
 
     assert written(broker.address, topic) == [1, 2]
 
@@ -395,10 +395,10 @@ def test_a_task_that_breaks_leaves_nothing_and_its_next_attempt_writes(
 def test_a_task_of_an_older_checkpoint_is_refused(broker: BrokerProcess, topic: str) -> None:
     plan = fallback(broker.address, topic)
     for batch_id in range(3):
-        writing.write(plan, task(batch_id), rows([batch_id]))
+        atomic_batch.write(plan, task(batch_id), rows([batch_id]))
 
     with pytest.raises(OlderCheckpoint, match=r"runs batch 1, but .* up to 2"):
-        writing.write(plan, task(1), rows([10]))
+        atomic_batch.write(plan, task(1), rows([10]))
 
     assert written(broker.address, topic) == [0, 1, 2]
 
@@ -408,10 +408,10 @@ def test_a_task_remembers_what_it_did_under_a_former_name(
 ) -> None:
     plan = fallback(broker.address, topic)
     for batch_id in range(2):
-        writing.write(plan, task(batch_id), rows([batch_id]))
+        atomic_batch.write(plan, task(batch_id), rows([batch_id]))
 
     renamed = QueryIdentity(name=f"{topic}-new", former_names=("never", topic))
     for batch_id in (1, 2, 2):
-        writing.write(replace(plan, identity=renamed), task(batch_id), rows([batch_id]))
+        atomic_batch.write(replace(plan, identity=renamed), task(batch_id), rows([batch_id]))
 
     assert written(broker.address, topic) == [0, 1, 2]

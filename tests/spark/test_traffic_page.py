@@ -3,8 +3,8 @@
 from html.parser import HTMLParser
 from typing import Any
 
-from millstream.spark.pipelines.traffic import bucket_seconds, filled
-from millstream.spark.pipelines.traffic_page import SERIES_MAX, page
+from millstream.spark.pipelines.ready.traffic import bucket_seconds, filled
+from millstream.spark.pipelines.ready.traffic_page import SERIES_MAX, page
 
 _VOID = {"meta"}
 

@@ -21,7 +21,7 @@ from millstream.errors import MillstreamError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.spark.pipelines.base import Context
+    from millstream.spark.pipelines.queries import Context
     from millstream.spark.pipelines.spec import Spec
 
 DONE, FAILED = 0, 1
@@ -145,7 +145,7 @@ def _status(given: Given) -> int:
 
 
 def _test(given: Given) -> int:
-    from millstream.spark.pipelines import examples
+    from millstream.spark.pipelines import spec_tests
     from millstream.spark.pipelines.failures import InvalidPipeline
 
     path = _find(given["path"])
@@ -158,7 +158,7 @@ def _test(given: Given) -> int:
     if not spec.tests:
         raise InvalidPipeline(f"{path.name} has no tests, and there are none in tests/")
     with _session(spec.name, given, path.parent, is_brief=True) as spark:
-        verdicts = examples.run(spark, spec)
+        verdicts = spec_tests.run(spark, spec)
     if given["output"] == "json":
         print(text.as_json([{**asdict(one), "is_passed": one.is_passed} for one in verdicts]))
     else:
@@ -329,7 +329,7 @@ def _started(name: str, given: Given, conf: Mapping[str, str]) -> "SparkSession"
 
 
 def _context(spark: "SparkSession", spec: "Spec", path: Path, given: Given) -> "Context":
-    from millstream.spark.pipelines.base import Context
+    from millstream.spark.pipelines.queries import Context
     from millstream.spark.pipelines.summaries import Progress
 
     def report(progress: Progress) -> None:

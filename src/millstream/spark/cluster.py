@@ -24,9 +24,9 @@ from millstream.protocols.kafka.apis.data import (
 from millstream.protocols.kafka.apis.discovery import MetadataRequest, MetadataResponse
 from millstream.protocols.kafka.error_codes import RETRIABLE, ErrorCode
 from millstream.protocols.kafka.schema import NO_ID
-from millstream.spark.batches import Aborted
-from millstream.spark.client_options import ClientSettings
 from millstream.spark.errors import Refused, UnknownPartition, Unreachable
+from millstream.spark.options.kafka import ClientSettings
+from millstream.spark.read.fetched import Aborted
 from millstream.spark.wire import Connection
 
 CLUSTERS_MAX = 8  # Kept open by one process.

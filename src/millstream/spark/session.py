@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.spark.class_data import Choice, ask, choose, discard
 from millstream.spark.errors import JavaMissing
+from millstream.spark.java.class_archive import Choice, ask, choose, discard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

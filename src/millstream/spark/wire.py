@@ -25,8 +25,8 @@ from millstream.protocols.kafka.apis.table import API_VERSIONS, APIS, Api
 from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
 from millstream.protocols.kafka.schema import Message
-from millstream.spark.client_options import ClientSettings, Credentials, Tls
 from millstream.spark.errors import Refused
+from millstream.spark.options.kafka import ClientSettings, Credentials, Tls
 
 # An answer larger than this is a mistake: a fetch asks for a few MiB, but a batch comes whole.
 FRAME_BYTES_MAX = 2**30

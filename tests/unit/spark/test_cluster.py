@@ -36,14 +36,14 @@ from millstream.protocols.kafka.apis.security import (
     SaslHandshakeResponse,
 )
 from millstream.protocols.kafka.apis.table import APIS
-from millstream.spark.batches import Aborted
-from millstream.spark.client_options import ClientSettings, Credentials, Tls
 from millstream.spark.cluster import Cluster, OutOfRange, cluster_for
 from millstream.spark.errors import DataLoss, Refused, UnknownPartition, Unreachable
 from millstream.spark.groups import commit, committed
-from millstream.spark.offsets import OffsetRange
-from millstream.spark.places import EARLIEST, LATEST
-from millstream.spark.reading import RangeReader
+from millstream.spark.options.kafka import ClientSettings, Credentials, Tls
+from millstream.spark.options.places import EARLIEST, LATEST
+from millstream.spark.read.fetched import Aborted
+from millstream.spark.read.offset_ranges import OffsetRange
+from millstream.spark.read.range_reader import RangeReader
 from tests.unit.spark.fake_broker import FakeBroker, HangUp, fake_broker, metadata
 from tests.unit.spark.schemas import ROW
 

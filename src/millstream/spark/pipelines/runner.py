@@ -16,10 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.pipelines import catalog, checkpoints, sql_flow
-from millstream.spark.pipelines.base import Context, run_streams, source
+from millstream.spark.pipelines import checkpoints, sql_flow
 from millstream.spark.pipelines.checkpoints import Checkpoint
 from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, boiled_down
+from millstream.spark.pipelines.queries import Context, run_streams, source
+from millstream.spark.pipelines.ready import catalog
 from millstream.spark.pipelines.spec import Flow, Spec
 from millstream.spark.pipelines.summaries import Summary, behind
 from millstream.spark.pipelines.topics import Topics

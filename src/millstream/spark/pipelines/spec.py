@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from millstream.spark.client_options import nearest
 from millstream.spark.errors import InvalidOption
-from millstream.spark.options import source_options
+from millstream.spark.options.kafka import nearest
+from millstream.spark.options.sink import sink_options
+from millstream.spark.options.source import source_options
 from millstream.spark.pipelines.failures import InvalidPipeline
-from millstream.spark.sink_options import sink_options
 
 FLOWS_MAX = 100
 STATE_DIRECTORY = ".millstream"

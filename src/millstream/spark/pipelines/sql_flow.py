@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.pipelines import records
-from millstream.spark.pipelines.base import (
+from millstream.spark.options.sink import sink_options
+from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+from millstream.spark.pipelines.queries import (
     Context,
     Query,
     ToBatches,
@@ -21,10 +22,9 @@ from millstream.spark.pipelines.base import (
     source,
     write,
 )
-from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.spec import Flow, Sink, Source, texts
-from millstream.spark.sink import check_rows
-from millstream.spark.sink_options import sink_options
+from millstream.spark.write.spark_writers import check_rows
 
 VIEW = "source"
 QUERY = "rows"

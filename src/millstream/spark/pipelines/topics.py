@@ -8,11 +8,11 @@ from typing import Self
 
 from millstream.model import TopicPartition
 from millstream.spark import groups
-from millstream.spark.client_options import client_settings, nearest
 from millstream.spark.cluster import Cluster
 from millstream.spark.errors import Unreachable
+from millstream.spark.options.kafka import client_settings, nearest
+from millstream.spark.options.places import LATEST
 from millstream.spark.pipelines.failures import InvalidPipeline
-from millstream.spark.places import LATEST
 
 PATIENCE_MS = 5_000
 

@@ -1,0 +1,1 @@
+"""The JVM that Spark runs on: finding one, and starting it faster."""

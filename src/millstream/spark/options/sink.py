@@ -1,0 +1,212 @@
+"""The options of the sink: names and mistakes of Spark's Kafka connector, and ours.
+
+Pure. The one thing to know: nothing is accepted and ignored, and a guarantee that was asked for is
+never lowered in silence.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from millstream.codec.compression import Codec
+from millstream.spark.errors import InvalidOption
+from millstream.spark.options.kafka import KNOWN as CLIENT_NAMES
+from millstream.spark.options.kafka import (
+    PREFIX,
+    ClientSettings,
+    client_settings,
+    nearest,
+    positive,
+)
+from millstream.spark.options.places import choice
+
+log = logging.getLogger(__name__)
+
+# A batch may be as large as brokers take by default, less what compression may add.
+BATCH_BYTES = 512 * 1024
+IN_FLIGHT_MAX = 5  # Of one partition: brokers remember as many batches of a producer.
+TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000  # The longest that brokers allow by default.
+DELIVERY_TIMEOUT_MS = 120_000
+# The columns that ask the broker for something.
+DELIVER_AT, TTL_MS = "deliverAt", "ttlMs"
+
+
+class Guarantee(Enum):
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What one query asked for, checked.
+
+    A streaming query is known by `transactional_id_prefix`, or else by what lies in `checkpoint`.
+    """
+
+    client: ClientSettings
+    topic: str | None
+    transactional_id_prefix: str | None
+    checkpoint: str | None
+    guarantee: Guarantee
+    assumes_deterministic_tasks: bool
+    writes_headers: bool
+    codec: Codec
+    batch_bytes_max: int
+    in_flight_max: int
+    transaction_timeout_ms: int
+
+
+_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "deliveryGuarantee",
+    "transactionalIdPrefix",
+    "assumeDeterministicTasks",
+)
+_FORMER_NAME = "allowNonDeterministic"  # Of assumeDeterministicTasks; it said the opposite.
+# Spark hands these over with the user's own.
+_SPARKS_OWN = ("checkpointLocation", "queryName")
+_NO_OPTIONS = {
+    DELIVER_AT: "each row has its own; use a column of this name",
+    TTL_MS: "each row has its own; use a column of this name",
+    "path": "a topic is no path; use the option topic",
+}
+_NUMBERS = ("batch.size", "transaction.timeout.ms", "delivery.timeout.ms")
+_PRODUCER = (
+    *_NUMBERS,
+    "compression.type",
+    "max.in.flight.requests.per.connection",
+    "acks",
+    "enable.idempotence",
+)
+_REFUSED = {
+    "key.serializer": "keys are bytes or text; serialize them with DataFrame operations",
+    "value.serializer": "values are bytes or text; serialize them with DataFrame operations",
+    "interceptor.classes": "interceptors are Java classes",
+    "partitioner.class": "partitioners are Java classes; use the column partition",
+    "transactional.id": "the sink names its transactions itself; use transactionalIdPrefix",
+}
+_ONLY_READERS = (
+    "group.id",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "fetch.max.wait.ms",
+    "default.api.timeout.ms",
+)
+_KAFKA = (*_PRODUCER, *sorted(CLIENT_NAMES.difference(_ONLY_READERS)))
+_FLAGS = {"true": True, "false": False}
+
+
+def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
+    """Check the options of a query; raise `InvalidOption` with one sentence for the first mistake.
+
+    The names may be in any case, as Spark hands them over in lower case.
+    """
+    options = {name.lower(): text for name, text in raw.items()}
+    _check_names(options)
+    guarantee = choice(
+        options,
+        "deliveryGuarantee",
+        {one.value: one for one in Guarantee},
+        Guarantee.EXACTLY_ONCE.value,
+    )
+    # Never the name of a query or of a sink: several queries may share one.
+    prefix = options.get("transactionalidprefix", "").strip() or None
+    checkpoint = options.get("checkpointlocation", "").strip() or None
+    has_identity = prefix is not None or checkpoint is not None
+    if is_streaming and not has_identity and guarantee is Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            "an exactly-once sink needs an identity that lasts: set the option checkpointLocation "
+            "on the query itself, or transactionalIdPrefix"
+        )
+    if not is_streaming and "transactionalidprefix" in options:
+        raise InvalidOption("transactionalIdPrefix is only for streaming queries")
+    topic = options.get("topic", "").strip()
+    if "topic" in options and not topic:
+        raise InvalidOption("option topic is empty")
+    return SinkOptions(
+        client=_client(options),
+        topic=topic or None,
+        transactional_id_prefix=prefix,
+        checkpoint=checkpoint if is_streaming else None,
+        guarantee=guarantee,
+        assumes_deterministic_tasks=_assumes_deterministic_tasks(options),
+        writes_headers=choice(options, "includeHeaders", _FLAGS, "true"),
+        codec=_codec(options),
+        batch_bytes_max=_number(options, "batch.size", BATCH_BYTES),
+        in_flight_max=_in_flight_max(options),
+        transaction_timeout_ms=_number(options, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+    )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    refused = {name.lower(): (name, why) for name, why in _NO_OPTIONS.items()}
+    known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN, _FORMER_NAME)}
+    for name in options:
+        if name in refused:
+            spelt, why = refused[name]
+            raise InvalidOption(f"option {spelt} is not supported in the sink: {why}")
+        if name.startswith(PREFIX):
+            _check_kafka_name(name.removeprefix(PREFIX))
+        elif name not in known:
+            raise InvalidOption(f"there is no option {name} in the sink; {nearest(name, _OPTIONS)}")
+
+
+def _check_kafka_name(name: str) -> None:
+    if name in _REFUSED:
+        raise InvalidOption(f"option {PREFIX}{name} is not supported: {_REFUSED[name]}")
+    if name in _ONLY_READERS:
+        raise InvalidOption(f"option {PREFIX}{name} means nothing to a sink")
+    if name not in _KAFKA:
+        names = tuple(PREFIX + known for known in _KAFKA)
+        raise InvalidOption(
+            f"option {PREFIX}{name} has no effect in this sink and is refused rather than ignored; "
+            f"{nearest(PREFIX + name, names)}"
+        )
+
+
+def _assumes_deterministic_tasks(options: Mapping[str, str]) -> bool:
+    name = "assumeDeterministicTasks"
+    if _FORMER_NAME.lower() in options:
+        if name.lower() in options:
+            raise InvalidOption(f"{_FORMER_NAME} is the former name of {name}: set only {name}")
+        _warn_of_former_name()
+        name = _FORMER_NAME
+    return choice(options, name, _FLAGS, "false")
+
+
+@cache  # Spark asks for a writer twice in each batch.
+def _warn_of_former_name() -> None:
+    log.warning("option %s is now called assumeDeterministicTasks", _FORMER_NAME)
+
+
+def _client(options: Mapping[str, str]) -> ClientSettings:
+    producer = {PREFIX + name for name in _PRODUCER}
+    shared = {name: text for name, text in options.items() if name not in producer}
+    patience_ms = _number(options, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
+    shared[PREFIX + "default.api.timeout.ms"] = str(patience_ms)
+    return client_settings(shared, client_id="millstream-spark-sink")
+
+
+def _codec(options: Mapping[str, str]) -> Codec:
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    return choice(options, f"{PREFIX}compression.type", codecs, "none")
+
+
+def _in_flight_max(options: Mapping[str, str]) -> int:
+    choice(options, f"{PREFIX}acks", {"all": True, "-1": True}, "all")
+    choice(options, f"{PREFIX}enable.idempotence", {"true": True}, "true")
+    count = _number(options, "max.in.flight.requests.per.connection", IN_FLIGHT_MAX)
+    if count > IN_FLIGHT_MAX:
+        raise InvalidOption(
+            f"{PREFIX}max.in.flight.requests.per.connection is {count}, an idempotent producer has "
+            f"at most {IN_FLIGHT_MAX}"
+        )
+    return count
+
+
+def _number(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(PREFIX + name)
+    return default if text is None else positive(PREFIX + name, text)

@@ -1,0 +1,287 @@
+"""The options of the source: names, defaults, precedence and mistakes of Spark's Kafka connector.
+
+Pure. The one thing to know: nothing is accepted and ignored. An unknown name is an error that says
+which one may have been meant, and so is an option that means nothing for this kind of query.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from millstream.spark.errors import InvalidOption
+from millstream.spark.options.kafka import (
+    PREFIX,
+    ClientSettings,
+    client_settings,
+    nearest,
+    positive,
+)
+from millstream.spark.options.places import (
+    Assigned,
+    Committed,
+    Pattern,
+    Place,
+    Subscription,
+    Topics,
+    choice,
+    ending,
+    starting,
+    subscription,
+)
+from millstream.spark.options.subjects import Subjects
+from millstream.spark.options.values import ValueOptions, value_options
+from millstream.spark.queue_names import DLQ_SUFFIX
+
+
+class OnError(Enum):
+    FAIL = "fail"
+    NULL = "null"
+    DLQ = "dlq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What one query asked for, checked."""
+
+    client: ClientSettings
+    group: str
+    # Groups that remember which dead letters are written: the first is written to. The others are
+    # names that an earlier version gave it, read where the first remembers nothing.
+    letter_groups: tuple[str, ...]
+    subscription: Subscription
+    starting: Place
+    ending: Place
+    is_latest_without_match: bool  # startingOffsetsByTimestampStrategy
+    fails_on_data_loss: bool
+    offsets_max: int | None
+    offsets_min: int | None
+    trigger_delay_ms_max: int
+    bytes_max: int | None
+    partitions_min: int | None
+    partition_records_max: int | None
+    poll_ms_max: int
+    lookup_tries: int
+    lookup_interval_ms: int
+    metadata_ttl_ms: int
+    values: ValueOptions | None  # None: they stay bytes.
+    on_error: OnError
+    broker_filter: str | None  # Which records the broker sends at all.
+
+
+_BOTH = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "subscribeSubjects",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsetsFallback",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+    "valueFormat",
+    "valueSchema",
+    "valueMessage",
+    "onError",
+    "brokerFilter",
+)
+_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+_NOT_YET = {
+    "schemaRegistryUrl": "there is no schema registry; give the schema itself, as valueSchema",
+    "path": "a topic is no path; use the option subscribe",
+    "topic": "it names where to write; what to read is named by subscribe",
+    "group.id": "use kafka.group.id or groupIdPrefix",
+}
+_KNOWN = (*_BOTH, *_BATCH, *_STREAM)
+_VALUES = ("valueFormat", "valueSchema", "valueMessage")
+_FLAGS = {"true": True, "false": False}
+_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|h|d)\s*")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
+    """Check the options of a query; raise `InvalidOption` with one sentence for the first mistake.
+
+    The names may be in any case, as Spark hands them over in lower case.
+    """
+    options = {name.lower(): text for name, text in raw.items()}
+    _check_names(options, is_streaming=is_streaming)
+    number = _Numbers(options)
+    start = starting(options, is_streaming=is_streaming)
+    if isinstance(start, Committed) and "kafka.group.id" not in options:
+        raise InvalidOption("startingOffsets is committed: name the group with kafka.group.id")
+    subscribed = subscription(options)
+    group, letter_groups = _groups(options, subscribed, is_streaming=is_streaming)
+    offsets_min = number.positive("minOffsetsPerTrigger")
+    offsets_max = number.positive("maxOffsetsPerTrigger")
+    if offsets_min is None and "maxtriggerdelay" in options:
+        raise InvalidOption("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+    if offsets_min and offsets_max and offsets_min > offsets_max:
+        raise InvalidOption(
+            f"minOffsetsPerTrigger is {offsets_min}, more than maxOffsetsPerTrigger {offsets_max}"
+        )
+    return SourceOptions(
+        client=client_settings(options, client_id=group),
+        group=group,
+        letter_groups=letter_groups,
+        subscription=subscribed,
+        starting=start,
+        ending=ending(options),
+        is_latest_without_match=choice(
+            options, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, "error"
+        ),
+        fails_on_data_loss=choice(options, "failOnDataLoss", _FLAGS, "true"),
+        offsets_max=offsets_max,
+        offsets_min=offsets_min,
+        trigger_delay_ms_max=_duration_ms("maxTriggerDelay", options.get("maxtriggerdelay", "15m")),
+        bytes_max=number.positive("maxBytesPerTrigger"),
+        partitions_min=number.positive("minPartitions"),
+        partition_records_max=number.positive("maxRecordsPerPartition"),
+        poll_ms_max=number.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        lookup_tries=number.positive("fetchOffset.numRetries") or 3,
+        lookup_interval_ms=number.whole("fetchOffset.retryIntervalMs", 10),
+        metadata_ttl_ms=number.whole("partition.metadata.cache.ttl.ms", -1),
+        values=value_options(options),
+        on_error=_on_error(options),
+        broker_filter=_broker_filter(options, subscribed),
+    )
+
+
+def includes_headers(raw: Mapping[str, str]) -> bool:
+    """Whether rows have a column of headers; known before the kind of query is."""
+    options = {name.lower(): text for name, text in raw.items()}
+    return choice(options, "includeHeaders", _FLAGS, "false")
+
+
+def value_format(raw: Mapping[str, str]) -> ValueOptions | None:
+    """What values are decoded with, or None: they stay bytes; known before the kind of query is."""
+    return value_options({name.lower(): text for name, text in raw.items()})
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def _check_names(options: Mapping[str, str], *, is_streaming: bool) -> None:
+    refused = {name.lower(): (name, why) for name, why in _NOT_YET.items()}
+    known = {name.lower(): name for name in _KNOWN}
+    for name in options:
+        if name in refused:
+            spelt, why = refused[name]
+            raise InvalidOption(f"option {spelt} is not supported in the source: {why}")
+        if name.startswith(PREFIX):
+            continue  # `client_options` looks at these.
+        if name not in known:
+            raise InvalidOption(f"there is no option {name}; {nearest(name, _KNOWN)}")
+        if is_streaming and known[name] in _BATCH:
+            raise InvalidOption(f"{known[name]} is not supported in streaming queries")
+        if not is_streaming and known[name] in _STREAM:
+            raise InvalidOption(f"{known[name]} is only for streaming queries")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+class _Numbers:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def positive(self, name: str) -> int | None:
+        text = self._options.get(name.lower())
+        return None if text is None else positive(name, text)
+
+    def whole(self, name: str, default: int) -> int:
+        try:
+            return int(self._options.get(name.lower(), default))
+        except ValueError:
+            text = self._options[name.lower()]
+            raise InvalidOption(f"{name} is {text!r}, expected a whole number") from None
+
+
+def _groups(
+    options: Mapping[str, str], subscribed: Subscription, *, is_streaming: bool
+) -> tuple[str, tuple[str, ...]]:
+    """The consumer group of the query, and those that remember its dead letters.
+
+    The default group is named by what is read alone, so that lag keeps its name when a limit or a
+    schema changes. Which values are bad depends on the schema: dead letters are remembered by it.
+    """
+    named = options.get("kafka.group.id", "").strip()
+    if named:
+        return named, (named + DLQ_SUFFIX,)
+    default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
+    prefix = options.get("groupidprefix", default).strip()
+    group = f"{prefix}-{_digest([*_spelt(subscribed), options.get('brokerfilter')])}"
+    values = _digest([options.get(name.lower()) for name in _VALUES])
+    # Before, all options but how brokers are reached were in the name.
+    asked = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
+    former = f"{prefix}-{_digest(sorted(asked.items()))}"
+    return group, (f"{group}-{values}{DLQ_SUFFIX}", former + DLQ_SUFFIX)
+
+
+def _spelt(subscribed: Subscription) -> list[object]:
+    """What is read, in one spelling: the order of topics and blanks between them do not count."""
+    match subscribed:
+        case Topics(names):
+            return ["topics", sorted(names)]
+        case Pattern(expression):
+            return ["pattern", expression]
+        case Assigned(partitions):
+            return ["partitions", [str(target) for target in partitions]]
+        case Subjects(patterns):
+            return ["subjects", sorted(patterns)]
+        case other:
+            assert_never(other)
+
+
+def _digest(text: object) -> str:
+    return hashlib.sha256(json.dumps(text).encode()).hexdigest()[:12]
+
+
+def _on_error(options: Mapping[str, str]) -> OnError:
+    if "onerror" in options and value_options(options) is None:
+        raise InvalidOption("onError means nothing without valueFormat")
+    found = choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
+    splits = [
+        name for name in ("minPartitions", "maxRecordsPerPartition") if name.lower() in options
+    ]
+    if found is OnError.DLQ and splits:
+        # How far a partition's records were judged is one number: one task at a time counts it.
+        raise InvalidOption(
+            f"onError dlq can't be used with {splits[0]}: a partition is read by one task then, "
+            "so that each record is put aside once"
+        )
+    return found
+
+
+def _broker_filter(options: Mapping[str, str], subscribed: Subscription) -> str | None:
+    text = options.get("brokerfilter")
+    if text is not None and not text.strip():
+        raise InvalidOption("brokerFilter is empty, expected a filter such as value ~ 'ERROR'")
+    if not isinstance(subscribed, Subjects):
+        return text
+    return subscribed.where if text is None else f"({subscribed.where}) and ({text})"
+
+
+def _duration_ms(name: str, text: str) -> int:
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise InvalidOption(f"{name} is {text!r}, expected a time such as 15m, 30s or 500ms")
+    return int(found[1]) * _UNIT_MS[found[2]]

@@ -1,0 +1,159 @@
+"""Dead letters: what lies in dead-letter topics, why, since when, and what it looks like.
+
+Reads and changes nothing; `redrive` sends letters back. The one thing to know: a letter says with
+headers where it comes from and why; one without them counts for the topic that it is named after.
+"""
+
+import time
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
+
+from millstream.spark.pipelines.queries import Context, read
+from millstream.spark.pipelines.ready import records
+from millstream.spark.pipelines.summaries import Summary
+from millstream.spark.queue_names import ACTING, DEAD_SUBJECT, DLQ_PREFIX, DLQ_SUFFIX, SUBJECT
+
+REDRIVEN = "ms-redrive-count"
+UNKNOWN = "unknown"
+SHOWN_LENGTH_MAX = 200
+
+_ALL = r".*\.dlq"
+
+
+class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Count dead letters by reason, topic and time, with samples."""
+
+    topic: str | None = None  # One or more, with commas. All that end with .dlq.
+    where: str | None = None  # SQL over the columns of `letters`.
+    bucket: str = "1 hour"
+    samples: int = 3  # Of each reason and topic, the latest.
+
+    def __post_init__(self) -> None:
+        records.name(topic=self.topic, where=self.where)
+        records.interval("bucket", self.bucket)
+        records.positive(samples=self.samples)
+
+
+def put_aside(headers: Column, topic: Column) -> Column:
+    """A record's headers as its dead letter has them, before it says why.
+
+    Who listens to the record's subject does not listen to its dead letter's.
+    """
+    subject = records.header(headers, SUBJECT)
+    kept = F.filter(headers, lambda one: ~one["key"].isin(SUBJECT, *ACTING))
+    dead = F.concat(F.lit(DEAD_SUBJECT), F.coalesce(subject, topic))
+    found = records.with_headers(records.without_headers(kept, DLQ_PREFIX), {SUBJECT: dead})
+    had_one = records.with_headers(found, {f"{DLQ_PREFIX}subject": subject})
+    return F.when(subject.isNotNull(), had_one).otherwise(found)
+
+
+def brought_back(headers: Column) -> Column:
+    """The headers that the record had."""
+    own = records.without_headers(records.without_headers(headers, DLQ_PREFIX), REDRIVEN)
+
+    def is_kept(one: Column) -> Column:
+        is_dead = (one["key"] == SUBJECT) & one["value"].cast("string").startswith(DEAD_SUBJECT)
+        return ~F.coalesce(is_dead, F.lit(False))
+
+    found = F.filter(own, is_kept)
+    subject = records.header(headers, f"{DLQ_PREFIX}subject")
+    had_one = records.with_headers(found, {SUBJECT: subject})
+    return F.when(subject.isNotNull(), had_one).otherwise(found)
+
+
+def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
+    """Records of dead-letter topics with what their headers say as columns.
+
+    Columns: origin_topic, origin_partition, origin_offset, reason, error, redriven (how often it
+    was sent back before), and the record's own.
+    """
+    headers = F.col("headers")
+    named = F.regexp_replace("topic", rf"{DLQ_SUFFIX.replace('.', '[.]')}$", "")
+
+    def told(name: str) -> Column:
+        return records.header(headers, DLQ_PREFIX + name)
+
+    found = frame.select(
+        F.coalesce(told("topic"), named).alias("origin_topic"),
+        told("partition").try_cast("int").alias("origin_partition"),
+        told("offset").try_cast("bigint").alias("origin_offset"),
+        F.coalesce(told("reason"), F.lit(UNKNOWN)).alias("reason"),
+        told("error").alias("error"),
+        F.coalesce(records.header(headers, REDRIVEN).try_cast("int"), F.lit(0)).alias("redriven"),
+        *frame.columns,
+    )
+    if where is None:
+        return found
+    with records.blaming("where", where):
+        return found.where(where)
+
+
+def counts(found: DataFrame, *by: str) -> DataFrame:
+    """How many letters, and from when to when; most first."""
+    return (
+        found.groupBy(*by)
+        .agg(
+            F.count(F.lit(1)).alias("letters"),
+            F.min("timestamp").alias("first"),
+            F.max("timestamp").alias("last"),
+        )
+        .orderBy(F.desc("letters"), *by)
+    )
+
+
+def samples(found: DataFrame, count: int) -> DataFrame:
+    """The latest letters of each topic and reason, as text."""
+    latest = Window.partitionBy("origin_topic", "reason").orderBy(
+        F.desc("timestamp"), F.desc("offset"), "partition"
+    )
+    ranked = found.withColumn("rank", F.row_number().over(latest))
+    return (
+        ranked.where(F.col("rank") <= count)
+        .orderBy("origin_topic", "reason", "rank")
+        .select(
+            "origin_topic",
+            "origin_partition",
+            "origin_offset",
+            "reason",
+            "error",
+            "timestamp",
+            *(F.substring(F.col(c).cast("string"), 1, SHOWN_LENGTH_MAX).alias(c) for c in _TEXTS),
+        )
+    )
+
+
+_TEXTS = ("key", "value")
+
+
+def reads(parameters: Parameters) -> list[str]:
+    return records.topics(parameters.topic or "")
+
+
+def writes(_: Parameters) -> list[str]:
+    return []
+
+
+def run(context: Context, parameters: Parameters) -> Summary:
+    started = time.monotonic()
+    if parameters.topic is None:
+        frame = read(context, "", subscribePattern=_ALL, includeHeaders="true")
+    else:
+        frame = read(context, parameters.topic, includeHeaders="true")
+    found = letters(frame, parameters.where).persist()
+    try:
+        size = records.interval("bucket", parameters.bucket)
+        at = F.window("timestamp", size)["start"]
+        tables = {
+            "by_reason": counts(found, "origin_topic", "reason"),
+            "by_time": counts(found.withColumn("time", at), "time", "origin_topic").orderBy(
+                "time", "origin_topic"
+            ),
+            "samples": samples(found, parameters.samples),
+        }
+        details = {name: records.rows(table) for name, table in tables.items()}
+    finally:
+        found.unpersist()
+    letter_count = sum(int(str(row["letters"])) for row in details["by_reason"])
+    return Summary(rows_in=letter_count, seconds=time.monotonic() - started).with_details(**details)

@@ -1,0 +1,1 @@
+"""The source: which ranges a query reads, and how fetched batches become rows."""

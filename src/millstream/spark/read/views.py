@@ -1,0 +1,83 @@
+"""The option brokerFilter: tasks fetch under filtered names, and everything else stays as it is.
+
+A filtered name has the offsets of its topic, so places, checkpoints and the column `topic` speak of
+the topic, and only the fetches of tasks go to the other name: the same checkpoint goes on with
+another filter, or without one. The broker creates nothing for it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from millstream.model import TopicPartition
+from millstream.protocols.kafka.apis.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.spark.cluster import Cluster, check
+from millstream.spark.errors import InvalidOption
+from millstream.spark.read.offset_ranges import OffsetRange
+from millstream.view_names import filtered_name
+
+_TOPIC = 2  # What settings are asked of.
+_VIEW_OF = "view.of"
+_REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION)
+
+
+def shown_by(target: TopicPartition, broker_filter: str | None) -> TopicPartition:
+    """Where to fetch what the filter takes of a partition."""
+    if broker_filter is None:
+        return target
+    return TopicPartition(filtered_name(target.topic, broker_filter), target.partition)
+
+
+def check_filter(
+    cluster: Cluster, wanted: Iterable[OffsetRange], broker_filter: str | None
+) -> None:
+    """Have the broker check the filter for every topic, before any task reads through it."""
+    if broker_filter is None:
+        return
+    topics = sorted({one.target.topic for one in wanted})
+    if topics:
+        cluster.patiently("check brokerFilter", lambda: _check(cluster, topics, broker_filter))
+
+
+def without_views(cluster: Cluster, topics: Sequence[str]) -> list[str]:
+    """The topics among these: what a view shows is in its topic as well."""
+    if not topics:
+        return []
+
+    def ask() -> list[str]:
+        shown = _shown(cluster, topics)
+        return [name for name in topics if name in shown and not shown[name]]
+
+    return cluster.patiently("tell topics from views", ask)
+
+
+def _shown(cluster: Cluster, names: Sequence[str], *, has_filter: bool = False) -> dict[str, str]:
+    """The topics that these show, empty where they are topics; what is gone is left out."""
+    resource = DescribeConfigsRequest.Resource
+    keys = [_VIEW_OF]
+    request = DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=_TOPIC, resource_name=name, configuration_keys=keys)
+            for name in names
+        ]
+    )
+    found = {}
+    for result in cluster.anyone().call(request, DescribeConfigsResponse).results:
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
+        if has_filter and result.error_code in _REFUSED:
+            raise InvalidOption(f"brokerFilter: {result.error_message}")
+        check(result.error_code, result.resource_name)
+        values = {one.name: one.value or "" for one in result.configs}
+        found[result.resource_name] = values.get(_VIEW_OF, "")
+    return found
+
+
+def _check(cluster: Cluster, topics: Sequence[str], broker_filter: str) -> None:
+    names = [filtered_name(topic, broker_filter) for topic in topics]
+    shown = _shown(cluster, names, has_filter=True)
+    unknown = [name for name in names if name in shown and not shown[name]]
+    if unknown:
+        raise InvalidOption("brokerFilter: this broker does not filter, leave the option out")

@@ -1,0 +1,169 @@
+"""Avro values: a schema as a type of Spark's, and values of it as structs.
+
+Pure, apart from the library `fastavro`. Types are those that Spark's own `from_avro` gives, and
+what has no simple one is refused by the name of its field: unions of several types, and records in
+themselves. The one thing to know: bytes behind the record make a value bad, because bytes of
+another schema often read as a shorter record of this one.
+"""
+
+import json
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+from millstream.spark.errors import InvalidOption, LibraryMissing
+from millstream.spark.values.json import Decode, struct
+
+# What an Avro schema is, as JSON has it: nothing that a type could say.
+Schema = Any
+
+_PRIMITIVES = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "string": "string",
+    "enum": "string",
+    "fixed": "binary",
+}
+_LOGICAL = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+}
+# Unions of two numbers of which one holds the other.
+_WIDER = {
+    frozenset({"int", "bigint"}): "bigint",
+    frozenset({"float", "double"}): "double",
+}
+_DECIMAL_DIGITS_MAX = 38  # Of Spark.
+_FRAMED = 0  # How a value begins that has the number of a registry's schema before it.
+_FRAME_BYTES = 5
+
+
+def avro_type(text: str) -> str:
+    """The DDL of what values of the schema are. Raises `InvalidOption`."""
+    schema, named = _parsed(text)
+    if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
+        raise InvalidOption("valueSchema is no Avro record, and a column of structs is made of it")
+    return _Types(named).of(schema, schema["name"], ())
+
+
+def avro_decode(text: str) -> Decode:
+    import fastavro
+
+    schema, _ = _parsed(text)
+
+    def decode(value: bytes) -> dict[str, object]:
+        data = BytesIO(value)
+        try:
+            found = fastavro.schemaless_reader(data, schema, None)
+            if data.tell() != len(value):
+                raise ValueError(f"{len(value) - data.tell()} bytes are left behind the record")
+        except Exception as problem:
+            if len(value) > _FRAME_BYTES and value[0] == _FRAMED:
+                hint = "; it may have the number of a schema before it, which is not supported"
+                raise ValueError(f"{problem!r}{hint}") from None
+            raise
+        assert isinstance(found, dict)  # As the schema is one of a record.
+        return found
+
+    return decode
+
+
+def _parsed(text: str) -> tuple[Schema, dict[str, Schema]]:
+    try:
+        import fastavro
+    except ModuleNotFoundError:
+        raise LibraryMissing("valueFormat avro", "fastavro", "avro") from None
+    named: dict[str, Schema] = {}
+    try:
+        schema = json.loads(text)
+        return fastavro.parse_schema(_plain(schema), named_schemas=named), named
+    except fastavro.schema.UnknownType as problem:
+        raise InvalidOption(f"valueSchema is no Avro schema: unknown type {problem}") from None
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as problem:
+        raise InvalidOption(f"valueSchema is no Avro schema: {problem}") from None
+
+
+def _plain(schema: Schema) -> Schema:
+    """The schema without the logical types that Spark has no type for: those stay numbers."""
+    if isinstance(schema, list):
+        return [_plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _plain(part) for name, part in schema.items() if name != "default"}
+    kind, logical = found.get("type"), found.get("logicalType")
+    if logical != "decimal" and isinstance(kind, str) and (kind, logical) not in _LOGICAL:
+        found.pop("logicalType", None)
+    return found
+
+
+class _Types:
+    """Types of Spark's for those of Avro, where records may be named before they are used."""
+
+    def __init__(self, named: Mapping[str, Schema]) -> None:
+        self._named = named
+
+    def of(self, schema: Schema, place: str, inside: tuple[str, ...]) -> str:
+        if isinstance(schema, list):
+            return self._union(schema, place, inside)
+        if isinstance(schema, str):
+            if schema in self._named:
+                return self.of(self._named[schema], place, inside)
+            return self._primitive({"type": schema}, place)
+        match schema["type"]:
+            case "record" | "error":
+                return self._record(schema, place, inside)
+            case "array":
+                return f"array<{self.of(schema['items'], place, inside)}>"
+            case "map":
+                return f"map<string,{self.of(schema['values'], place, inside)}>"
+            case dict() | list():
+                return self.of(schema["type"], place, inside)
+            case _:
+                return self._primitive(schema, place)
+
+    def _record(self, schema: Schema, place: str, inside: tuple[str, ...]) -> str:
+        name = schema["name"]
+        if name in inside:
+            raise InvalidOption(f"valueSchema: {place} is a {name} in a {name}, which has no end")
+        if not schema["fields"]:
+            raise InvalidOption(f"valueSchema: {place} is a record without fields")
+        return struct(
+            [
+                (one["name"], self.of(one["type"], f"{place}.{one['name']}", (*inside, name)))
+                for one in schema["fields"]
+            ]
+        )
+
+    def _union(self, choices: list[Schema], place: str, inside: tuple[str, ...]) -> str:
+        """Null and one type: that type, as every column may be null."""
+        kinds = {self.of(one, place, inside) for one in choices if one != "null"}
+        if len(kinds) == 1:
+            return kinds.pop()
+        wider = _WIDER.get(frozenset(kinds))
+        if wider is None:
+            raise InvalidOption(
+                f"valueSchema: {place} is a union of {', '.join(sorted(kinds)) or 'nothing'}, "
+                "expected null and one type"
+            )
+        return wider
+
+    def _primitive(self, schema: Schema, place: str) -> str:
+        kind, logical = schema["type"], schema.get("logicalType")
+        if kind not in _PRIMITIVES or (kind == "fixed" and schema["size"] < 1):
+            raise InvalidOption(f"valueSchema: {place} is {kind}, which is no column")
+        if logical == "decimal":
+            precision, scale = schema["precision"], schema.get("scale", 0)
+            if precision > _DECIMAL_DIGITS_MAX:
+                raise InvalidOption(
+                    f"valueSchema: {place} has {precision} digits, Spark has at most "
+                    f"{_DECIMAL_DIGITS_MAX}"
+                )
+            return f"decimal({precision},{scale})"
+        return _LOGICAL.get((kind, logical), _PRIMITIVES[kind])

@@ -1,0 +1,1 @@
+"""The sink: rows become records, each batch of a query exactly once."""

@@ -1,0 +1,138 @@
+"""The writers that Spark asks for: one for batch queries, one for streams.
+
+Owns what Spark hands over besides rows: the schema, which task and which batch it is. The one thing
+to know: Spark asks for a stream's writer twice in each batch, once to send it to the tasks and once
+to commit, and tells nobody which is which. So a batch begins when the writer is sent.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from millstream.spark.errors import InvalidOption
+from millstream.spark.options.sink import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
+from millstream.spark.read.arrow import Array
+from millstream.spark.write import atomic_batch
+from millstream.spark.write.atomic_batch import Plan, Task, Written
+
+_ONLY_BATCH = 0
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_BYTES = ("binary", "string")
+_TYPES = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "headers": (_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    DELIVER_AT: ("timestamp",),
+    TTL_MS: ("bigint", "int"),
+}
+# What plain Kafka would keep as headers that nobody heeds.
+_MILLSTREAM_ONLY = (DELIVER_AT, TTL_MS)
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What Spark carries from a task to the driver."""
+
+    written: Written
+
+
+class _Planned:
+    """A writer that plans its batch when it is first asked how, or sent to the tasks."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_rows(schema, options)
+        self._options = options
+        self._asked = [name for name in schema.names if name in _MILLSTREAM_ONLY]
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return atomic_batch.open_batch(self._options, asked=self._asked)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_options": self._options, "_asked": self._asked, "_plan": self._plan}
+
+
+class BatchWriter(_Planned, DataSourceArrowWriter):
+    """Writes a DataFrame; all of it becomes visible at once, or nothing."""
+
+    def write(self, iterator: Iterator[Array]) -> Message:
+        return Message(atomic_batch.write(self._plan, _task(self._plan.identity.name), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        atomic_batch.commit(self._options, _written(messages), _ONLY_BATCH)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        atomic_batch.abort(self._options, _written(messages), _ONLY_BATCH)
+
+
+class StreamWriter(_Planned, DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each of them once."""
+
+    def write(self, iterator: Iterator[Array]) -> Message:
+        return Message(atomic_batch.write(self._plan, _task(None), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
+        atomic_batch.commit(self._options, _written(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
+        atomic_batch.abort(self._options, _written(messages), batchId)
+
+
+def check_rows(schema: StructType, options: SinkOptions) -> None:
+    """Raise unless rows of this schema can be written. Further columns are left out, as ever."""
+    kinds = {field.name: field.dataType.simpleString() for field in schema}
+    if "value" not in kinds:
+        raise InvalidOption("required attribute 'value' not found")
+    if "topic" not in kinds and options.topic is None:
+        raise InvalidOption(
+            "topic option required when no 'topic' attribute is present. Use the topic option for "
+            "setting a topic"
+        )
+    for name, allowed in _TYPES.items():
+        if name in kinds and kinds[name] not in allowed:
+            wanted = " or ".join(allowed)
+            raise InvalidOption(
+                f"unsupported type for column {name}: {kinds[name]}, expected {wanted}"
+            )
+    if DELIVER_AT in kinds and options.guarantee is Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            f"column {DELIVER_AT} can't be written exactly once: a delayed record is delivered "
+            "after its transaction has ended, so brokers take none in a transaction; set "
+            "deliveryGuarantee to at_least_once"
+        )
+    for name in kinds:
+        # Misspelt, it would be left out like any other column, and records come at once.
+        meant = {known.lower(): known for known in _MILLSTREAM_ONLY}.get(name.lower(), name)
+        if meant != name:
+            raise InvalidOption(f"there is no column {name}; did you mean {meant}?")
+
+
+def _task(series: str | None) -> Task:
+    context = TaskContext.get()
+    assert context is not None, "rows are written in tasks"
+    batch_id = context.getLocalProperty(_BATCH_ID)
+    query_id = context.getLocalProperty(_QUERY_ID)
+    assert series is not None or (batch_id is not None and query_id is not None)
+    return Task(
+        series=series or str(query_id),
+        batch_id=_ONLY_BATCH if series is not None else int(str(batch_id)),
+        partition=context.partitionId(),
+        attempt=context.taskAttemptId(),
+    )
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:
+    return [message.written if isinstance(message, Message) else None for message in messages]
