@@ -37,6 +37,7 @@ class Limits:
     index_cache_bytes_max: int = 32 * 2**20
     journal_bytes_max: int = 4 * 2**20
     compaction_keys_bytes_max: int = 128 * 2**20
+    scrub_bytes_per_second: int = 8 * 2**20  # Sealed segments read again to find damage. 0: none.
     producer_ids_max: int = 100_000
     groups_max: int = 20_000
     group_members_max: int = 2_000
@@ -73,6 +74,7 @@ class Timing:
     flush_interval_ms: int = 500  # How old an unsynced write may grow with durability "write".
     retention_check_ms: int = 30_000
     compaction_check_ms: int = 15_000
+    scrub_interval_ms: int = 24 * 60 * 60 * 1000  # From the begin of one pass to the next.
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
     stop_ms_max: int = 10_000
     group_initial_rebalance_delay_ms: int = 300  # For more members of a new group; Kafka: 3000.

@@ -143,6 +143,22 @@ DAMAGED_RANGES = Metric(
     Kind.COUNTER,
     "Ranges of records that were not what was written when they were read back.",
 )
+SCRUBBED_BYTES = Metric(
+    "millstream_scrubbed_bytes_total", Kind.COUNTER, "Bytes read again to find damage."
+)
+SCRUBBED_MS = Metric(
+    "millstream_scrub_last_full_pass_ms",
+    Kind.GAUGE,
+    "When all sealed segments had been read again, in milliseconds since 1970.",
+)
+SCRUB_PASS_BYTES = Metric(
+    "millstream_scrub_pass_bytes", Kind.GAUGE, "Bytes read again in the pass that is under way."
+)
+DAMAGED_NOW = Metric(
+    "millstream_damaged_ranges",
+    Kind.GAUGE,
+    "Ranges of records known to be damaged, and not repaired.",
+)
 CLEANED_BYTES = Metric(
     "millstream_cleaned_bytes_total",
     Kind.COUNTER,

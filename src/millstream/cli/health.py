@@ -1,22 +1,27 @@
 """`millstream health`: whether the cluster serves every partition, as an exit code."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.connection import connected
-from millstream.cli.render import Answer, answered, card
+from millstream.cli.render import Answer, answered, card, instant
 
 if TYPE_CHECKING:
     from millstream.client import Client
+    from millstream.client.damage import ClosedLog, DamagedRange, DamageReport
 
 
 @click.command()
 @answered
 @connected
 def health(client: "Client") -> Answer:
-    """Say whether all partitions have a leader and all replicas; exit with 1 if not."""
+    """Say whether all partitions have a leader, all replicas and sound records; exit with 1 if not.
+
+    Damage that is listed is that of the first broker; `given up` is what was repaired.
+    """
     cluster = client.admin.describe_cluster()
     topics = client.admin.list_topics(with_internal=True)
     leaderless: list[str] = []
@@ -29,14 +34,22 @@ def health(client: "Client") -> Answer:
                 leaderless.append(f"{topic.name}-{one.partition}")
             elif len(one.in_sync_ids) < len(one.replica_ids):
                 behind.append(f"{topic.name}-{one.partition}")
-    is_fine = not leaderless and not behind
-    facts = {
+    report = _damage(client)
+    damaged = [] if report is None else [_range(one) for one in report.damaged]
+    closed = [] if report is None else [f"{_name(one)}: {one.problem}" for one in report.closed]
+    skipped = [] if report is None else [_range(one) for one in report.skipped]
+    is_fine = not (leaderless or behind or damaged or closed)
+    facts: dict[str, object] = {
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
         "topics": len(topics),
         "partitions": partition_count,
         "without_leader": leaderless,
         "without_all_replicas": behind,
+        "damaged": damaged,
+        "closed": closed,
+        "given_up": skipped,
+        "last_scrub": _last_scrub(report),
     }
     nodes = [f"{node.node_id} at {node.host}:{node.port}" for node in cluster.nodes]
     status = "healthy" if is_fine else "unhealthy"
@@ -45,3 +58,35 @@ def health(client: "Client") -> Answer:
         card({"status": status, **facts, "nodes": nodes}),
         is_fine,
     )
+
+
+def _damage(client: "Client") -> "DamageReport | None":
+    """None from a broker that is no Millstream, or an older one."""
+    from millstream.client import NotSupported
+
+    try:
+        return client.damage.list()
+    except NotSupported:
+        return None
+
+
+def _name(one: "DamagedRange | ClosedLog") -> str:
+    return f"{one.topic}/{one.partition}"
+
+
+def _range(one: "DamagedRange") -> str:
+    return (
+        f"{_name(one)}@{one.base_offset} to {one.end_offset - 1}, {one.file} at {one.position}, "
+        f"{one.size} bytes: {one.reason}"
+    )
+
+
+def _last_scrub(report: "DamageReport | None") -> str | None:
+    if report is None:
+        return None
+    scrubbing = report.scrubbing
+    if not scrubbing.bytes_per_second:
+        return "off"
+    if scrubbing.last_full_pass_ms < 0:
+        return f"none yet, {scrubbing.pass_bytes} bytes of the first"
+    return instant(datetime.fromtimestamp(scrubbing.last_full_pass_ms / 1000, UTC))

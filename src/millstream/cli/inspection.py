@@ -9,6 +9,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
 
 from millstream.codec.batch import Header, verify
 from millstream.codec.records import Record, records
@@ -26,6 +29,8 @@ from millstream.storage.directory import LOGS, META
 from millstream.storage.disk import DiskFile
 from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
 from millstream.storage.producers import Producers
+from millstream.storage.repair import SKIPPED as SKIPPED_RANGES
+from millstream.storage.repair import decode_skipped as decode_ranges
 from millstream.storage.segment import INDEX, LOG, scan, walk
 from millstream.storage.skipped_commands import SKIPPED, decode_skipped
 
@@ -58,6 +63,10 @@ def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> lis
                 "end_offset": of_log[-1]["end_offset"] if of_log else 0,
                 "problems": [s["problem"] for s in of_log if s["problem"]]
                 + (problems if log_id == CONTROL_LOG else []),
+                "skipped": [
+                    f"{one['base_offset']} to {int(str(one['end_offset'])) - 1}"
+                    for one in skipped_rows(directory)
+                ],
                 "directory": directory.name,
             }
         )
@@ -238,6 +247,19 @@ def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
     names = {topic.topic_id.hex: topic.name for topic in state.catalog.topics()}
     names[CONTROL_LOG.topic_id.hex] = CONTROL_NAME
     return names, [*map(str, unusable), *problems]
+
+
+def topic_ids(path: Path) -> dict[str, UUID]:
+    """The ids of topics by name, as far as the control log can be read."""
+    names, _ = _fold_control_log(path)
+    return {name: UUID(hex=one) for one, name in names.items()}
+
+
+def skipped_rows(directory: Path) -> list[Row]:
+    """What an operator gave up of a log, see `millstream repair`."""
+    path = directory / SKIPPED_RANGES
+    found = decode_ranges(path.read_bytes()) if path.exists() else []
+    return [msgspec.structs.asdict(one) for one in found]
 
 
 def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> None:

@@ -17,6 +17,7 @@ from millstream.client import records
 from millstream.client.admin import Admin
 from millstream.client.closing import Closing
 from millstream.client.consumer import Consumer
+from millstream.client.damage import Damage
 from millstream.client.dead_letters import DeadLetters
 from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
@@ -90,6 +91,7 @@ class Client(Closing):
         self._own = OwnRequests(link, lambda: self.admin.describe_cluster().nodes[0])
         self.dead_letters = DeadLetters(self._own)
         self.delayed = DelayedRecords(self._own)
+        self.damage = Damage(self._own)
         link.has_queues = self.admin.has_queues
         self._link = link
         self._serdes = Serdes()

@@ -352,6 +352,7 @@ class Consumer(Closing, Iterator[Message]):
             "auto.offset.reset": self._start if isinstance(self._start, str) else "earliest",
             "enable.auto.commit": self.is_auto_commit,
             "enable.auto.offset.store": False,
+            "check.crcs": True,
             "enable.partition.eof": True,
             "allow.auto.create.topics": False,
             "fetch.wait.max.ms": 100,  # A consumer that closes waits for its last fetch.

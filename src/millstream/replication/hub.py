@@ -30,14 +30,16 @@ from millstream.metrics import (
     UNREADABLE_RECORDS,
     Metrics,
 )
-from millstream.model import NO_EPOCH, LogId, NodeId
+from millstream.model import NO_EPOCH, LogId, NodeId, Offset
 from millstream.ports import PeerMessage, Ports
 from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Message
 from millstream.replication.group_commit import GroupCommit
+from millstream.replication.repairing import skip_damage
 from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
+from millstream.replication.scrubbing import Scrubber
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
 from millstream.storage.cache import IndexRebuild, LogCache, Verification
@@ -46,6 +48,7 @@ from millstream.storage.directory import LOGS
 from millstream.storage.journal import Journal
 from millstream.storage.log import Log
 from millstream.storage.recovery import open_log
+from millstream.storage.repair import Skipped, read_skipped
 from millstream.storage.segment import Segment
 from millstream.storage.verifying import BadRange
 
@@ -106,6 +109,7 @@ class Hub:
             failed=self._stop_all,
         )
         self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
+        self.scrubber = Scrubber(self.replicas, ports, config=config, metrics=metrics)
         ports.links.open(self._receive)
 
     # -- which replicas there are --------------------------------------------------------------
@@ -191,6 +195,23 @@ class Hub:
             raise StorageUnavailable(str(problem)) from problem
         work.finish()
 
+    async def skip_damage(self, log_id: LogId, offset: Offset) -> Skipped:
+        """Give up damaged records of a log, so that readers go on behind them."""
+        return await skip_damage(self.find(log_id), offset, commits=self.commits, ports=self._ports)
+
+    async def skipped(self) -> list[tuple[LogId, Skipped]]:
+        """All damaged records that were given up here."""
+        logs = list(self.replicas)
+
+        def read() -> list[tuple[LogId, Skipped]]:
+            files = self._ports.files
+            return [(one, gone) for one in logs for gone in read_skipped(files, _directory(one))]
+
+        try:
+            return await self._ports.threads.run(read)
+        except OSError as problem:
+            raise StorageUnavailable(str(problem)) from problem
+
     def _report_damage(self, segment: Segment, bad: BadRange) -> None:
         self._metrics.add(DAMAGED_RANGES)
         log_id = _log_id(segment.directory)
@@ -270,6 +291,7 @@ class Hub:
             group.create_task(self._fold_forever())
             group.create_task(self._remove_forever())
             group.create_task(self.upkeep.run())
+            group.create_task(self.scrubber.run())
 
     def close(self) -> bool:
         """Close in good order; say whether everything is as it should be for a quick start."""

@@ -47,6 +47,7 @@ def kafka_greeter(node: Node) -> Greeter:
         usage=node.usage,
         dead_letters=node.dead_letters,
         deferred=node.deferred,
+        repairs=node.repairs,
     )
 
     def greet(guest: Guest) -> Gateway:

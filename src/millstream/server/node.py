@@ -35,6 +35,7 @@ from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.publishing import Publisher
 from millstream.engine.quotas import ClientQuotas
+from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
 from millstream.engine.sorting import Sorting
 from millstream.engine.topic_defaults import TopicDefaults
@@ -136,7 +137,9 @@ class Node:
             self._hosting.applied,
             skipped={one.offset for one in read_skipped(ports.files, config.data_dir)},
         )
-        self._open_services(Gate(policy, self.metrics), state.catalog, ports)
+        gate = Gate(policy, self.metrics)
+        self._open_services(gate, state.catalog, ports)
+        self.repairs = Repairs(gate, state.catalog, self.hub, self.hub.topic_name)
         pump = self._delivering.pump
         observer = Observer(state.catalog, self.hub, self._coordinators, self._delaying, pump)
         self.metrics.watch(observer.samples)

@@ -17,6 +17,7 @@ from millstream.engine.delivery.subscription import Subscription
 from millstream.errors import CoordinatorLoading, UnknownTopic
 from millstream.metrics import (
     CUT_SHORT,
+    DAMAGED_NOW,
     DELAYED_RECORDS,
     END_OFFSET,
     FAILED_REPLICAS,
@@ -30,6 +31,7 @@ from millstream.metrics import (
     OUTSTANDING_RECORDS,
     PARTITION_BYTES,
     PARTITION_SEGMENTS,
+    SCRUB_PASS_BYTES,
     SLOW_SUBSCRIBERS,
     SUBSCRIBERS,
     WAITING_RECORDS,
@@ -62,6 +64,9 @@ class Observer:
         yield Sample(DELAYED_RECORDS, (), self._delaying.pending_count)
         failed = sum(replica.failure is not None for replica in self._hub.replicas.values())
         yield Sample(FAILED_REPLICAS, (), failed + len(self._hub.damaged))
+        replicas = list(self._hub.replicas.values())
+        yield Sample(DAMAGED_NOW, (), sum(len(one.log.records.damage()) for one in replicas))
+        yield Sample(SCRUB_PASS_BYTES, (), self._hub.scrubber.state.pass_bytes)
         for kind, found in (
             ("partition", self._partitions()),
             ("group", self._groups()),

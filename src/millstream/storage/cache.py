@@ -62,12 +62,14 @@ class View(NamedTuple):
         part = self.segment.part(self.file, self.table)
         return Verification(self, part, *part.aligned(start, end))
 
-    def verification_again(self, boundaries: Sequence[Boundary]) -> "Verification":
-        """All of a segment that grows no more, whatever was verified before."""
+    def verification_again(
+        self, boundaries: Sequence[Boundary], start: int = 0, end: int | None = None
+    ) -> "Verification":
+        """Stretches of a segment that grows no more, whatever was verified before."""
         one = self.segment
         ends = one.size, one.end_offset
         part = Part(self.file, one.path, self.table, *ends, one.is_dense, boundaries)
-        return Verification(self, part, 0, one.size)
+        return Verification(self, part, *part.aligned(start, one.size if end is None else end))
 
     def _sound(self, at: int, end: int, after: Offset) -> Iterator[tuple[int, Header]]:
         positions = self.table.positions

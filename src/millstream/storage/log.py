@@ -404,6 +404,17 @@ class Log:
             return view.verification_again(boundaries)
         return view.verification(0, segment.size)
 
+    def verification_step(
+        self, segment: Segment, start: int, end: int, *, boundaries: Sequence[Boundary]
+    ) -> Verification:
+        """The work of verifying a sealed segment again, from where a stretch begins to `end`."""
+        return self._cache.view(segment).verification_again(boundaries, start, end)
+
+    def segment_at(self, offset: Offset) -> Segment:
+        """The segment whose offsets have `offset` among them."""
+        segments = self._chain.segments
+        return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1)]
+
     def damage(self) -> list[BadRange]:
         """Known damage that is not below the log start, oldest first."""
         segments = self._chain.segments

@@ -15,6 +15,7 @@ from millstream.engine.groups import Groups
 from millstream.engine.partitions import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.quotas import ClientQuotas
+from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
 from millstream.engine.topics import Topics
 from millstream.engine.transactions import Transactions
@@ -52,6 +53,7 @@ class Broker:
     usage: Usage
     dead_letters: DeadLetters
     deferred: Deferred
+    repairs: Repairs
 
     @property
     def node_id(self) -> int:

@@ -12,6 +12,7 @@ from millstream.protocols.kafka import (
     configs,
     consumer_groups,
     coordination,
+    damage,
     data,
     dead_letters,
     delayed,
@@ -40,6 +41,7 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **dead_letters.HANDLERS,
     **logs.HANDLERS,
     **delayed.HANDLERS,
+    **damage.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

@@ -214,3 +214,65 @@ class CancelDelayedResponse(Message, kw_only=True):
     topic: String = ""
     partition: Int32 = -1
     due_ms: Int64 = -1
+
+
+class ListDamageRequest(Message, kw_only=True):
+    pass
+
+
+class ListDamageResponse(Message, kw_only=True):
+    class Damaged(Message, kw_only=True):
+        topic: String
+        partition: Int32
+        base_offset: Int64
+        end_offset: Int64
+        file: String
+        position: Int64
+        size: Int64
+        reason: String
+
+    class Skipped(Message, kw_only=True):
+        topic: String
+        partition: Int32
+        base_offset: Int64
+        end_offset: Int64
+        file: String
+        position: Int64
+        size: Int64
+        reason: String
+        time_ms: Int64
+        kept_in: String
+
+    class Closed(Message, kw_only=True):
+        topic: String
+        partition: Int32
+        problem: String
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    damaged: list[Damaged] = empty()
+    skipped: list[Skipped] = empty()
+    closed: list[Closed] = empty()
+    scrub_bytes_per_second: Int64 = 0
+    scrub_started_ms: Int64 = -1
+    scrub_last_full_pass_ms: Int64 = -1
+    scrub_bytes: Int64 = 0
+
+
+class SkipDamageRequest(Message, kw_only=True):
+    topic: String
+    partition: Int32
+    offset: Int64
+
+
+class SkipDamageResponse(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    base_offset: Int64 = -1
+    end_offset: Int64 = -1
+    file: String = ""
+    position: Int64 = -1
+    size: Int64 = -1
+    reason: String = ""
+    time_ms: Int64 = -1
+    kept_in: String = ""

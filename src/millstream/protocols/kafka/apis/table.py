@@ -279,6 +279,8 @@ _ROWS = (
     _api(10_008, millstream.ListDelayedRequest, millstream.ListDelayedResponse, (0, 0), 0),
     _api(10_009, millstream.DescribeDelayedRequest, millstream.DescribeDelayedResponse, (0, 0), 0),
     _api(10_010, millstream.CancelDelayedRequest, millstream.CancelDelayedResponse, (0, 0), 0),
+    _api(10_011, millstream.ListDamageRequest, millstream.ListDamageResponse, (0, 0), 0),
+    _api(10_012, millstream.SkipDamageRequest, millstream.SkipDamageResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

@@ -1,0 +1,82 @@
+"""Gives damaged records of one replica up, by order of an operator, while the log is in use.
+
+Owns the order of steps: find the damage, seal its segment, rewrite it on a thread, put it in place,
+wait until that is durable. The rewriting is `storage.repair`'s.
+"""
+
+import logging
+
+from millstream.errors import InvalidRequest, Overloaded, StorageError, StorageUnavailable
+from millstream.model import Offset
+from millstream.ports import Ports
+from millstream.raft.member import Effects
+from millstream.replication.group_commit import GroupCommit
+from millstream.replication.replica import Replica
+from millstream.storage.repair import Repair, Skipped, damage_at
+from millstream.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+async def skip_damage(
+    replica: Replica, offset: Offset, *, commits: GroupCommit, ports: Ports
+) -> Skipped:
+    """Have readers go on behind the damage at `offset`; `InvalidRequest` if there is none."""
+    records = replica.log.records
+    if not records.start_offset <= offset < records.end_offset:
+        raise InvalidRequest(
+            f"offset {offset} is not in the log, which has {records.start_offset} to "
+            f"{records.end_offset - 1}"
+        )
+    try:
+        segment = await _sealed_segment(replica, offset, commits, ports)
+        bad = damage_at(segment.damage, offset)
+        assert bad is not None
+        repair = Repair(
+            ports.files,
+            segment,
+            records.contents(segment),
+            bad,
+            epoch=replica.log.epoch_at(bad.base_offset) or 0,
+            now_ms=ports.clock.now_ms(),
+            interval_bytes=records.settings.index_interval_bytes,
+        )
+        new = await ports.threads.run(repair.carry_out)
+        if not records.replace([segment], new):
+            raise Overloaded(f"{segment.path} was compacted meanwhile: repair again")
+        await commits.synced(replica)
+    except StorageError as problem:
+        raise StorageUnavailable(str(problem)) from problem
+    skipped = repair.skipped
+    _log.warning(
+        "gave up damaged records log=%s offsets=%d..%d file=%s position=%d bytes=%d kept_in=%s",
+        replica.id,
+        skipped.base_offset,
+        skipped.end_offset - 1,
+        skipped.file,
+        skipped.position,
+        skipped.size,
+        skipped.kept_in,
+    )
+    return skipped
+
+
+async def _sealed_segment(
+    replica: Replica, offset: Offset, commits: GroupCommit, ports: Ports
+) -> Segment:
+    """The segment that holds `offset`, verified there and sealed."""
+    records = replica.log.records
+    segment = records.segment_at(offset)
+    work = records.verification(segment)
+    if work is not None:
+        await ports.threads.run(work.carry_out)
+        work.finish()
+    if damage_at(segment.damage, offset) is None:
+        raise InvalidRequest(f"the batch at offset {offset} is sound: nothing to repair")
+    if segment is records.active:
+        records.roll()
+        commits.carry_out(replica, Effects())
+        await commits.synced(replica)
+    if segment not in records.sealed():
+        raise Overloaded(f"{segment.path} is being sealed: repair again in a moment")
+    return segment

@@ -1,0 +1,153 @@
+"""Reads all sealed segments again and again, slowly, to find damage before a reader does.
+
+Owns the pace, the place that was reached, and when the last full pass ended; a small file remembers
+both over restarts. Verifying is `storage.verifying`'s, on a thread and a step at a time, so that
+retention and compaction never wait: a segment that is gone meanwhile is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from fastcrc import crc32
+
+from millstream.config import Config
+from millstream.errors import DamagedLog, DiskFailed, StorageError
+from millstream.metrics import SCRUBBED_BYTES, SCRUBBED_MS, Metrics
+from millstream.model import LogId, Offset
+from millstream.ports import Ports
+from millstream.replication.replica import Replica
+from millstream.storage.rounds import write_aside
+from millstream.storage.segment import TEMPORARY, Segment
+
+STATE = "scrub"
+STEP_BYTES = 2**20  # Read in one go, from a thread.
+START_S = 60.0  # After a start others need the disk more.
+SAVE_S = 60.0  # What is verified twice after a crash, at most.
+
+_log = logging.getLogger(__name__)
+
+
+class ScrubState(msgspec.Struct, kw_only=True):
+    """Where scrubbing is. Times are -1 where nothing happened yet."""
+
+    pass_started_ms: int = -1
+    last_full_pass_ms: int = -1
+    pass_bytes: int = 0  # Read since this pass began.
+    log: str = ""  # The log that is being read, and the segment.
+    base_offset: Offset = 0
+
+
+class Scrubber:
+    def __init__(
+        self,
+        replicas: Mapping[LogId, Replica],
+        ports: Ports,
+        *,
+        config: Config,
+        metrics: Metrics,
+    ) -> None:
+        self.state = ScrubState()
+        self.bytes_per_second = (
+            config.limits.scrub_bytes_per_second if config.storage == "disk" else 0
+        )
+        self._interval_ms = config.timing.scrub_interval_ms
+        self._replicas = replicas
+        self._ports = ports
+        self._metrics = metrics
+        self._saved_at = 0.0
+
+    async def run(self) -> None:
+        """Scrub for ever; returns at once if that is turned off."""
+        if not self.bytes_per_second:
+            return
+        await asyncio.sleep(START_S)
+        await self._load()
+        while True:
+            idle_ms = self.state.pass_started_ms + self._interval_ms - self._ports.clock.now_ms()
+            is_complete = self.state.last_full_pass_ms >= self.state.pass_started_ms
+            if is_complete and self.state.pass_started_ms >= 0 and idle_ms > 0:
+                await asyncio.sleep(idle_ms / 1000)
+                continue
+            if is_complete:
+                self.state.pass_started_ms, self.state.pass_bytes = self._ports.clock.now_ms(), 0
+                self.state.log, self.state.base_offset = "", 0
+            await self.scrub_all()
+
+    async def scrub_all(self) -> None:
+        """Read every sealed segment from the place that was reached to the end."""
+        state = self.state
+        for log_id in sorted(self._replicas, key=str):
+            if str(log_id) < state.log:
+                continue
+            if str(log_id) != state.log:
+                state.log, state.base_offset = str(log_id), 0
+            replica = self._replicas.get(log_id)
+            if replica is not None:
+                await self._scrub_log(replica)
+        state.log, state.base_offset = "", 0
+        state.last_full_pass_ms = self._ports.clock.now_ms()
+        self._metrics.set(SCRUBBED_MS, state.last_full_pass_ms)
+        await self._save()
+
+    async def _scrub_log(self, replica: Replica) -> None:
+        for segment in replica.log.records.sealed():
+            if replica.is_gone or segment.base_offset < self.state.base_offset:
+                continue
+            self.state.base_offset = segment.base_offset
+            try:
+                await self._scrub_segment(replica, segment)
+            except StorageError as problem:
+                _log.warning("not scrubbed segment=%s problem=%s", segment.path, problem)
+
+    async def _scrub_segment(self, replica: Replica, segment: Segment) -> None:
+        records, at = replica.log.records, 0
+        while at < segment.size and not replica.is_gone and segment in records.sealed():
+            work = records.verification_step(
+                segment, at, at + STEP_BYTES, boundaries=replica.log.boundaries
+            )
+            try:
+                await self._ports.threads.run(work.carry_out)
+            except (DiskFailed, DamagedLog) as problem:
+                work.fail(problem)
+            if segment in records.sealed():
+                work.finish()
+            at += work.size
+            self.state.pass_bytes += work.size
+            self._metrics.add(SCRUBBED_BYTES, work.size)
+            await asyncio.sleep(work.size / self.bytes_per_second)
+            if asyncio.get_running_loop().time() - self._saved_at > SAVE_S:
+                await self._save()
+
+    async def _load(self) -> None:
+        try:
+            self.state = await self._ports.threads.run(self._read)
+        except (OSError, ValueError, msgspec.DecodeError) as problem:
+            _log.warning("scrubbing starts over reason=%s", problem)
+        if self.state.last_full_pass_ms >= 0:
+            self._metrics.set(SCRUBBED_MS, self.state.last_full_pass_ms)
+
+    def _read(self) -> ScrubState:
+        files = self._ports.files
+        if not files.exists(STATE):
+            return ScrubState()
+        file = files.open(STATE)
+        crc, _, body = file.read(0, file.size()).partition(b" ")
+        if int(crc, 16) != crc32.iscsi(body):
+            raise ValueError(f"{STATE} fails its checksum")
+        return msgspec.json.decode(body, type=ScrubState)
+
+    async def _save(self) -> None:
+        self._saved_at = asyncio.get_running_loop().time()
+        body = msgspec.json.encode(self.state)
+        data = f"{crc32.iscsi(body):08x} ".encode() + body
+
+        def write() -> None:
+            if write_aside(self._ports.files, STATE, [data]):
+                self._ports.files.rename(STATE + TEMPORARY, STATE)
+
+        try:
+            await self._ports.threads.run(write)
+        except OSError as problem:
+            _log.warning("place of scrubbing not saved reason=%s", problem)
