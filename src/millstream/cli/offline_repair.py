@@ -61,6 +61,7 @@ def _skip(
         start_offset=state.start_offset,
         boundaries=state.boundaries,
         was_clean=was_clean,
+        decompressed_bytes_max=limits.batch_decompressed_bytes_max,
     )
     try:
         return _replaced(files, log, log_id, topic, offset, state.boundaries)

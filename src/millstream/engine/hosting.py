@@ -68,6 +68,7 @@ class Hosting:
                 self._hub.drop(stray)  # A crash came between the command and the removal.
             elif stray.topic_id not in known:
                 log.warning("left alone a log that no topic speaks of log=%s", stray)
+                self._hub.strays.append(stray)
         for stray in self._hub.logs_in_journal():
             if stray.topic_id in self._deleted:
                 self._hub.drop(stray)

@@ -22,7 +22,7 @@ from millstream.model import Isolation, LogId, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
-from millstream.storage.log import NotVerified
+from millstream.storage.cache import NotVerified
 from millstream.storage.verifying import INLINE_BYTES_MAX
 
 COMPILED_FILTERS_MAX = 128  # Of views; those that are read less often are compiled again.

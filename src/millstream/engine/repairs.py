@@ -52,6 +52,8 @@ class Repairs:
             for log_id, replica in hub.replicas.items()
             if replica.failure is not None
         ]
+        stray = "its records are on disk, but the control log knows no such topic"
+        closed += [(self._target(log_id), stray) for log_id in hub.strays]
         return Damage(
             damaged[:LISTED_MAX],
             skipped[-LISTED_MAX:],

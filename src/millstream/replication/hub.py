@@ -77,6 +77,7 @@ class Hub:
         self.replicas: dict[LogId, Replica] = {}
         self.damaged: dict[LogId, StorageError] = {}
         self._droppers: list[Callable[[LogId], None]] = []
+        self.strays: list[LogId] = []  # On disk, and no topic speaks of them.
         self._me = me
         self._ports = ports
         self._journal = journal

@@ -45,12 +45,13 @@ from millstream.engine.transactional_writes import TransactionalWrites
 from millstream.engine.transactions import Transactions
 from millstream.engine.unpacking import Unpacking
 from millstream.engine.usage import Usage
-from millstream.errors import UnknownTopic
+from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LogId, NodeId
 from millstream.ports import Ports
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
 from millstream.server.faults import Faults
 from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
@@ -63,6 +64,9 @@ log = logging.getLogger(__name__)
 
 # The control log is kept whole: every node folds it from its first record.
 CONTROL_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
+
+
+CONTROL_NAME = "(control log)"  # As `inspect` and `repair` call it.
 
 
 class Phase(Enum):
@@ -126,6 +130,7 @@ class Node:
         if CONTROL_LOG in self.hub.damaged:
             raise self.hub.damaged[CONTROL_LOG]
         control = self.hub.replicas[CONTROL_LOG]
+        _check_control_log(control, config.data_dir)
         state = State()
         self._defaults = TopicDefaults(me, config.topic_defaults, state.resources)
         self._hosting = Hosting(me, self.hub, self._defaults)
@@ -381,9 +386,26 @@ class Node:
         self.phase = TRANSITIONS[self.phase, event]
 
 
+def _check_control_log(control: Replica, data_dir: str) -> None:
+    """Refuse to start without a command: topics would be missing that have records."""
+    records = control.log.records
+    for segment in [*records.sealed(), *filter(None, [records.active])]:
+        work = records.verification(segment)
+        if work is not None:
+            work.carry_out()
+            work.finish()
+    damage = records.damage()
+    if damage:
+        raise StartupError(
+            f"the control log is damaged: {damage[0].problem()}. Restore {data_dir} from a backup, "
+            "or give the command up that stands there with: millstream repair --skip "
+            f"'{CONTROL_NAME}/0@{damage[0].base_offset}' --data-dir {data_dir}"
+        )
+
+
 def _topic_name(catalog: Catalog, log_id: LogId) -> str:
     if log_id == CONTROL_LOG:
-        return "(control log)"
+        return CONTROL_NAME
     try:
         return catalog.find_id(log_id.topic_id).name
     except UnknownTopic:

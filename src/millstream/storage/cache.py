@@ -155,6 +155,16 @@ class IndexRebuild:
             self._cache.keep_table(self._segment, self._table)
 
 
+class NotVerified(Exception):
+    """Bytes must be verified, or indexed again, before they are read: run `work.carry_out` on a
+    thread, then `work.finish` on the event loop, then read again.
+    """
+
+    def __init__(self, work: Verification | IndexRebuild) -> None:
+        super().__init__(f"{work.size} bytes are not verified or indexed yet")
+        self.work = work
+
+
 class LogCache:
     def __init__(self, *, index_bytes_max: int, open_files_max: int) -> None:
         assert index_bytes_max > 0

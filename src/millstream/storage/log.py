@@ -19,7 +19,7 @@ from millstream.errors import BatchTooLarge, DamagedBatch, OffsetOutOfRange, sto
 from millstream.model import Boundary, Buffer, Offset
 from millstream.settings import TopicSettings
 from millstream.storage import lookup
-from millstream.storage.cache import IndexRebuild, LogCache, Verification
+from millstream.storage.cache import LogCache, NotVerified, Verification
 from millstream.storage.chain import Chain
 from millstream.storage.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from millstream.storage.producers import Producers
@@ -42,16 +42,6 @@ class LogHealth(NamedTuple):
     index_entries: int
     index_bytes_per_entry_max: int  # The longest stretch that a search may have to walk.
     index_gaps: int  # Sealed segments without an index on disk.
-
-
-class NotVerified(Exception):
-    """Bytes must be verified, or indexed again, before they are read: run `work.carry_out` on a
-    thread, then `work.finish` on the event loop, then read again.
-    """
-
-    def __init__(self, work: Verification | IndexRebuild) -> None:
-        super().__init__(f"{work.size} bytes are not verified or indexed yet")
-        self.work = work
 
 
 class Log:
@@ -400,14 +390,12 @@ class Log:
         if segment.size == 0 or (segment.unverified is None and not again):
             return None
         view = self._cache.view(segment)
-        if again:
-            return view.verification_again(boundaries)
-        return view.verification(0, segment.size)
+        return view.verification_again(boundaries) if again else view.verification(0, segment.size)
 
     def verification_step(
         self, segment: Segment, start: int, end: int, *, boundaries: Sequence[Boundary]
     ) -> Verification:
-        """The work of verifying a sealed segment again, from where a stretch begins to `end`."""
+        """The same for a part of it, from where a stretch begins to `end`."""
         return self._cache.view(segment).verification_again(boundaries, start, end)
 
     def segment_at(self, offset: Offset) -> Segment:

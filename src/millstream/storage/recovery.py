@@ -23,7 +23,13 @@ from millstream.ports import File, Files
 from millstream.settings import TopicSettings
 from millstream.storage.cache import LogCache
 from millstream.storage.chain import Chain
-from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
+from millstream.storage.index import (
+    PROOF_BYTES,
+    RELATIVE_OFFSET_MAX,
+    Proof,
+    Table,
+    decode_proof,
+)
 from millstream.storage.log import Log
 from millstream.storage.paths import parent_of
 from millstream.storage.rounds import write_aside
@@ -241,7 +247,8 @@ class _Recovery:
     def _check_gap(self, one: _Found, position: int, header: Header) -> None:
         """Offsets ascend. Only logs that are rewritten have gaps, which the next batch respects."""
         expected = one.segment.end_offset
-        if header.base_offset > expected and self._may_have_gaps:
+        is_near = header.end_offset - one.segment.base_offset <= RELATIVE_OFFSET_MAX
+        if header.base_offset > expected and self._may_have_gaps and is_near:
             try:
                 behind = read_header(one.file.read(position + header.size, HEADER_BYTES))
             except (CorruptBatch, InvalidBatch):

@@ -51,6 +51,7 @@ def leading_replica(
         cache=LogCache(index_bytes_max=2**20, open_files_max=9),
         start_offset=0,
         boundaries=(),
+        decompressed_bytes_max=2**20,
     )
     log = ReplicaLog(LOG, records, journal, FixedClock(), founders=voters, fetch_bytes_max=2**20)
     core = Core(ONE, log, NEVER_VOTED, Random(1), timing=Timing())

@@ -5,7 +5,8 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.errors import DamagedBatch
 from millstream.model import Boundary, Epoch, NodeId
-from millstream.storage.log import Log, NotVerified
+from millstream.storage.cache import NotVerified
+from millstream.storage.log import Log
 from millstream.storage.memory import MemoryFiles
 from millstream.storage.verifying import SPANS_MAX, Unverified
 from tests.support.logs import DIRECTORY, append, batch, open_small, read_all, sync

@@ -1,0 +1,251 @@
+"""Rot: any byte of any file of a stopped node changes. Afterwards every record is right or named.
+
+The node has plain, compacted and transactional topics, offsets of a group and a delayed record, and
+was stopped in order or killed. What is allowed after a flip: a refusal to start that names the
+file, for the files without which nothing can be told; damage that is listed, with every other
+record as it was; and, after a kill only, a log that ends one batch earlier, because a torn write
+looks the same.
+"""
+
+import asyncio
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.codec.batch import read_header
+from millstream.codec.records import Record, build
+from millstream.config import Config
+from millstream.engine.groups import Commit, Committed
+from millstream.engine.reading import Want
+from millstream.errors import DamagedRecords, MillstreamError, RequestError, StorageUnavailable
+from millstream.model import CONTROL_LOG, Acks, TopicPartition
+from millstream.server.node import Node
+from millstream.settings import TopicSettings
+from tests.support.crashing_files import CrashingFiles, Snapshot
+from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, running_node
+from tests.support.queues import batch_of, message
+from tests.support.tiers import sized
+from tests.support.transactions import Writer, stable
+from tests.support.virtual_loop import run
+
+TABLE, MOVES = TopicPartition("table", 0), TopicPartition("moves", 0)
+CONFIG = Config(
+    topic_defaults=TopicSettings(segment_bytes=1024, index_interval_bytes=256),
+    offsets_partitions=1,
+    transaction_partitions=1,
+    deferred_partitions=1,
+    delivery_partitions=1,
+)
+GROUP = "readers"
+# Without these nothing of the node can be told, so it may refuse to start.
+NEEDED = ("millstream.json", "journal", f"logs/{CONTROL_LOG}/")
+
+
+class Batch(NamedTuple):
+    end_offset: int
+    data: bytes
+
+
+class World(NamedTuple):
+    """A disk, and what a node told of it before it rotted."""
+
+    disk: Snapshot
+    is_clean: bool
+    batches: dict[TopicPartition, dict[int, Batch]]
+    paths: list[tuple[str, int]]  # Every file with its size.
+
+
+async def fill(node: Node) -> None:
+    await node.topics.create(SESSION, "orders")
+    await node.topics.create(SESSION, "moves")
+    compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+    await node.topics.create(SESSION, "table", settings=compacted)
+    for number in range(12):
+        await node.partitions.append(SESSION, ORDERS, batch(b"%d" % number * 60), Acks.ALL)
+    for number in range(24):
+        record = Record(0, NOW_MS, b"key%d" % (number % 3), b"%d" % number * 50)
+        await node.partitions.append(SESSION, TABLE, build([record]), Acks.ALL)
+    table = node.hub.replicas[node.topics.describe(SESSION, "table").log(0)]
+    await node.hub.upkeep.compact(table)
+    delayed = message(b"later", delay_ms=60 * 60 * 1000)
+    await node.partitions.append(SESSION, ORDERS, batch_of(delayed), Acks.ALL)
+    writer = Writer(node)
+    await writer.init()
+    for commits in (True, False):
+        await writer.add(MOVES)
+        await writer.write(MOVES, b"moved", b"again")
+        await writer.end(commits=commits)
+        await stable(node, MOVES)
+    await node.groups.commit_offsets(SESSION, GROUP, {ORDERS: Commit(5)})
+    await node.groups.commit_offsets(SESSION, GROUP, {ORDERS: Commit(7)})
+
+
+async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], list[range]]:
+    """All batches of a partition, by base offset, and the offsets that were refused by name."""
+    found: dict[int, Batch] = {}
+    refused: list[range] = []
+    end = node.partitions.health(SESSION, target).high_watermark
+    offset = node.partitions.health(SESSION, target).log.start_offset
+    while offset < end:
+        (part,) = await node.partitions.read(SESSION, [Want(target, offset, 1)])
+        if isinstance(part.error, DamagedRecords):
+            report = await node.repairs.list(SESSION)
+            ranges = [
+                range(b.base_offset, b.end_offset) for at, b in report.damaged if at == target
+            ]
+            skipped = next(one for one in ranges if one.stop > offset)  # Behind a gap, maybe.
+            refused.append(skipped)
+            offset = skipped.stop
+            continue
+        assert part.error is None, part.error
+        assert part.records is not None
+        data = part.records.read()
+        header = read_header(data)
+        found[header.base_offset] = Batch(header.end_offset, data[: header.size])
+        offset = header.end_offset
+    return found, refused
+
+
+@cache
+def world(is_clean: bool) -> World:
+    files = CrashingFiles()
+    batches: dict[TopicPartition, dict[int, Batch]] = {}
+    disks: list[Snapshot] = []
+
+    async def story() -> None:
+        async with running_node(CONFIG, files=files) as node:
+            await fill(node)
+            for topic in node.topics.list(SESSION):
+                at = TopicPartition(topic.name, 0)
+                batches[at] = (await read(node, at))[0]
+            await asyncio.sleep(1)
+            if not is_clean:
+                disks.append(files.snapshot())
+        if is_clean:
+            disks.append(files.snapshot())
+
+    run(story())
+    files.restore(disks[0])
+    return World(disks[0], is_clean, batches, list(sizes(files, "")))
+
+
+def sizes(files: CrashingFiles, directory: str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for name in files.list(directory):
+        path = f"{directory}/{name}" if directory else name
+        try:
+            size = files.open(path).size()
+        except (IsADirectoryError, FileNotFoundError):
+            found += sizes(files, path)
+            continue
+        durable = size - files.unsynced_bytes(path)  # Only what is on the disk can rot there.
+        if durable > 0:
+            found.append((path, durable))
+    return found
+
+
+async def check(node: Node, it: World) -> None:
+    names = {topic.name for topic in node.topics.list(SESSION)}
+    for target, batches in it.batches.items():
+        if target.topic not in names:
+            # The command that created it could as well be torn. Its records are still there.
+            report = await node.repairs.list(SESSION)
+            assert not it.is_clean
+            assert any("knows no such topic" in why for _, why in report.closed)
+            continue
+        try:
+            found, refused = await read(node, target)
+        except StorageUnavailable:
+            report = await node.repairs.list(SESSION)
+            assert target in [at for at, _ in report.closed], "a refusal that is not listed"
+            continue
+        for base_offset, one in found.items():
+            is_known = batches.get(base_offset) == one or is_own(node, target, one)
+            assert is_known or is_last_behind_a_gap(it, target, one), "a wrong record"
+        missing = [at for at in batches if at not in found]
+        silent = [at for at in missing if not any(at in bad for bad in refused)]
+        if silent:
+            # Only a kill explains it, and only at the end of a log.
+            assert not it.is_clean, (target, silent)
+            assert silent == [max(batches)], (target, silent)
+
+
+def is_last_behind_a_gap(it: World, target: TopicPartition, one: Batch) -> bool:
+    """The one change that cannot be noticed: the base offset of the last batch of a log that is
+    rewritten, after a kill. Such logs have gaps, and no batch behind it says where it belongs.
+    """
+    last = it.batches[target][max(it.batches[target])]
+    is_rewritten = target.topic.startswith("__") or target == TABLE
+    return not it.is_clean and is_rewritten and one.data[8:] == last.data[8:]
+
+
+def is_own(node: Node, target: TopicPartition, one: Batch) -> bool:
+    """Whether the node has written it since: internal topics go on."""
+    return target.topic.startswith("__") and read_header(one.data).epoch > 1
+
+
+async def check_services(node: Node, it: World) -> None:
+    """Offsets are what they were, or an error says why not."""
+    if any("knows no such topic" in why for _, why in (await node.repairs.list(SESSION)).closed):
+        return
+    try:
+        told = await node.groups.fetch_offsets(SESSION, GROUP, [ORDERS])
+        value = told[ORDERS]
+        if isinstance(value, Committed):
+            assert value.offset == 7 or (not it.is_clean and value.offset == 5)
+    except RequestError:
+        pass
+
+
+def rot(it: World, path: str, position: int, mask: int) -> None:
+    files = CrashingFiles()
+    files.restore(it.disk)
+    for bit in range(8):
+        if mask & 1 << bit:
+            files.flip_bit(path, position, bit=bit)
+
+    async def story() -> None:
+        try:
+            async with running_node(CONFIG, files=files) as node:
+                async with asyncio.timeout(30):
+                    await check(node, it)
+                    await check_services(node, it)
+        except MillstreamError as problem:
+            if not path.startswith(NEEDED):
+                raise AssertionError(f"no start for a flip in {path}") from problem
+
+    run(story())
+
+
+def place(it: World, share: int) -> tuple[str, int]:
+    """A file, and a byte in it: each byte of the disk is as likely as any other."""
+    left = share % sum(size for _, size in it.paths)
+    for path, size in it.paths:
+        if left < size:
+            return path, left
+        left -= size
+    raise AssertionError(share)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_any_flipped_byte_is_named_or_harmless(is_clean: bool) -> None:
+    it = world(is_clean)
+
+    @settings(max_examples=sized(1_500), deadline=None)
+    @given(st.integers(0, 2**32), st.integers(1, 255))
+    def flips(share: int, mask: int) -> None:
+        rot(it, *place(it, share), mask)
+
+    flips()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_every_byte_of_every_file_in_turn(is_clean: bool) -> None:
+    it = world(is_clean)
+    for path, size in it.paths:
+        for position in range(size):
+            rot(it, path, position, 1 + position * 37 % 255)
