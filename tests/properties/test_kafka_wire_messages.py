@@ -17,8 +17,16 @@ from millstream.protocols.kafka.headers import (
     encode_response,
 )
 from millstream.protocols.kafka.schema import Message
+from tests.support.each import check_each
 from tests.support.tiers import sized
-from tests.unit.protocols.kafka.arbitrary import CASES, Case, arbitrary, case_id, message_type
+from tests.unit.protocols.kafka.arbitrary import (
+    CASES,
+    CASES_BY_API,
+    Case,
+    arbitrary,
+    case_id,
+    message_type,
+)
 
 MUTATIONS_PER_CASE = 40
 CUTS_PER_CASE = 60
@@ -44,8 +52,7 @@ def small(case: Case, random: Random) -> bytes:
     return min((frame for frame in frames if len(frame) > 40), key=len, default=b"")
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_every_message_comes_back_as_it_went(case: Case) -> None:
+def check_round_trip(case: Case) -> None:
     random = Random(f"round trip {case_id(case)}")
 
     for _ in range(5):
@@ -57,8 +64,7 @@ def test_every_message_comes_back_as_it_went(case: Case) -> None:
         assert decode(case, memoryview(bytearray(frame))) == message
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_a_frame_that_was_cut_is_refused(case: Case) -> None:
+def check_cuts(case: Case) -> None:
     random = Random(f"cut {case_id(case)}")
     frame = small(case, random) or encode(case, arbitrary(message_type(case), case[2], random))
     cuts = random.sample(range(len(frame)), min(CUTS_PER_CASE, len(frame)))
@@ -68,8 +74,7 @@ def test_a_frame_that_was_cut_is_refused(case: Case) -> None:
             decode(case, frame[:cut])
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_a_frame_that_was_changed_is_read_or_refused(case: Case) -> None:
+def check_mutations(case: Case) -> None:
     random = Random(f"mutation {case_id(case)}")
     frame = small(case, random) or encode(case, arbitrary(message_type(case), case[2], random))
 
@@ -86,6 +91,21 @@ def test_a_frame_that_was_changed_is_read_or_refused(case: Case) -> None:
                     changed[at:at] = random.randbytes(random.randint(1, 3))
         with contextlib.suppress(ProtocolError):
             decode(case, bytes(changed))
+
+
+@pytest.mark.parametrize("api", CASES_BY_API)
+def test_every_message_comes_back_as_it_went(api: str) -> None:
+    check_each(CASES_BY_API[api], check_round_trip, name=case_id)
+
+
+@pytest.mark.parametrize("api", CASES_BY_API)
+def test_a_frame_that_was_cut_is_refused(api: str) -> None:
+    check_each(CASES_BY_API[api], check_cuts, name=case_id)
+
+
+@pytest.mark.parametrize("api", CASES_BY_API)
+def test_a_frame_that_was_changed_is_read_or_refused(api: str) -> None:
+    check_each(CASES_BY_API[api], check_mutations, name=case_id)
 
 
 @settings(deadline=None, max_examples=sized(300))

@@ -20,6 +20,7 @@ CASES: list[Case] = [
     for direction in ("request", "response")
     for version in range(api.first, api.last + 1)
 ]
+CASES_BY_API = {api.name: [case for case in CASES if case[0] is api] for api in APIS.values()}
 
 _BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 _ALPHABET = "abcXYZ-._ 09äß漢字🦀\0"

@@ -13,6 +13,7 @@ from millstream.protocols.kafka.headers import (
     encode_request,
     encode_response,
 )
+from tests.support.each import check_each
 from tests.unit.protocols.kafka.arbitrary import arbitrary
 
 with warnings.catch_warnings():
@@ -30,11 +31,24 @@ SOME = {
     18: metadata,
     22: producer,
 }
-VERSIONS = [(key, v) for key in SOME for v in range(APIS[key].first, APIS[key].last + 1)]
 
 
-@pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_kafka_python_reads_our_responses(key: int, version: int) -> None:
+def versions(key: int) -> list[tuple[int, int]]:
+    return [(key, version) for version in range(APIS[key].first, APIS[key].last + 1)]
+
+
+@pytest.mark.parametrize("key", SOME)
+def test_kafka_python_reads_our_responses(key: int) -> None:
+    check_each(versions(key), check_response)
+
+
+@pytest.mark.parametrize("key", SOME)
+def test_we_read_the_requests_of_kafka_python(key: int) -> None:
+    check_each(versions(key), check_request)
+
+
+def check_response(case: tuple[int, int]) -> None:
+    key, version = case
     api, random = APIS[key], Random(f"{key} {version}")
     theirs = getattr(SOME[key], api.response.__name__)
     # Kafka-python reads whatever comes with an error code as v0.
@@ -51,8 +65,8 @@ def test_kafka_python_reads_our_responses(key: int, version: int) -> None:
     assert decode_response(api, version, frame[4:]) == (77, response)
 
 
-@pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_we_read_the_requests_of_kafka_python(key: int, version: int) -> None:
+def check_request(case: tuple[int, int]) -> None:
+    key, version = case
     api, random = APIS[key], Random(f"{key} {version}")
     theirs = getattr(SOME[key], api.request.__name__)
     request = arbitrary(api.request, version, random)

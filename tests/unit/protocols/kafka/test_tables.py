@@ -1,24 +1,14 @@
-"""The tables are complete, and the wire layer is a function of bytes."""
+"""The tables of Kafka messages are complete and agree with themselves and with the document."""
 
-import ast
 import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST, Api
 from millstream.protocols.kafka.router import SERVED
 from millstream.protocols.kafka.schema import Kind, Message, fields_of
-from tests.support.source_tree import modules
-
-WIRE = ("schema", "apis/", "headers.py", "frames.py", "error_codes.py")
-ALLOWED = (
-    "millstream.codec",
-    "millstream.errors",
-    "millstream.model",
-    "millstream.protocols.kafka",
-)
+from tests.support.each import check_each
 
 # Every API that clients and Kafka's tools use, short of share and streams groups.
 NEEDED = {
@@ -39,15 +29,21 @@ def test_every_api_that_clients_need_has_a_table() -> None:
     assert {key for key in APIS if key < OWN_KEYS_FIRST} == NEEDED
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_request_and_response_belong_together(api: Api) -> None:
+def test_request_and_response_belong_together() -> None:
+    check_each(APIS.values(), check_names, name=lambda api: api.name)
+
+
+def check_names(api: Api) -> None:
     assert api.request.__name__ == f"{api.name}Request"
     assert api.response.__name__ == f"{api.name}Response"
     assert 0 <= api.advertised_first <= api.first <= api.last
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_a_field_that_some_version_lacks_has_a_default(api: Api) -> None:
+def test_a_field_that_some_version_lacks_has_a_default() -> None:
+    check_each(APIS.values(), check_defaults, name=lambda api: api.name)
+
+
+def check_defaults(api: Api) -> None:
     for part in parts_of(api.request) | parts_of(api.response):
         for field in fields_of(part):
             is_everywhere = field.versions.first <= api.first and field.versions.until >= api.last
@@ -55,41 +51,17 @@ def test_a_field_that_some_version_lacks_has_a_default(api: Api) -> None:
             assert is_everywhere or not is_required, f"{part.__qualname__}.{field.name}"
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_tags_live_in_flexible_versions_and_hold_no_records(api: Api) -> None:
+def test_tags_live_in_flexible_versions_and_hold_no_records() -> None:
+    check_each(APIS.values(), check_tags, name=lambda api: api.name)
+
+
+def check_tags(api: Api) -> None:
     for part in parts_of(api.request) | parts_of(api.response):
         tagged = [field for field in fields_of(part) if field.versions.tag is not None]
         for field in tagged:
             assert field.versions.first >= api.flexible_since
             assert field.kind not in {Kind.RECORDS, Kind.SPLICE}
         assert len({field.versions.tag for field in tagged}) == len(tagged)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
-        for path in sorted(modules())
-        if path.startswith("protocols/kafka/")
-        and path.removeprefix("protocols/kafka/").startswith(WIRE)
-    ],
-)
-def test_the_wire_layer_knows_no_engine_and_no_event_loop(path: str) -> None:
-    imported = {
-        name
-        for node in ast.walk(modules()[path])
-        for name in (
-            [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else [alias.name for alias in getattr(node, "names", ())]
-            if isinstance(node, ast.Import)
-            else []
-        )
-    }
-
-    ours = {name for name in imported if name.startswith("millstream.")}
-    assert all(name.startswith(ALLOWED) for name in ours)
-    assert not imported & {"asyncio", "socket", "os", "time", "random", "threading", "selectors"}
 
 
 def test_the_document_has_every_api_in_the_versions_that_are_served() -> None:
