@@ -54,6 +54,7 @@ def open_bench_log(root: Path) -> Log:
         start_offset=0,
         boundaries=[Boundary(Epoch(1), 0, frozenset({NodeId(1)}))],
         producer_ids_max=1000,
+        decompressed_bytes_max=64 * 2**20,
     )
 
 
