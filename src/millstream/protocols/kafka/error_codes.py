@@ -239,7 +239,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.NotSettled: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
-    # Not KAFKA_STORAGE_ERROR: with that Java and librdkafka ask again for ever and say nothing.
+    # Not KAFKA_STORAGE_ERROR, which clients retry. librdkafka and kafka-python report this one.
     errors.DamagedRecords: ErrorCode.CORRUPT_MESSAGE,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
