@@ -18,13 +18,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millstream.spark.pipelines.failures import PipelineFailed, boiled_down
 from millstream.spark.pipelines.progress import NewProgress
-from millstream.spark.pipelines.summaries import OBSERVED, Progress, Summary, add, total
+from millstream.spark.pipelines.summaries import (
+    OBSERVED,
+    ROWS_QUARANTINED,
+    ROWS_WRITTEN,
+    Progress,
+    Summary,
+    add,
+    total,
+)
 from millstream.spark.queue_names import DLQ_SUFFIX
 
 FORMAT = "millstream"
 POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none is missed.
-
-_ROWS_OUT, _ROWS_QUARANTINED = "rows_out", "rows_quarantined"
 
 
 def _ignore(_: Progress) -> None:
@@ -183,7 +189,7 @@ class _Running:
 
 
 def _start(context: Context, query: Query) -> StreamingQuery:
-    observed = query.frame.observe(OBSERVED, *_counts(query.frame))
+    observed = query.frame.observe(OBSERVED, *_counts(query))
     writer = observed.writeStream.outputMode(query.output_mode).queryName(
         f"{context.name}/{query.name}"
     )
@@ -207,11 +213,16 @@ def _to(context: Context, writer: DataStreamWriter, sink: Sink) -> DataStreamWri
             return writer.foreachBatch(sink.write)
 
 
-def _counts(frame: DataFrame) -> list[Column]:
-    counts = [F.count(F.lit(1)).alias(_ROWS_OUT)]
-    if "topic" in frame.columns:
+def _counts(query: Query) -> list[Column]:
+    """Count rows, and those for dead-letter topics where the column `topic` is the target.
+
+    In files the column is the topic that a record comes from: an archived dead letter is written.
+    """
+    counts = [F.count(F.lit(1)).alias(ROWS_WRITTEN)]
+    names_topics = isinstance(query.sink, ToTopic) and query.sink.topic is None
+    if names_topics and "topic" in query.frame.columns:
         quarantined = F.count_if(F.col("topic").endswith(DLQ_SUFFIX))
-        counts.append(quarantined.alias(_ROWS_QUARANTINED))
+        counts.append(quarantined.alias(ROWS_QUARANTINED))
     return counts
 
 

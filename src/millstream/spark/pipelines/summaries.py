@@ -1,7 +1,7 @@
-"""What a pipeline did: rows, offsets and lag, while it runs and at its end.
+"""Counts the rows, offsets and lag of a pipeline, while it runs and at its end.
 
-Pure, and without Spark: it is made of the progress that Spark reports, as plain JSON. The one thing
-to know: rows out are counted before the sink, and a row for a dead-letter topic is quarantined.
+Pure, and without Spark: the input is the progress that Spark reports, as plain JSON. Rows are
+counted before the sink. A row for a dead-letter topic counts as quarantined, not as out.
 """
 
 import json
@@ -9,15 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-# Observed by every query, under this name; see `base.run_streams`.
+# The name of the metrics that every query observes, and their columns; see `queries.run_streams`.
 OBSERVED: Final = "millstream"
+ROWS_WRITTEN: Final = "rows_written"  # All rows for the sink, the quarantined ones too.
+ROWS_QUARANTINED: Final = "rows_quarantined"
 
 Offsets = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What was done. `offsets` are where reading ended; `lag` is what was left to read."""
+    """Rows, offsets and lag of one run.
+
+    `rows_out` leaves out the quarantined rows. `offsets` are the offsets at which reading ended,
+    `lag` counts the records that were left to read.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
@@ -25,8 +31,12 @@ class Summary:
     seconds: float = 0.0
     offsets: Offsets = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
-    is_stopped: bool = False  # Told to stop before it was done.
+    is_stopped: bool = False  # The run was stopped before its end.
     details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def rows_written(self) -> int:
+        return self.rows_out + self.rows_quarantined
 
     @property
     def rows_per_second(self) -> float:
@@ -49,36 +59,36 @@ class Progress:
 
 
 def total(summaries: Iterable[Summary], *, seconds: float | None = None) -> Summary:
-    """All of them as one. Times add up unless the caller knows how long it took together."""
-    found = list(summaries)
+    """Add up the summaries. Times add up too, unless the caller passes the elapsed `seconds`."""
+    parts = list(summaries)
     details: dict[str, object] = {}
     offsets: dict[str, dict[str, int]] = {}
     lag: dict[str, int] = {}
-    for one in found:
-        details.update(one.details)
-        lag.update(one.lag)
-        for topic, ends in one.offsets.items():
+    for part in parts:
+        details.update(part.details)
+        lag.update(part.lag)
+        for topic, ends in part.offsets.items():
             known = offsets.setdefault(topic, {})
             for partition, end in ends.items():
                 known[partition] = max(end, known.get(partition, 0))
     return Summary(
-        rows_in=sum(one.rows_in for one in found),
-        rows_out=sum(one.rows_out for one in found),
-        rows_quarantined=sum(one.rows_quarantined for one in found),
-        seconds=sum(one.seconds for one in found) if seconds is None else seconds,
+        rows_in=sum(part.rows_in for part in parts),
+        rows_out=sum(part.rows_out for part in parts),
+        rows_quarantined=sum(part.rows_quarantined for part in parts),
+        seconds=sum(part.seconds for part in parts) if seconds is None else seconds,
         offsets=offsets,
         lag=lag,
-        is_stopped=any(one.is_stopped for one in found),
+        is_stopped=any(part.is_stopped for part in parts),
         details=details,
     )
 
 
-# JSON of Spark's, whose shape is Spark's business: hence Any.
+# Any: JSON whose shape Spark decides.
 def add(so_far: Summary, progress: Mapping[str, Any]) -> Summary:
-    """Count one micro-batch, as `StreamingQueryProgress` spells it.
+    """Add one micro-batch, in the JSON of `StreamingQueryProgress`.
 
-    What queries observe under other names is added up in the detail `observed`, rows that came
-    after the watermark in the detail `late_rows`.
+    Metrics that queries observe under other names add up in the detail `observed`, rows later than
+    the watermark in the detail `late_rows`.
     """
     observed = dict(progress.get("observedMetrics") or {})
     counts = observed.pop(OBSERVED, None) or {}
@@ -88,12 +98,13 @@ def add(so_far: Summary, progress: Mapping[str, Any]) -> Summary:
         offsets.update(ends)
         lag.update(behind(ends, latest))
     operators = progress.get("stateOperators", ())
-    late = sum(int(one.get("numRowsDroppedByWatermark", 0)) for one in operators)
+    late = sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in operators)
+    quarantined = int(counts.get(ROWS_QUARANTINED) or 0)
     return replace(
         so_far,
         rows_in=so_far.rows_in + int(progress.get("numInputRows", 0)),
-        rows_out=so_far.rows_out + int(counts.get("rows_out") or 0),
-        rows_quarantined=so_far.rows_quarantined + int(counts.get("rows_quarantined") or 0),
+        rows_out=so_far.rows_out + int(counts.get(ROWS_WRITTEN) or 0) - quarantined,
+        rows_quarantined=so_far.rows_quarantined + quarantined,
         offsets=offsets,
         lag=lag,
         details=_merged(so_far.details, {"observed": observed, "late_rows": late}),
@@ -101,40 +112,40 @@ def add(so_far: Summary, progress: Mapping[str, Any]) -> Summary:
 
 
 def _merged(known: Mapping[str, object], new: Mapping[str, object]) -> dict[str, object]:
-    """Numbers added up, at any depth; of anything else the newer. Empty things are left out."""
+    """Add up numbers at any depth and replace other values. Empty values are left out."""
     merged = dict(known)
-    for key, found in new.items():
+    for key, value in new.items():
         old = merged.get(key)
-        if isinstance(found, Mapping):
-            merged[key] = _merged(old if isinstance(old, Mapping) else {}, found)
-        elif isinstance(found, int) and isinstance(old, int):
-            merged[key] = old + found
+        if isinstance(value, Mapping):
+            merged[key] = _merged(old if isinstance(old, Mapping) else {}, value)
+        elif isinstance(value, int) and isinstance(old, int):
+            merged[key] = old + value
         else:
-            merged[key] = found
+            merged[key] = value
         if not merged[key]:
             del merged[key]
     return merged
 
 
-def positions(found: object) -> dict[str, dict[str, int]]:
-    """Offsets of our source as it spells them; nothing for those of other sources."""
-    if isinstance(found, str):
+def positions(offset: object) -> dict[str, dict[str, int]]:
+    """Read the JSON of our source's offsets. Offsets of other sources give an empty result."""
+    if isinstance(offset, str):
         try:
-            found = json.loads(found)
+            offset = json.loads(offset)
         except ValueError:
             return {}
-    if not isinstance(found, dict):
+    if not isinstance(offset, dict):
         return {}
     return {
         topic: {str(partition): int(end) for partition, end in ends.items()}
-        for topic, ends in found.items()
-        # Ids of topics stand beside the offsets as topics without partitions.
+        for topic, ends in offset.items()
+        # The source stores ids of topics beside the offsets, as topics without partitions.
         if isinstance(ends, dict) and ends and all(isinstance(end, int) for end in ends.values())
     }
 
 
 def behind(ends: Offsets, latest: Offsets) -> dict[str, int]:
-    """How many offsets lie between, for each topic of which the latest are known."""
+    """Return how far `ends` is behind `latest`, for each topic whose latest offsets are known."""
     return {
         topic: sum(max(0, last - ends[topic].get(p, last)) for p, last in latest[topic].items())
         for topic in ends

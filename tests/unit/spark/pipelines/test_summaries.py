@@ -13,16 +13,17 @@ def batch(**fields: Any) -> dict[str, Any]:
         "sources": [
             {"endOffset": {"orders": {"0": 6, "1": 4}}, "latestOffset": '{"orders": {"0": 9}}'}
         ],
-        "observedMetrics": {OBSERVED: {"rows_out": 9, "rows_quarantined": 2}},
+        "observedMetrics": {OBSERVED: {"rows_written": 9, "rows_quarantined": 2}},
         **fields,
     }
 
 
-def test_batches_add_up() -> None:
-    found = add(add(Summary(), batch()), batch())
+def test_batches_add_up_and_quarantined_rows_are_not_out() -> None:
+    summary = add(add(Summary(), batch()), batch())
 
-    assert (found.rows_in, found.rows_out, found.rows_quarantined) == (20, 18, 4)
-    assert found.offsets == {"orders": {"0": 6, "1": 4}}
+    assert (summary.rows_in, summary.rows_out, summary.rows_quarantined) == (20, 14, 4)
+    assert summary.rows_written == 18
+    assert summary.offsets == {"orders": {"0": 6, "1": 4}}
 
 
 def test_lag_is_what_is_left_of_known_partitions() -> None:
@@ -30,9 +31,9 @@ def test_lag_is_what_is_left_of_known_partitions() -> None:
 
 
 def test_a_batch_without_rows_observes_nothing() -> None:
-    found = add(Summary(), batch(numInputRows=0, observedMetrics={}))
+    summary = add(Summary(), batch(numInputRows=0, observedMetrics={}))
 
-    assert (found.rows_out, found.details) == (0, {})
+    assert (summary.rows_out, summary.details) == (0, {})
 
 
 def test_what_others_observe_adds_up_in_details() -> None:
@@ -41,9 +42,9 @@ def test_what_others_observe_adds_up_in_details() -> None:
         observedMetrics={"mine": {"bad": 3}}, stateOperators=[{"numRowsDroppedByWatermark": 4}]
     )
 
-    found = add(add(Summary(), one), two)
+    summary = add(add(Summary(), one), two)
 
-    assert found.details == {"observed": {"mine": {"bad": 5}}, "late_rows": 4}
+    assert summary.details == {"observed": {"mine": {"bad": 5}}, "late_rows": 4}
 
 
 def test_offsets_of_other_sources_are_left_out() -> None:
@@ -57,10 +58,10 @@ def test_flows_side_by_side_take_the_time_they_took_together() -> None:
     one = Summary(rows_in=10, seconds=2, offsets={"a": {"0": 5}})
     two = Summary(rows_in=30, seconds=2, offsets={"a": {"0": 3, "1": 1}}, is_stopped=True)
 
-    found = total([one, two], seconds=2)
+    summary = total([one, two], seconds=2)
 
-    assert (found.rows_in, found.rows_per_second, found.is_stopped) == (40, 20, True)
-    assert found.offsets == {"a": {"0": 5, "1": 1}}
+    assert (summary.rows_in, summary.rows_per_second, summary.is_stopped) == (40, 20, True)
+    assert summary.offsets == {"a": {"0": 5, "1": 1}}
 
 
 def test_no_time_is_no_speed() -> None:

@@ -72,5 +72,5 @@ def run(context: Context, parameters: Parameters) -> Summary:
     frame = deduplicated(source(context, parameters.topic, **parameters.options()), parameters)
     summary = run_stream(context, frame, query="dedup", sink=ToTopic())
     left_out = records.left_out(summary.details, OBSERVED)
-    gone = summary.rows_in - summary.rows_out - sum(left_out.values())
+    gone = summary.rows_in - summary.rows_written - sum(left_out.values())
     return summary.with_details(duplicate_rows=max(0, gone), **left_out)

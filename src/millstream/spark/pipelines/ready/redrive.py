@@ -78,7 +78,7 @@ def run(context: Context, parameters: Parameters) -> Summary:
         return _dry_run(context, parameters)
     frame = redriven(source(context, parameters.topic, **parameters.options()), parameters)
     summary = run_stream(context, frame, query="redrive", sink=ToTopic())
-    return summary.with_details(passed_over_rows=max(0, summary.rows_in - summary.rows_out))
+    return summary.with_details(passed_over_rows=max(0, summary.rows_in - summary.rows_written))
 
 
 def _dry_run(context: Context, parameters: Parameters) -> Summary:
