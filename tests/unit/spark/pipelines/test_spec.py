@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.spark.pipelines import runner
+from millstream.spark.pipelines import project, runner
 from millstream.spark.pipelines.failures import InvalidPipeline
 from millstream.spark.pipelines.project import TEMPLATES, create
 from millstream.spark.pipelines.spec import Spec, load
@@ -149,6 +149,25 @@ def test_every_template_is_a_pipeline(tmp_path: Path, template: str) -> None:
 
     assert spec.name == "orders"
     assert runner.outline(spec)
+
+
+def test_every_file_of_a_template_is_written_and_none_is_forgotten(tmp_path: Path) -> None:
+    templates = Path(project.__file__).parent / "templates"
+
+    for template in TEMPLATES:
+        directory = tmp_path / template
+        create(directory, template)
+        shipped = {path.relative_to(templates / template) for path in _files(templates / template)}
+        assert {path.relative_to(directory) for path in _files(directory)} == shipped
+        assert not any(
+            word in path.read_text(encoding="utf-8")
+            for path in _files(directory)
+            for word in ("NAME", "DIRECTORY")
+        )
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.suffix in (".yml", ".py")]
 
 
 def test_a_template_does_not_overwrite(tmp_path: Path) -> None:
