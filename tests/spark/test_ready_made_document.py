@@ -93,4 +93,4 @@ def test_the_examples_run_one_after_the_other(
         "name": "Ann",
         "customer_since": 2020,
     }
-    assert (tmp_path / "report" / "traffic.html").stat().st_size > 0
+    assert (tmp_path / "report" / "traffic.json").stat().st_size > 0

@@ -1,8 +1,8 @@
-"""Traffic: rates, sizes, latency and skew of topics, as tables and as a page.
+"""Reports rates, sizes, latency and skew of topics as tables.
 
-Reads what topics hold now and changes nothing. The one thing to know: a record has one time, its
-producer's or the broker's. With `sent_at` latency is that time less when the record was sent;
-without it there is nothing to compare with but now, and the figures are ages.
+Reads what topics hold now and writes to none. A record has one time, its producer's or the
+broker's. With `sent_at`, latency is that time less the time of sending; without it the time is
+compared with now, and the figures are ages.
 """
 
 import json
@@ -20,11 +20,10 @@ from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines.queries import Context, read
 from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.ready.records import RECORD
-from millstream.spark.pipelines.ready.traffic_page import page
 from millstream.spark.pipelines.summaries import Summary
 
-BUCKETS_MAX = 120  # More points than this no plot shows.
-ASKED_BUCKETS_MAX = 5000  # As many as one may ask for.
+BUCKETS_MAX = 120  # A plot shows no more points than this.
+ASKED_BUCKETS_MAX = 5000  # The most that the parameter `bucket` may lead to.
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 KEY_LENGTH_MAX = 80  # Of a key as shown; longer ones that begin alike count as one.
 
@@ -33,10 +32,10 @@ _ACCURACY = 1000
 
 
 class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Report rates, sizes, latency and skew of topics as tables and as a page."""
+    """Report rates, sizes, latency and skew of topics as tables."""
 
     topic: str  # One or more, with commas.
-    output: str | None = None  # Directory for traffic.html and traffic.json.
+    output: str | None = None  # Directory for traffic.json.
     schema: str | None = None  # DDL of the JSON value, if `sent_at` names fields of it.
     sent_at: str | None = None  # SQL of when a record was sent.
     from_time: datetime | None = None  # Included; a time without a zone is UTC.
@@ -65,7 +64,7 @@ class Tables:
 
 
 def facts(frame: DataFrame, parameters: Parameters, now: datetime) -> DataFrame:
-    """What counts of each record: topic, partition, timestamp, key, size_bytes, latency_ms."""
+    """Return topic, partition, timestamp, key, size_bytes and latency_ms of each record."""
     rows = records.parsed(frame, parameters.schema)
     when = F.col(f"{RECORD}.timestamp")
     if parameters.from_time is not None:
@@ -90,38 +89,38 @@ def facts(frame: DataFrame, parameters: Parameters, now: datetime) -> DataFrame:
     )
 
 
-def measured(found: DataFrame, *, bucket_seconds: int, keys: int) -> Tables:
-    """The tables, of facts."""
+def measured(rows: DataFrame, *, bucket_seconds: int, keys: int) -> Tables:
+    """Compute the tables from `facts`."""
     return Tables(
-        topics=_topics(found).orderBy("topic"),
-        rates=_rates(found, bucket_seconds).orderBy("topic", "time"),
-        latency=_latency(found).orderBy("topic"),
-        partitions=_shares(found, "partition").orderBy("topic", "partition"),
-        keys=_top_keys(found, keys),
+        topics=_topics(rows).orderBy("topic"),
+        rates=_rates(rows, bucket_seconds).orderBy("topic", "time"),
+        latency=_latency(rows).orderBy("topic"),
+        partitions=_shares(rows, "partition").orderBy("topic", "partition"),
+        keys=_top_keys(rows, keys),
     )
 
 
 def bucket_seconds(span_seconds: float) -> int:
-    """The shortest of some round times that needs few enough buckets."""
+    """Return the shortest round time that needs at most `BUCKETS_MAX` buckets."""
     enough = (nice for nice in _NICE_SECONDS if span_seconds <= nice * BUCKETS_MAX)
     return next(enough, max(_NICE_SECONDS[-1], int(span_seconds / BUCKETS_MAX) + 1))
 
 
 def filled(rates: Sequence[Mapping[str, object]], step_seconds: int) -> list[dict[str, object]]:
-    """Rates with a row for every bucket between the first and the last: nothing came in some."""
+    """Add a row with rates of 0 for every bucket between first and last that has no records."""
     if not rates:
         return []
     known = {(str(row["topic"]), datetime.fromisoformat(str(row["time"]))): row for row in rates}
     first, last = min(at for _, at in known), max(at for _, at in known)
     count = int((last - first).total_seconds()) // step_seconds + 1
     none = {name: 0.0 for name in rates[0] if name not in ("topic", "time")}
-    found = []
+    every = []
     for topic in sorted({topic for topic, _ in known}):
         for index in range(count):
             at = first + timedelta(seconds=index * step_seconds)
             row = known.get((topic, at), none)
-            found.append({**row, "topic": topic, "time": at.isoformat()})
-    return found
+            every.append({**row, "topic": topic, "time": at.isoformat()})
+    return every
 
 
 def reads(parameters: Parameters) -> list[str]:
@@ -135,28 +134,28 @@ def writes(_: Parameters) -> list[str]:
 def run(context: Context, parameters: Parameters) -> Summary:
     started = time.monotonic()
     now = datetime.now(UTC)
-    found = facts(read(context, parameters.topic), parameters, now).persist()
+    rows = facts(read(context, parameters.topic), parameters, now).persist()
     try:
-        step = _bucket(found, parameters)
-        tables = measured(found, bucket_seconds=step, keys=parameters.keys)
+        step = _bucket(rows, parameters)
+        tables = measured(rows, bucket_seconds=step, keys=parameters.keys)
         plain = {name: records.rows(getattr(tables, name)) for name in Tables.__dataclass_fields__}
     finally:
-        found.unpersist()
+        rows.unpersist()
     plain["rates"] = filled(plain["rates"], step)
-    of_what = "latency" if parameters.sent_at else "age"
+    latency_is = "latency" if parameters.sent_at else "age"
     if parameters.output is not None:
-        _write(Path(parameters.output), plain, of_what, now)
+        _write(Path(parameters.output), plain, latency_is, now)
     row_count = sum(int(str(row["records"])) for row in plain["topics"])
     return Summary(rows_in=row_count, seconds=time.monotonic() - started).with_details(
-        **plain, latency_is=of_what, output=parameters.output
+        **plain, latency_is=latency_is, output=parameters.output
     )
 
 
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _topics(found: DataFrame) -> DataFrame:
-    totals = found.groupBy("topic").agg(
+def _topics(rows: DataFrame) -> DataFrame:
+    totals = rows.groupBy("topic").agg(
         F.count(F.lit(1)).alias("records"),
         F.count_distinct("partition").alias("partitions"),
         F.sum("size_bytes").alias("bytes"),
@@ -170,23 +169,23 @@ def _topics(found: DataFrame) -> DataFrame:
         F.max("timestamp").alias("last"),
     )
     span = (F.unix_micros("last") - F.unix_micros("first")) / 1_000_000
-    # All in one moment has no rate.
+    # Records that all have the same time have no rate.
     rate = F.when(span > 0, F.col("records") / span)
     return totals.withColumns(
         {"records_per_second": rate, "bytes_per_second": rate * F.col("bytes_mean")}
     )
 
 
-def _rates(found: DataFrame, seconds: int) -> DataFrame:
+def _rates(rows: DataFrame, seconds: int) -> DataFrame:
     at = F.window("timestamp", f"{seconds} seconds")["start"].alias("time")
-    return found.groupBy("topic", at).agg(
+    return rows.groupBy("topic", at).agg(
         (F.count(F.lit(1)) / seconds).alias("records_per_second"),
         (F.sum("size_bytes") / seconds).alias("bytes_per_second"),
     )
 
 
-def _latency(found: DataFrame) -> DataFrame:
-    known = found.where(F.col("latency_ms").isNotNull())
+def _latency(rows: DataFrame) -> DataFrame:
+    known = rows.where(F.col("latency_ms").isNotNull())
     return known.groupBy("topic").agg(
         F.count(F.lit(1)).alias("records"),
         *_percentiles("latency_ms", "ms_"),
@@ -194,17 +193,17 @@ def _latency(found: DataFrame) -> DataFrame:
     )
 
 
-def _shares(found: DataFrame, column: str) -> DataFrame:
-    counts = found.groupBy("topic", column).agg(
+def _shares(rows: DataFrame, column: str) -> DataFrame:
+    counts = rows.groupBy("topic", column).agg(
         F.count(F.lit(1)).alias("records"), F.sum("size_bytes").alias("bytes")
     )
     total = F.sum("records").over(Window.partitionBy("topic"))
     return counts.withColumn("share", F.col("records") / total)
 
 
-def _top_keys(found: DataFrame, count: int) -> DataFrame:
+def _top_keys(rows: DataFrame, count: int) -> DataFrame:
     most = Window.partitionBy("topic").orderBy(F.desc("records"), F.asc_nulls_last("key"))
-    ranked = _shares(found, "key").withColumn("rank", F.row_number().over(most))
+    ranked = _shares(rows, "key").withColumn("rank", F.row_number().over(most))
     return ranked.where(F.col("rank") <= count).orderBy("topic", "rank")
 
 
@@ -218,9 +217,9 @@ def _percentiles(column: str, prefix: str) -> list[Column]:
 # -- output ----------------------------------------------------------------------------------------
 
 
-def _bucket(found: DataFrame, parameters: Parameters) -> int:
+def _bucket(rows: DataFrame, parameters: Parameters) -> int:
     micros = F.unix_micros(F.max("timestamp")) - F.unix_micros(F.min("timestamp"))
-    row = found.agg(micros.alias("span")).head()
+    row = rows.agg(micros.alias("span")).head()
     span_seconds = (row["span"] or 0) / 1_000_000 if row is not None else 0
     if parameters.bucket is None:
         return bucket_seconds(span_seconds)
@@ -234,10 +233,8 @@ def _bucket(found: DataFrame, parameters: Parameters) -> int:
 
 
 def _write(
-    directory: Path, tables: Mapping[str, list[dict[str, object]]], of_what: str, now: datetime
+    directory: Path, tables: Mapping[str, list[dict[str, object]]], latency_is: str, now: datetime
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"at": now.isoformat(), "latency_is": of_what, **tables}, indent=1)
+    text = json.dumps({"at": now.isoformat(), "latency_is": latency_is, **tables}, indent=1)
     (directory / "traffic.json").write_text(text, encoding="utf-8")
-    made = page(tables, latency_is=of_what, at=now.isoformat(timespec="seconds"))
-    (directory / "traffic.html").write_text(made, encoding="utf-8")

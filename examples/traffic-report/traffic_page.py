@@ -1,13 +1,18 @@
-"""The traffic report as one HTML page that needs nothing else: tables, and plots drawn as SVG.
+"""Draws the report of the ready-made pipeline `traffic` as one HTML page with plots in SVG.
 
-Pure: tables in, text out. Colours are variables of the page's style, so a plot is readable in light
-and in dark. The one thing to know: every plot stands above the table that it is drawn from.
+    python traffic_page.py report/traffic.json > traffic.html
+
+The input is the `traffic.json` that the pipeline writes to its `output` directory. The page needs
+no other file. Colours are variables of its style, so plots are readable in light and in dark.
 """
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from pathlib import Path
 from typing import TypeAlias
 
 Row: TypeAlias = Mapping[str, object]
@@ -40,14 +45,16 @@ svg text { fill: var(--soft); font-size: 12px; } svg .name { fill: var(--ink); }
 
 
 def page(tables: Mapping[str, Sequence[Row]], *, latency_is: str, at: str) -> str:
-    """All of a report. `tables` are those of `traffic.Tables`, as plain rows."""
+    """Return the page. `tables` are the tables of `traffic.json`, each a list of rows."""
     topics = [str(row["topic"]) for row in tables["topics"]]
     by_size = sorted(tables["topics"], key=lambda row: -_number(row["records"]))
     shown = [str(row["topic"]) for row in by_size[:SERIES_MAX]]
     colours = {topic: index for index, topic in enumerate(shown)}
-    rest = f" Plotted are the {SERIES_MAX} largest." if len(topics) > SERIES_MAX else ""
-    said = f"{len(topics)} topics at {at}.{rest}" if topics else f"There are no records, at {at}."
-    told = {
+    plotted = f" Plotted are the {SERIES_MAX} largest." if len(topics) > SERIES_MAX else ""
+    heading = (
+        f"{len(topics)} topics at {at}.{plotted}" if topics else f"There are no records, at {at}."
+    )
+    meanings = {
         "latency": "From when a record was sent to the time that it carries, in ms.",
         "age": "From the time that a record carries to the time of this report, in ms.",
     }
@@ -56,7 +63,7 @@ def page(tables: Mapping[str, Sequence[Row]], *, latency_is: str, at: str) -> st
         _section("Rates", "Records per second.", _curves(tables["rates"], colours), ()),
         _section(
             latency_is.capitalize(),
-            told[latency_is],
+            meanings[latency_is],
             _bars(_latency_bars(tables["latency"], colours)),
             tables["latency"],
         ),
@@ -77,15 +84,15 @@ def page(tables: Mapping[str, Sequence[Row]], *, latency_is: str, at: str) -> st
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Traffic</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Traffic</h1>\n"
-        f"<p>{escape(said)}{_legend(colours)}</p>\n{''.join(sections)}</body>\n</html>\n"
+        f"<p>{escape(heading)}{_legend(colours)}</p>\n{''.join(sections)}</body>\n</html>\n"
     )
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _section(title: str, said: str, plot: str, rows: Sequence[Row]) -> str:
-    about = f"<p>{escape(said)}</p>\n" if said else ""
+def _section(title: str, text: str, plot: str, rows: Sequence[Row]) -> str:
+    about = f"<p>{escape(text)}</p>\n" if text else ""
     return f"<section>\n<h2>{escape(title)}</h2>\n{about}{plot}{_table(rows)}</section>\n"
 
 
@@ -156,19 +163,19 @@ def _axes(top: float, first: float, last: float) -> list[str]:
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{_shown(rate)}</text>')
     ends = [(_LEFT, "start", first), (_WIDTH - _RIGHT, "end", last)]
     for x, anchor, at in ends[: 1 if first == last else 2]:
-        text = datetime.fromtimestamp(at, _UTC).strftime("%Y-%m-%d %H:%M:%S")
+        text = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
         parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
     return parts
 
 
 def _bars(bars: Sequence[tuple[str, float, str, int]]) -> str:
-    """Bars from left to right: label, length, what it says, colour."""
+    """Bars from left to right: label, length, text at the end, colour."""
     if not bars:
         return ""
     longest = max(length for _, length, _, _ in bars) or 1.0
     room = _WIDTH - _LABEL - 90
     parts = []
-    for index, (label, length, said, colour) in enumerate(bars):
+    for index, (label, length, text, colour) in enumerate(bars):
         y = index * _BAR
         width = round(max(room * length / longest, 1), 1)
         parts.append(
@@ -176,7 +183,7 @@ def _bars(bars: Sequence[tuple[str, float, str, int]]) -> str:
             f"{escape(label)}</text>"
             f'<rect x="{_LABEL}" y="{y + 3}" width="{width}" height="{_BAR - 6}" rx="2" '
             f'style="fill:var(--c{colour})"/>'
-            f'<text x="{_LABEL + width + 6}" y="{y + 14}">{escape(said)}</text>'
+            f'<text x="{_LABEL + width + 6}" y="{y + 14}">{escape(text)}</text>'
         )
     return _svg(len(bars) * _BAR, parts, "bars")
 
@@ -216,7 +223,6 @@ def _svg(height: int, parts: Sequence[str], label: str) -> str:
 
 # -- numbers and words -----------------------------------------------------------------------------
 
-_UTC = UTC
 _LABEL_LENGTH_MAX = 34
 
 
@@ -246,10 +252,22 @@ def _shown(cell: object) -> str:
 
 
 def _label(row: Row, of: object) -> str:
-    """A topic and what of it, cut where they are long: the end tells bars of a topic apart."""
-    what = _cut("(no key)" if of is None else str(of), _LABEL_LENGTH_MAX // 2)
-    return f"{_cut(str(row['topic']), _LABEL_LENGTH_MAX - len(what) - 1)} {what}"
+    """A topic and its part, both cut if long: the end tells bars of one topic apart."""
+    part = _cut("(no key)" if of is None else str(of), _LABEL_LENGTH_MAX // 2)
+    return f"{_cut(str(row['topic']), _LABEL_LENGTH_MAX - len(part) - 1)} {part}"
 
 
 def _cut(text: str, length_max: int) -> str:
     return text if len(text) <= length_max else text[: length_max - 1] + "…"
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: python traffic_page.py traffic.json > traffic.html")
+    report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    at = datetime.fromisoformat(report["at"]).isoformat(timespec="seconds")
+    sys.stdout.write(page(report, latency_is=report["latency_is"], at=at))
+
+
+if __name__ == "__main__":
+    main()

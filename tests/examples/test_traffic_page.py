@@ -1,10 +1,18 @@
 """The page of a traffic report: self-contained, well formed, and true to its tables."""
 
+import json
+import runpy
+import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
-from millstream.spark.pipelines.ready.traffic import bucket_seconds, filled
-from millstream.spark.pipelines.ready.traffic_page import SERIES_MAX, page
+from tests.support.source_tree import ROOT
+
+EXAMPLE = ROOT / "examples" / "traffic-report" / "traffic_page.py"
+NAMES = runpy.run_path(str(EXAMPLE))
+SERIES_MAX, page = NAMES["SERIES_MAX"], NAMES["page"]
 
 _VOID = {"meta"}
 
@@ -56,8 +64,9 @@ def tables(*topics: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def made(found: dict[str, list[dict[str, Any]]]) -> str:
-    return page(found, latency_is="latency", at=moment(5))
+def made(report: dict[str, list[dict[str, Any]]]) -> str:
+    text: str = page(report, latency_is="latency", at=moment(5))
+    return text
 
 
 def test_a_page_needs_nothing_else() -> None:
@@ -106,16 +115,13 @@ def test_a_single_point_is_seen_and_no_points_are_no_plot() -> None:
     assert Outline(made(tables())).count("svg") == 0
 
 
-def test_buckets_without_records_have_a_rate_of_none() -> None:
-    rows = [
-        row for row in tables("a", "b")["rates"] if (row["topic"], row["time"]) != ("a", moment(1))
-    ]
+def test_the_command_reads_the_report_of_the_pipeline(tmp_path: Path) -> None:
+    report = tmp_path / "traffic.json"
+    report.write_text(json.dumps({"at": moment(5), "latency_is": "age", **tables("a")}))
 
-    found = filled(rows, 60)
+    drawn = subprocess.run(
+        [sys.executable, EXAMPLE, report], capture_output=True, text=True, check=True
+    )
 
-    assert len(found) == 6
-    assert [row["records_per_second"] for row in found if row["topic"] == "a"] == [0.0, 0.0, 2.0]
-
-
-def test_buckets_are_round_and_few() -> None:
-    assert [bucket_seconds(span) for span in (0, 120, 121, 7200, 10**7)] == [1, 1, 5, 60, 86_400]
+    assert Outline(drawn.stdout).count("svg") == 4
+    assert "1 topics at 2026-03-01T12:05:00+00:00" in drawn.stdout
