@@ -25,6 +25,7 @@ THREADS_MAX = 64
 QUEUED_BATCHES_MAX = 10
 ADMIN_SECONDS_MAX = 20
 STALL_SECONDS_MAX = 60  # Without any progress the cluster is taken for gone.
+STALL_ASKED_SECONDS = 2.0  # Without any progress the caller is asked for a reason.
 
 _STAMP = Struct(">QQ")  # The run, and the number of the record in it.
 _FILLING_BYTES = 1 << 16
@@ -108,12 +109,14 @@ def run_benchmark(
     *,
     options: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
+    explain_stall: Callable[[], str] | None = None,
 ) -> BenchmarkResult:
     """Write, read back and compare; blocks. A topic that had to be created is deleted again.
 
-    `options` are librdkafka's, for TLS and the like. Needs `confluent-kafka`.
+    `options` are librdkafka's, for TLS and the like. `explain_stall` is asked when nothing has been
+    acknowledged for a while; a reason that it returns ends the run. Needs `confluent-kafka`.
     """
-    run = _Run(bootstrap, config, dict(options or {}))
+    run = _Run(bootstrap, config, dict(options or {}), explain_stall or (lambda: ""))
     has_created = run.create_topic()
     try:
         starts = run.ends()
@@ -153,10 +156,36 @@ def _latency(latencies_s: "array[float]") -> Latency:
     )
 
 
+class _Stall:
+    """Whether the number of records that wait has been the same for a while."""
+
+    def __init__(self) -> None:
+        self._count = -1
+        self._asked_at = time.monotonic()
+
+    def is_long(self, waiting_count: int) -> bool:
+        """True at most once in `STALL_ASKED_SECONDS`, while nothing moves."""
+        now = time.monotonic()
+        if waiting_count != self._count:
+            self._count, self._asked_at = waiting_count, now
+            return False
+        if now < self._asked_at + STALL_ASKED_SECONDS:
+            return False
+        self._asked_at = now
+        return True
+
+
 class _Run:
     """One run. Threads share it; each counter has a lock or a single writer."""
 
-    def __init__(self, bootstrap: str, config: BenchmarkConfig, options: dict[str, str]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        config: BenchmarkConfig,
+        options: dict[str, str],
+        explain_stall: Callable[[], str],
+    ) -> None:
+        self._explain_stall = explain_stall
         self._options: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             **options,
@@ -253,10 +282,12 @@ class _Run:
         except BaseException:
             self._all_connected.abort()  # The others would wait for us.
             raise
+        stall = _Stall()
         for number in range(thread, config.message_count, config.threads):
             value = self._value(number)
             while not self._has_taken(producer, partition, value):
                 producer.poll(_POLL_SECONDS)
+                self._check_stall(producer, stall)
             producer.poll(0)
         self._flush(producer)
 
@@ -312,10 +343,18 @@ class _Run:
         return True
 
     def _flush(self, producer: "Producer") -> None:
-        left = producer.flush(STALL_SECONDS_MAX)
+        deadline, stall = time.monotonic() + STALL_SECONDS_MAX, _Stall()
+        while (left := producer.flush(_POLL_SECONDS)) and time.monotonic() < deadline:
+            self._check_stall(producer, stall)
         if left or self._refused:
             why = self._refused[0] if self._refused else f"{left} records were not acknowledged"
             raise BenchmarkFailed(f"writing to {self._config.topic}: {why}")
+
+    def _check_stall(self, producer: "Producer", stall: "_Stall") -> None:
+        if stall.is_long(len(producer)) and (reason := self._explain_stall()):
+            # What is buffered would be sent again until its time is over.
+            producer.purge()
+            raise BenchmarkFailed(f"writing to {self._config.topic}: {reason}")
 
     def _value(self, number: int) -> bytes:
         at = number % _FILLING_BYTES

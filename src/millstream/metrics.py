@@ -184,6 +184,9 @@ LEADERS = Metric("millstream_leaders", Kind.GAUGE, "Partitions led here.")
 DISK_USABLE = Metric(
     "millstream_disk_usable", Kind.GAUGE, "1 while the data directory is trusted, else 0."
 )
+DISK_FULL = Metric(
+    "millstream_disk_full", Kind.GAUGE, "1 while appends are refused for want of space, else 0."
+)
 
 _PARTITION = ("topic", "partition")
 LOW_WATERMARK = Metric(

@@ -67,6 +67,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "partitions.delete_records": ((ORDERS,), {}),
         "partitions.leadership": ((topic,), {}),
         "partitions.health": ((ORDERS,), {}),
+        "partitions.storage_problems": ((), {}),
         "partitions.write_marker": ((ORDERS, Marker(ControlKind.ABORT, 1, 0, 0)), {}),
         "partitions.producers": ((ORDERS,), {}),
         "transactions.coordinator_of": (("billing",), {}),

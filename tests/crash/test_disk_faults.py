@@ -7,7 +7,7 @@ import pytest
 from millstream.config import Config
 from millstream.engine.reading import Want
 from millstream.errors import DamagedRecords, StorageUnavailable
-from millstream.metrics import DISK_USABLE
+from millstream.metrics import DISK_FULL, DISK_USABLE
 from millstream.model import Acks, LogId
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
@@ -61,6 +61,29 @@ def test_a_full_disk_refuses_appends_serves_reads_and_recovers_by_itself() -> No
             assert seen_while_full == [b"before"]
             assert offset == 1
             assert await read_all(node) == [b"before", b"after"]
+
+    run(story())
+
+
+def test_a_full_disk_is_named_as_a_problem_until_there_is_space() -> None:
+    async def story() -> None:
+        files = CrashingFiles()
+        async with running_node(SMALL_SEGMENTS, files=files) as node:
+            await node.topics.create(SESSION, "orders")
+
+            files.space_left = 10
+            with pytest.raises(StorageUnavailable):
+                await append(node, b"refused" * 20)
+            await asyncio.sleep(5)
+            (problem,) = node.partitions.storage_problems(SESSION)
+            was_full = node.metrics.value(DISK_FULL)
+            files.space_left = None
+            await asyncio.sleep(5)
+
+            assert (problem.target, problem.is_disk_full) == (ORDERS, True)
+            assert was_full == 1
+            assert node.partitions.storage_problems(SESSION) == []
+            assert node.metrics.value(DISK_FULL) == 0
 
     run(story())
 

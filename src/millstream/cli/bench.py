@@ -37,8 +37,10 @@ def bench(target: Target, **options: int | str) -> Answer:
         config = BenchmarkConfig(**options)  # type: ignore[arg-type]  # By name and type of flags.
     except ValueError as problem:
         raise click.UsageError(f"{problem}.") from None
-    open_client(target).close()  # Says at once, and in a sentence, if nobody is there.
-    with progress("writing and reading", 2 * config.message_count) as told:
+    with (
+        open_client(target) as client,  # Says at once, and in a sentence, if nobody is there.
+        progress("writing and reading", 2 * config.message_count) as told,
+    ):
         try:
             result = run_benchmark(
                 target.bootstrap,
@@ -46,6 +48,7 @@ def bench(target: Target, **options: int | str) -> Answer:
                 # Warnings at most: librdkafka also tells of its own tidying up.
                 options={"log_level": "4", **target.settings},
                 on_progress=_steps(told),
+                explain_stall=client.explain_stall,
             )
         except BenchmarkFailed as problem:
             raise Refused(str(problem)) from problem

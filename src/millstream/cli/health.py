@@ -10,7 +10,7 @@ from millstream.cli.connection import connected
 from millstream.cli.render import Answer, answered, card, instant
 
 if TYPE_CHECKING:
-    from millstream.client import Client
+    from millstream.client import Client, StorageProblem
     from millstream.client.damage import ClosedLog, DamagedRange, DamageReport
 
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @answered
 @connected
 def health(client: "Client") -> Answer:
-    """Say whether all partitions have a leader, all replicas and sound records; exit with 1 if not.
+    """Say whether all partitions have a leader, all replicas, space and sound records.
 
-    Damage that is listed is that of the first broker; `given up` is what was repaired.
+    Exits with 1 if not. Damage that is listed is that of the first broker; `given up` is what was
+    repaired.
     """
     cluster = client.admin.describe_cluster()
     topics = client.admin.list_topics(with_internal=True)
@@ -34,11 +35,14 @@ def health(client: "Client") -> Answer:
                 leaderless.append(f"{topic.name}-{one.partition}")
             elif len(one.in_sync_ids) < len(one.replica_ids):
                 behind.append(f"{topic.name}-{one.partition}")
+    problems = _storage_problems(client)
+    refusing = [f"{one.topic}-{one.partition}" for one in problems]
+    is_full = any(one.is_disk_full for one in problems)
     report = _damage(client)
     damaged = [] if report is None else [_range(one) for one in report.damaged]
     closed = [] if report is None else [f"{_name(one)}: {one.problem}" for one in report.closed]
     skipped = [] if report is None else [_range(one) for one in report.skipped]
-    is_fine = not (leaderless or behind or damaged or closed)
+    is_fine = not (leaderless or behind or damaged or closed or problems)
     facts: dict[str, object] = {
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
@@ -50,9 +54,11 @@ def health(client: "Client") -> Answer:
         "closed": closed,
         "given_up": skipped,
         "last_scrub": _last_scrub(report),
+        "disk_full": is_full,
+        "taking_no_records": refusing,
     }
     nodes = [f"{node.node_id} at {node.host}:{node.port}" for node in cluster.nodes]
-    status = "healthy" if is_fine else "unhealthy"
+    status = "healthy" if is_fine else "disk full" if is_full else "unhealthy"
     return Answer(
         {"status": status, **facts, "nodes": [asdict(node) for node in cluster.nodes]},
         card({"status": status, **facts, "nodes": nodes}),
@@ -90,3 +96,12 @@ def _last_scrub(report: "DamageReport | None") -> str | None:
     if scrubbing.last_full_pass_ms < 0:
         return f"none yet, {scrubbing.pass_bytes} bytes of the first"
     return instant(datetime.fromtimestamp(scrubbing.last_full_pass_ms / 1000, UTC))
+
+
+def _storage_problems(client: "Client") -> "tuple[StorageProblem, ...]":
+    from millstream.client import NotSupported
+
+    try:
+        return client.storage_problems()
+    except NotSupported:
+        return ()  # Only Millstream tells.

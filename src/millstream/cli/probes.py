@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from millstream import __version__
 from millstream.cli.connection import Target, open_client
@@ -21,8 +21,12 @@ from millstream.config import Config
 from millstream.config_sources import load
 from millstream.errors import StartupError
 
+if TYPE_CHECKING:
+    from millstream.client import Client
+
 CONNECT_SECONDS_MAX = 3.0
 FREE_BYTES_MIN = 2**30
+FULL_BYTES_MAX = 2 * 2**20
 _MIB = 2**20
 
 
@@ -70,7 +74,10 @@ def disk(config: Config) -> Iterator[Finding]:
         return
     usage = shutil.disk_usage(existing)
     said = f"{path} has {usage.free // _MIB} of {usage.total // _MIB} MiB free"
-    if usage.free < FREE_BYTES_MIN:
+    if usage.free < FULL_BYTES_MAX:
+        advice = "Free some space: a broker there takes no records."
+        yield Finding("disk", "problem", f"the disk is full: {said}", advice)
+    elif usage.free < FREE_BYTES_MIN:
         advice = "Free some space, or shorten retention.ms of the largest topics."
         yield Finding("disk", "warning", said, advice)
     else:
@@ -181,17 +188,30 @@ def broker(target: Target) -> Iterator[Finding]:
     try:
         with open_client(target) as client:
             cluster = client.admin.check()
+            reason = _storage_problem(client)
     except ClientError as problem:
         advice = "Something listens there, but is it a Kafka port? Millstream's is 9092."
         yield Finding("protocol", "problem", str(problem), advice)
         return
     yield Finding("protocol", "ok", f"a broker answers, cluster {cluster.cluster_id}")
+    if reason:
+        yield Finding("storage", "problem", reason, "`millstream health` lists the partitions.")
     for node in cluster.nodes:
         found = connection(node.host, node.port, check=f"node {node.node_id}")
         if found.verdict != "ok":
             advice = "Clients are sent there: set advertised_host and advertised_port of the node."
             found = found._replace(advice=advice)
         yield found
+
+
+def _storage_problem(client: "Client") -> str:
+    from millstream.client import NotSupported
+    from millstream.client.stalls import sentence
+
+    try:
+        return sentence(client.address, client.storage_problems())
+    except NotSupported:
+        return ""  # Only Millstream tells.
 
 
 def _wants_tls(target: Target) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -12,13 +13,16 @@ import click
 from millstream.cli.connection import Target, connection_options, open_client
 from millstream.cli.options import ordered_pairs, read_span, read_time
 from millstream.cli.records import CODINGS, encode
-from millstream.cli.render import Answer, answered, instant, progress
+from millstream.cli.render import Answer, Refused, answered, instant, progress
 
 if TYPE_CHECKING:
     from millstream.client import Client, Producer, RecordMetadata
     from millstream.client.producer import Delivery
+    from millstream.client.stalls import Stalls
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+FULL_BUFFER_S = 0.01  # Between two looks at what the broker has taken.
 
 _ELSEWHERE = "a delayed record, or of one in another partition"
 
@@ -136,7 +140,7 @@ def produce(
         ) as producer,
     ):
         ends = {} if wish.message_id is None else _ends(client, wish.topic)
-        tally = _send_all(producer, wish, items)
+        tally = _send_all(client, producer, wish, items)
     return tally.answer(wish, ends)
 
 
@@ -189,26 +193,44 @@ class Tally:
         return Answer(data, text if total else "nothing to send")
 
 
-def _send_all(producer: "Producer", wish: Wish, items: Iterator[Item]) -> Tally:
-    tally = Tally()
+def _send_all(client: "Client", producer: "Producer", wish: Wish, items: Iterator[Item]) -> Tally:
+    from millstream.client.stalls import Stalls
+
+    tally, stalls = Tally(), Stalls(client.explain_stall)
     for item in items:
-        delivery = producer.send(
-            wish.topic,
-            item.value,
-            key=item.key,
-            headers=list(wish.headers),
-            partition=wish.partition,
-            delay=wish.delay,
-            ttl=wish.ttl,
-            message_id=wish.message_id,
-        )
+        while (delivery := _try_send(producer, wish, item)) is None:
+            _refuse_stall(producer, stalls)
+            sleep(FULL_BUFFER_S)
         delivery.add_done_callback(tally.note)  # type: ignore[arg-type]
         if tally.failure:
             break
+    while producer.buffered_count and not tally.failure:
+        _refuse_stall(producer, stalls)
+        sleep(FULL_BUFFER_S)
     producer.flush()
     if tally.failure:
         raise tally.failure
     return tally
+
+
+def _try_send(producer: "Producer", wish: Wish, item: Item) -> "Delivery | None":
+    return producer.try_send(
+        wish.topic,
+        item.value,
+        key=item.key,
+        headers=list(wish.headers),
+        partition=wish.partition,
+        delay=wish.delay,
+        ttl=wish.ttl,
+        message_id=wish.message_id,
+    )
+
+
+def _refuse_stall(producer: "Producer", stalls: "Stalls") -> None:
+    """A person waits here: say why nothing moves, rather than wait for the end of all retries."""
+    if reason := stalls.step(producer.buffered_count):
+        producer.give_up()
+        raise Refused(reason)
 
 
 def _ends(client: "Client", topic: str) -> dict[int, int]:

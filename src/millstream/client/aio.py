@@ -26,6 +26,7 @@ from millstream.client.models import (
     Message,
     RecordMetadata,
     StartPoint,
+    StorageProblem,
     TopicHealth,
     TopicPartition,
 )
@@ -299,6 +300,10 @@ class AsyncClient(AsyncClosing):
     async def health(self, topic: str) -> TopicHealth:
         """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
         return await self._threads.run(self._client.health, topic)
+
+    async def storage_problems(self) -> tuple[StorageProblem, ...]:
+        """The partitions whose disk is full or failed: none, if all is well."""
+        return await self._threads.run(self._client.storage_problems)
 
     async def close(self) -> None:
         try:

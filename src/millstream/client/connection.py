@@ -22,12 +22,20 @@ from millstream.client.dead_letters import DeadLetters
 from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
-from millstream.client.health import topic_health
+from millstream.client.health import storage_problems, topic_health
 from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
-from millstream.client.models import Headers, Message, RecordMetadata, StartPoint, TopicHealth
+from millstream.client.models import (
+    Headers,
+    Message,
+    RecordMetadata,
+    StartPoint,
+    StorageProblem,
+    TopicHealth,
+)
 from millstream.client.own import OwnRequests
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
+from millstream.client.stalls import sentence
 from millstream.client.subscribers import Run, Subscriber, check_count, subscriber
 from millstream.client.topics import start_point
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
@@ -93,6 +101,7 @@ class Client(Closing):
         self.delayed = DelayedRecords(self._own)
         self.damage = Damage(self._own)
         link.has_queues = self.admin.has_queues
+        link.explain_stall = self.explain_stall
         self._link = link
         self._serdes = Serdes()
         self._lock = threading.Lock()
@@ -112,6 +121,17 @@ class Client(Closing):
     def health(self, topic: str) -> TopicHealth:
         """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
         return topic_health(self._own, self.admin, topic)
+
+    def storage_problems(self) -> tuple[StorageProblem, ...]:
+        """The partitions whose disk is full or failed: none, if all is well."""
+        return storage_problems(self._own)
+
+    def explain_stall(self) -> str:
+        """Why the broker takes no records, in one sentence; empty if it does, or does not say."""
+        try:
+            return sentence(self.address, self.storage_problems())
+        except ClientError:
+            return ""  # Another broker than ours, or none at all: that is told elsewhere.
 
     # -- serdes --------------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ moment: figures of a topic that is written to are a little apart.
 
 from millstream.client.admin import Admin
 from millstream.client.answers import Reader, text, understanding
-from millstream.client.models import GroupLag, PartitionHealth, TopicHealth
+from millstream.client.models import GroupLag, PartitionHealth, StorageProblem, TopicHealth
 from millstream.client.own import OwnRequests
 
 DESCRIBE = 10_007
+DESCRIBE_STORAGE = 10_020
 
 
 def topic_health(requests: OwnRequests, admin: Admin, topic: str) -> TopicHealth:
@@ -34,6 +35,24 @@ def topic_health(requests: OwnRequests, admin: Admin, topic: str) -> TopicHealth
                     )
                 )
     return TopicHealth(topic=topic, partitions=partitions, lags=tuple(lags))
+
+
+def storage_problems(requests: OwnRequests) -> tuple[StorageProblem, ...]:
+    doing = "look at the storage"
+    answer = requests.ask(DESCRIBE_STORAGE, b"", what="problems of storage", doing=doing)
+    with understanding(doing):
+        return tuple(answer.array(lambda: _problem(answer)))
+
+
+def _problem(answer: Reader) -> StorageProblem:
+    topic = answer.text()
+    return StorageProblem(
+        topic=topic,
+        partition=answer.number(">i"),
+        is_disk_full=answer.truth(),
+        is_transient=answer.truth(),
+        reason=answer.text(),
+    )
 
 
 def _partition(answer: Reader) -> PartitionHealth:

@@ -77,6 +77,8 @@ class Link:
         self.is_down = False
         # Whether its brokers carry out delays and the like; who knows how to ask says so.
         self.has_queues: Callable[[], bool] = lambda: False
+        # Why the broker takes no records, in one sentence; empty if it is not known.
+        self.explain_stall: Callable[[], str] = lambda: ""
         self._settings = dotted(settings)
 
     def config(self, *layers: Settings) -> Settings:

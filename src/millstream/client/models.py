@@ -201,6 +201,17 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageProblem:
+    """A partition whose storage refuses: for the moment, or until its node is started again."""
+
+    topic: str
+    partition: int
+    is_disk_full: bool
+    is_transient: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHealth:
     """One log as its node sees it. Readers see what is from `low_watermark` to `high_watermark`,
     those of committed records only what is before `last_stable_offset`.

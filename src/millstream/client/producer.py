@@ -30,6 +30,7 @@ from millstream.client.errors import (
 from millstream.client.link import Link, Settings
 from millstream.client.models import Headers, RecordMetadata
 from millstream.client.serde import Serdes
+from millstream.client.stalls import Stalls
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -138,9 +139,11 @@ class Producer(Closing):
             message_id=message_id,
         )
         deadline = monotonic() + self._delivery_limit_s
+        stalls = Stalls(self._link.explain_stall)
         while not self._put(topic, record):
             if monotonic() > deadline:
                 raise self._late(f"the buffer of {self.buffered_count} records stays full")
+            _warn(stalls.step(self.buffered_count))
             self._is_closed.wait(POLL_S / 10)
         return delivery
 
@@ -157,7 +160,9 @@ class Producer(Closing):
         """
         limit_s = self._delivery_limit_s if timeout_s is None else timeout_s
         deadline = monotonic() + limit_s
+        stalls = Stalls(self._link.explain_stall)
         while waiting_count := self._flush_step(deadline):
+            _warn(stalls.step(waiting_count))
             if monotonic() >= deadline:
                 raise self._late(f"{waiting_count} records have not arrived in {limit_s:g} s")
         self._raise_failures()
@@ -170,6 +175,10 @@ class Producer(Closing):
             self.flush()
         finally:
             self._stop()
+
+    def give_up(self) -> None:
+        """Drop what is buffered; the futures of those records fail."""
+        self._handle.purge()
 
     def forget_failures(self) -> None:
         """For transactions, whose end says what became of their records."""
@@ -230,7 +239,8 @@ class Producer(Closing):
     def _late(self, what: str) -> ClientError:
         if self._link.down_reason:
             return unreachable(self._link.address, "send", f"{what}; {self._link.down_reason}")
-        return TimedOut(f"cannot send: {what}.", retriable=True)
+        reason = self._link.explain_stall()
+        return TimedOut(f"cannot send: {reason or what}.", retriable=True)
 
     def _delivered(
         self,
@@ -312,3 +322,8 @@ def _listen(handle: "Handle", is_closed: threading.Event) -> None:
         except Exception:
             # Every later report comes through this thread: no report may end it.
             log.exception("a report of a record failed")
+
+
+def _warn(reason: str) -> None:
+    if reason:
+        log.warning("records wait: %s", reason)

@@ -92,7 +92,8 @@ class Hosting:
         settings = topic.settings(self._defaults.settings)
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:
-                self._hub.keep(topic.log(partition), frozenset(replicas), settings)
+                log_id, name = topic.log(partition), f"{topic.name}-{partition}"
+                self._hub.keep(log_id, frozenset(replicas), settings, name=name)
 
     def _leave(self, topic: Topic) -> None:
         for partition in range(topic.partition_count):

@@ -43,15 +43,18 @@ from millstream.engine.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
     InternalTopic,
+    NoSpace,
     NotEnoughReplicas,
     NotLeader,
     NotSettled,
     OffsetOutOfRange,
     RequestError,
     StorageError,
+    UnknownTopic,
 )
 from millstream.metrics import Metrics
 from millstream.model import (
+    CONTROL_LOG,
     INTERNAL_TOPICS,
     NO_EPOCH,
     Acks,
@@ -69,6 +72,7 @@ from millstream.model import (
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
+from millstream.replication.space import refusals
 from millstream.storage.log import Log, LogHealth
 from millstream.storage.producers import ProducerView
 
@@ -88,6 +92,13 @@ class PartitionHealth(NamedTuple):
     last_stable_offset: Offset
     leader: int | None
     leader_epoch: Epoch
+
+
+class StorageProblem(NamedTuple):
+    target: TopicPartition
+    is_disk_full: bool
+    is_transient: bool
+    reason: str
 
 
 class Partitions:
@@ -284,6 +295,27 @@ class Partitions:
             replica.leader,
             replica.core.epoch,
         )
+
+    def storage_problems(self, session: Session) -> list[StorageProblem]:
+        """The partitions here whose storage refuses, for the moment or for good."""
+        self._gate.admit(session, Operation.DESCRIBE, "cluster")
+        catalog, found = self._controller.state.catalog, []
+        for log_id, problem in refusals(self._hub.replicas, self._hub.damaged).items():
+            topic = "(control log)"
+            if log_id != CONTROL_LOG:
+                try:
+                    topic = catalog.find_id(log_id.topic_id).name
+                except UnknownTopic:
+                    continue
+            found.append(
+                StorageProblem(
+                    TopicPartition(topic, log_id.partition),
+                    isinstance(problem, NoSpace),
+                    problem.is_transient,
+                    str(problem),
+                )
+            )
+        return sorted(found)
 
     # -- parts -----------------------------------------------------------------------------
 

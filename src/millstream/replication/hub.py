@@ -40,6 +40,7 @@ from millstream.replication.repairing import skip_damage
 from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.scrubbing import Scrubber
+from millstream.replication.space import watch_space
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
 from millstream.storage.cache import IndexRebuild, LogCache, Verification
@@ -86,7 +87,7 @@ class Hub:
         self._was_clean = was_clean  # Whether the last stop left every log in order.
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
-        self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings]] = {}
+        self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings, str]] = {}
         self._removing: dict[LogId, None] = {}  # Deleted; their files have yet to go.
         self._removing_wake = asyncio.Event()
         self._ticking: dict[Replica, None] = {}  # Those whose time passes.
@@ -115,18 +116,28 @@ class Hub:
 
     # -- which replicas there are --------------------------------------------------------------
 
-    def keep(self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings) -> None:
-        """Have a replica of this log here, with these settings. `founders` vote in a new log."""
+    def keep(
+        self,
+        log_id: LogId,
+        founders: frozenset[NodeId],
+        settings: TopicSettings,
+        *,
+        name: str = "",
+    ) -> None:
+        """Have a replica of this log here, with these settings. `founders` vote in a new log.
+
+        `name` is the topic and partition, for the log and for operators.
+        """
         replica = self.replicas.get(log_id)
         if replica is not None:
             replica.log.records.settings = settings
             return
         try:
-            replica = self._open(log_id, founders, settings)
+            replica = self._open(log_id, founders, settings, name)
         except StorageError as problem:
-            self._leave_closed(log_id, problem)
+            self._leave_closed(log_id, name, problem)
             if problem.is_transient:
-                self._unopened[log_id] = founders, settings
+                self._unopened[log_id] = founders, settings, name
             return
         self.damaged.pop(log_id, None)
         self._unopened.pop(log_id, None)
@@ -289,6 +300,7 @@ class Hub:
             group.create_task(self.commits.run())
             group.create_task(self._tick_forever())
             group.create_task(self._open_forever())
+            group.create_task(watch_space(self.replicas, self._ports, self._metrics))
             group.create_task(self._fold_forever())
             group.create_task(self._remove_forever())
             group.create_task(self.upkeep.run())
@@ -356,8 +368,8 @@ class Hub:
         """Try again to open what found no free descriptor or space."""
         while True:
             await asyncio.sleep(OPEN_RETRY_S)
-            for log_id, (founders, settings) in list(self._unopened.items()):
-                self.keep(log_id, founders, settings)
+            for log_id, (founders, settings, name) in list(self._unopened.items()):
+                self.keep(log_id, founders, settings, name=name)
                 await asyncio.sleep(0)
 
     def _receive(self, sender: NodeId, log_id: LogId, message: PeerMessage) -> None:
@@ -417,10 +429,10 @@ class Hub:
                 await asyncio.sleep(FOLD_RETRY_S)
             await asyncio.sleep(0)
 
-    def _leave_closed(self, log_id: LogId, problem: StorageError) -> None:
+    def _leave_closed(self, log_id: LogId, name: str, problem: StorageError) -> None:
         if log_id not in self.damaged:  # Logged once, not with every attempt.
             self._metrics.add(STORAGE_FAILURES)
-            _log.error("left a log closed log=%s problem=%s", log_id, problem)
+            _log.error("left a log closed partition=%s log=%s problem=%s", name, log_id, problem)
         self.damaged[log_id] = problem
 
     def _stop_all(self, failure: StorageError) -> None:
@@ -429,7 +441,9 @@ class Hub:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _open(self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings) -> Replica:
+    def _open(
+        self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings, name: str
+    ) -> Replica:
         if self.commits.failure is not None:
             raise self.commits.failure
         state = self._journal.state(log_id)
@@ -464,6 +478,7 @@ class Hub:
             self.commits.carry_out,
             self.commits.hurry,
             waiters_max=self._config.limits.append_waiters_max,
+            name=name,
         )
 
 

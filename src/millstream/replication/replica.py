@@ -57,8 +57,10 @@ class Replica:
         hurry: Callable[[], None],
         *,
         waiters_max: int,
+        name: str = "",
     ) -> None:
         self.id = log_id
+        self.name = name or str(log_id)  # As an operator knows it: topic and partition.
         self.log = log
         self.core = core
         self.failure: StorageError | None = None  # Once set, this replica takes part no more.
@@ -73,7 +75,7 @@ class Replica:
         self._waiters_made = 0
         # Those that wait for more replicas than a majority, in the order of their appends.
         self._strict_waiters: deque[tuple[Offset, asyncio.Future[Any], object]] = deque()
-        self._is_refused = False
+        self.refusal: StorageError | None = None  # A transient one, that has not passed yet.
         self._watchers: set[Watcher] = set()
         self._seen = self._view()
 
@@ -144,7 +146,7 @@ class Replica:
         except StorageError as problem:
             self.refused(problem)
             raise StorageUnavailable(str(problem)) from problem
-        self._is_refused = False
+        self.refusal = None
         self._carry_out(self, effects)
         time_ms = stamped.max_timestamp if stamped.has_log_append_time else -1
         return Appended(stamped.base_offset, stamped.end_offset, time_ms, start)
@@ -231,10 +233,11 @@ class Replica:
         """Storage refused something. A transient refusal may pass; any other fault stays."""
         if not problem.is_transient:
             self.fail(problem)
-        elif not self._is_refused:
-            self._is_refused = True  # Logged once, not with every attempt.
+            return
+        if self.refusal is None:  # Logged once, not with every attempt.
             reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"
-            _log.warning("%s log=%s problem=%s", reason, self.id, problem)
+            _log.warning("%s partition=%s log=%s problem=%s", reason, self.name, self.id, problem)
+        self.refusal = problem
 
     def unreadable(self, problem: StorageError) -> bool:
         """A read failed. True if that ends this replica's part, which it then announces.
@@ -251,7 +254,7 @@ class Replica:
         if self.failure is not None:
             return
         self.failure = problem
-        _log.error("stopped log=%s problem=%s", self.id, problem)
+        _log.error("stopped partition=%s log=%s problem=%s", self.name, self.id, problem)
         self._answer_all(StorageUnavailable(str(problem)))
         self._call_watchers()
 

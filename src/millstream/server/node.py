@@ -126,7 +126,7 @@ class Node:
         )
         was_clean = directory.was_clean
         self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics, was_clean=was_clean)
-        self.hub.keep(CONTROL_LOG, config.voters, CONTROL_SETTINGS)
+        self.hub.keep(CONTROL_LOG, config.voters, CONTROL_SETTINGS, name="(control log)")
         if CONTROL_LOG in self.hub.damaged:
             raise self.hub.damaged[CONTROL_LOG]
         control = self.hub.replicas[CONTROL_LOG]

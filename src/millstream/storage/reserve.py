@@ -10,6 +10,8 @@ from millstream.ports import Files
 
 RESERVE = "reserve"
 RESERVE_BYTES = 2**20
+PROBE = "probe"
+PROBE_BYTES = 2**20
 
 _log = logging.getLogger(__name__)
 
@@ -44,3 +46,17 @@ class Reserve:
             _log.warning("could not give space back problem=%s", problem)
             return False
         return True
+
+
+def has_space(files: Files) -> bool:
+    """Whether some space can be written and given back. Blocks for a write."""
+    try:
+        file = files.open(PROBE, create=True)
+        try:
+            file.write(0, [bytes(PROBE_BYTES)])
+        finally:
+            file.close()
+            files.remove(PROBE)
+    except OSError:
+        return False
+    return True

@@ -24,7 +24,14 @@ CALLS = [
 ]
 # What a program of asyncio does by other means: it cancels the task, and steps are the consumer's.
 NOT_AWAITED = {
-    Client: {"stop", "forget_failure", "single_producer", "graveyard", "subscribers"},
+    Client: {
+        "stop",
+        "forget_failure",
+        "single_producer",
+        "graveyard",
+        "subscribers",
+        "explain_stall",
+    },
     Consumer: {
         *("fetch", "pop", "stay", "finish", "mark", "progress", "settle", "rewind"),
         *("drop_in_hand", "in_hand", "has_fetched", "is_stay_due"),

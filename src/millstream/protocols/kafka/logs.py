@@ -6,12 +6,19 @@ Owns the translation. What is told is what the replicas here know, leaders or no
 from millstream.engine.partitions import PartitionHealth
 from millstream.errors import RequestError
 from millstream.model import TopicPartition
-from millstream.protocols.kafka.apis.millstream import DescribeLogsRequest, DescribeLogsResponse
+from millstream.protocols.kafka.apis.millstream import (
+    DescribeLogsRequest,
+    DescribeLogsResponse,
+    DescribeStorageRequest,
+    DescribeStorageResponse,
+)
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.error_codes import code_for
 from millstream.protocols.kafka.gateway import Handler
 
 NO_LEADER = -1
+PROBLEMS_MAX = 1_000  # Partitions in one answer.
+REASON_LENGTH_MAX = 500
 
 
 def describe_logs(context: Context, request: DescribeLogsRequest) -> DescribeLogsResponse:
@@ -43,4 +50,23 @@ def _figures(target: TopicPartition, health: PartitionHealth) -> DescribeLogsRes
     )
 
 
-HANDLERS: dict[int, Handler] = {10_007: describe_logs}
+def describe_storage(context: Context, request: DescribeStorageRequest) -> DescribeStorageResponse:
+    try:
+        found = context.broker.partitions.storage_problems(context.session)
+    except RequestError as problem:
+        return DescribeStorageResponse(error_code=code_for(problem), error_message=str(problem))
+    return DescribeStorageResponse(
+        problems=[
+            DescribeStorageResponse.Problem(
+                topic=one.target.topic,
+                partition=one.target.partition,
+                is_disk_full=one.is_disk_full,
+                is_transient=one.is_transient,
+                reason=one.reason[:REASON_LENGTH_MAX],
+            )
+            for one in found[:PROBLEMS_MAX]
+        ]
+    )
+
+
+HANDLERS: dict[int, Handler] = {10_007: describe_logs, 10_020: describe_storage}

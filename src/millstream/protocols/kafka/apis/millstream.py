@@ -166,6 +166,23 @@ class DescribeLogsResponse(Message, kw_only=True):
     partitions: list[Partition] = empty()
 
 
+class DescribeStorageRequest(Message, kw_only=True):
+    pass
+
+
+class DescribeStorageResponse(Message, kw_only=True):
+    class Problem(Message, kw_only=True):
+        topic: String
+        partition: Int32
+        is_disk_full: Bool
+        is_transient: Bool
+        reason: String
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    problems: list[Problem] = empty()
+
+
 class ListDelayedRequest(Message, kw_only=True):
     topic: String | None  # None: all of them.
     after: String | None  # The id of the last one that is known.

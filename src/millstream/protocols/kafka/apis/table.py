@@ -281,6 +281,7 @@ _ROWS = (
     _api(10_010, millstream.CancelDelayedRequest, millstream.CancelDelayedResponse, (0, 0), 0),
     _api(10_011, millstream.ListDamageRequest, millstream.ListDamageResponse, (0, 0), 0),
     _api(10_012, millstream.SkipDamageRequest, millstream.SkipDamageResponse, (0, 0), 0),
+    _api(10_020, millstream.DescribeStorageRequest, millstream.DescribeStorageResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

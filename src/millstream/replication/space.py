@@ -1,0 +1,49 @@
+"""Which partitions storage refuses, and the end of that once a full disk has space again."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from millstream.errors import NoSpace, StorageError
+from millstream.metrics import DISK_FULL, Metrics
+from millstream.model import LogId
+from millstream.ports import Ports
+from millstream.replication.replica import Replica
+from millstream.storage.reserve import has_space
+
+_log = logging.getLogger(__name__)
+
+SPACE_CHECK_S = 1.0
+
+
+def refusals(
+    replicas: Mapping[LogId, Replica], damaged: Mapping[LogId, StorageError]
+) -> dict[LogId, StorageError]:
+    """What storage refuses at the moment, or for good, log by log."""
+    refused = {
+        replica.id: problem
+        for replica in replicas.values()
+        if (problem := replica.failure or replica.refusal) is not None
+    }
+    return {**refused, **damaged}
+
+
+async def watch_space(replicas: Mapping[LogId, Replica], ports: Ports, metrics: Metrics) -> None:
+    """Look for space every second while a partition was refused for want of it."""
+    while True:
+        await asyncio.sleep(SPACE_CHECK_S)
+        full = [one for one in replicas.values() if isinstance(one.refusal, NoSpace)]
+        metrics.set(DISK_FULL, int(bool(full)))
+        if not full or not await _has_space(ports):
+            continue
+        _log.info("the disk has space again partitions=%d", len(full))
+        metrics.set(DISK_FULL, 0)
+        for replica in full:
+            replica.refusal = None
+
+
+async def _has_space(ports: Ports) -> bool:
+    try:
+        return await ports.threads.run(lambda: has_space(ports.files))
+    except StorageError:
+        return False
