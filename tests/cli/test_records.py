@@ -220,6 +220,7 @@ def test_a_wrong_topic_is_named_with_what_to_do(cli: Cli, command: str) -> None:
     assert "millstream topic list" in said
 
 
+@pytest.mark.slow  # librdkafka looks for an unknown topic for 15 seconds.
 def test_producing_to_a_wrong_topic_is_refused(cli: Cli) -> None:
     assert "no-such-topic" in cli.refusal("produce", "no-such-topic", "a")
 

@@ -73,6 +73,7 @@ def by_taking(client: Client, consumer: Consumer, work: Callable[[Message], None
             work(message)
 
 
+@pytest.mark.slow  # Four waits of seconds; the same rule for asyncio is in the fast tier.
 @pytest.mark.parametrize("read", [by_iterating, by_polling, by_handling, by_taking])
 def test_the_poll_interval_is_the_time_of_one_record(
     client: Client,

@@ -12,6 +12,8 @@ from tests.support.tiers import first_fresh_seed, sized
 CHUNK = 10
 SEEDS = sized(100)  # The same every day, and as many that are drawn anew.
 CANARY_SEEDS_MAX = 60
+# Seeds that catch a bug which few lives meet. When lives change, the search finds others.
+KNOWN_SEEDS = {"forget-votes": 5, "leave-the-journals-new-name-unsynced": 11}
 SOAK_FIRST_SEED = 200  # Not the seeds of every day.
 
 
@@ -42,9 +44,11 @@ def test_a_life_that_once_went_wrong_holds(seed: int) -> None:
 
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_a_planted_bug_is_caught(bug: str) -> None:
-    caught = any(is_caught(seed, bug) for seed in range(CANARY_SEEDS_MAX))
+    seeds = [KNOWN_SEEDS.get(bug, 0), *range(CANARY_SEEDS_MAX)]
 
-    assert caught, f"{bug} lived through {CANARY_SEEDS_MAX} seeds unseen"
+    assert any(is_caught(seed, bug) for seed in seeds), (
+        f"{bug} lived through {CANARY_SEEDS_MAX} seeds unseen"
+    )
 
 
 def is_caught(seed: int, bug: str) -> bool:
