@@ -21,7 +21,7 @@ test: lint  ## Install, lint, check types and imports, run every test that is no
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25
 
 test-slow: $(STAMP)  ## Run the slow tests, and examples and seeds at their whole size.
-	MILLSTREAM_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25 \
+	TESTS_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25 \
 		-m '(slow or sized) and not soak and not interop'
 
 lint: $(STAMP)  ## Check format, style, types and import contracts.

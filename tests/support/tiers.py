@@ -32,11 +32,11 @@ NOT_SLOW = (
 # Tests that draw examples or seeds: few in `make test`, all of them in `make test-slow`.
 SIZED = ("tests/properties/", "tests/simulation/", "tests/crash/test_journal_crashes.py")
 
-IS_WHOLE = os.environ.get("MILLSTREAM_TIER") == "slow"
+IS_WHOLE = os.environ.get("TESTS_TIER") == "slow"
 SMALL_PART = 5
 EXAMPLES_MIN = 5
 # Half of the simulated lives are drawn anew each run. The variable repeats a run.
-FRESH_SEEDS_VARIABLE = "MILLSTREAM_FRESH_SEEDS"
+FRESH_SEEDS_VARIABLE = "TESTS_FRESH_SEEDS"
 FRESH_SEED_MIN = 1_000_000  # No seed of every day, and none of a soak.
 
 

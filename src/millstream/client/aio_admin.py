@@ -99,8 +99,9 @@ class AsyncAdmin:
         """Set some settings and put others back to their defaults; the rest stays."""
         return await self._threads.run(self._admin.alter_topic, name, settings, unset=unset)
 
-    async def topic_settings(self, name: str) -> tuple[Setting, ...]:
-        return await self._threads.run(self._admin.topic_settings, name)
+    async def topic_settings(self, name: str, *, doing: str | None = None) -> tuple[Setting, ...]:
+        """The settings of a topic. `doing` is what an error says cannot be done."""
+        return await self._threads.run(self._admin.topic_settings, name, doing=doing)
 
     async def settings_of_topics(self, names: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
         """The settings of many topics, asked for at once."""

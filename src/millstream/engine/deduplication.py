@@ -37,6 +37,7 @@ from millstream.settings import TopicSettings
 
 READ_BYTES_MAX = 2**18  # Searched in one step of loading, of a millisecond or so.
 STEP_IDS = 500  # Looked for in one step.
+STEP_BATCHES = 500  # Opened in one step: small ones cost more than their bytes.
 NOWHERE = -1  # The partition and the offset of a record that waits to be delivered.
 
 
@@ -332,6 +333,7 @@ class _Tail:
             at = 0
             while at < len(data):
                 header = read_header(data, at)
+                yield STEP_BYTES // STEP_BATCHES
                 yield from self._take(header, data[at : at + header.size])
                 at += header.size
             self._offset = part.end_offset

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.control.groups import Protocol
+from millstream.control.groups import TEXT_BYTES_MAX, Protocol
 from millstream.engine.group_views import Commit, Committed
 from millstream.model import TopicPartition
 from millstream.protocols.flymq import bodies
@@ -200,13 +200,14 @@ def test_a_group_is_listed_once_for_each_of_its_topics() -> None:
     run(main())
 
 
-def test_a_group_whose_name_does_not_fit_is_not_listed() -> None:
+def test_a_group_of_the_longest_name_is_listed() -> None:
     async def main() -> None:
         async with open_door() as door:
             client = await filled(door)
-            await door.node.groups.commit_offsets(SESSION, "g" * 70_000, {ORDERS: Commit(2)})
+            name = "g" * TEXT_BYTES_MAX
+            await door.node.groups.commit_offsets(SESSION, name, {ORDERS: Commit(2)})
 
-            assert await groups(client) == ()
+            assert [group.group for group in await groups(client)] == [name]
 
     run(main())
 
