@@ -15,8 +15,8 @@ from benchmarks.report import Figure, publish
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
 from millstream.config import Config
-from millstream.engine.filters import parse
-from millstream.engine.reading import Want
+from millstream.engine.filters.filter import parse
+from millstream.engine.partitions.slices import Want
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports

@@ -27,10 +27,10 @@ from millstream.model import Acks, Boundary, Epoch, NodeId, TopicPartition
 from millstream.server.node import build_node, running
 from millstream.server.outside import real_ports
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache
-from millstream.storage.disk import DiskFiles
-from millstream.storage.log import Log
-from millstream.storage.recovery import open_log
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.log import Log
+from millstream.storage.log.recovery import open_log
 
 BATCH_BYTES = 64 * 1024
 TURN_BYTES = 64 * 2**20  # Small enough that the kernel does not start to throttle writers.

@@ -4,9 +4,9 @@ import socket
 from struct import Struct
 
 from benchmarks.kafka.job import Broken
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.shapes import fields_of
-from millstream.protocols.flymq.wire import HEAD, Body, Opcode, encode_request, measure
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import HEAD, Body, Opcode, encode_request, measure
+from millstream.protocols.flymq.wire.shapes import fields_of
 
 SECONDS_MAX = 30
 FETCH_COUNT = 10_000

@@ -10,17 +10,17 @@ from collections.abc import Callable
 import pytest
 
 from millstream.codec.records import ControlKind, Marker
-from millstream.control.batch_groups import Ending
 from millstream.control.catalog import Topic
 from millstream.control.quotas import Entity
 from millstream.control.resources import ResourceKind
-from millstream.engine.dead_letters import RedrivePlan
-from millstream.engine.delivery import SubscriptionSpec
+from millstream.engine.dead_letters.service import RedrivePlan
 from millstream.engine.gate import Operation
-from millstream.engine.heartbeats import Beat
-from millstream.engine.publishing import Publication, Receipts
-from millstream.engine.reading import Earliest, Slice, Want
+from millstream.engine.groups.consumer.vocabulary import Beat
+from millstream.engine.partitions.slices import Earliest, Slice, Want
+from millstream.engine.publish.publisher import Publication, Receipts
+from millstream.engine.push import SubscriptionSpec
 from millstream.errors import Denied
+from millstream.internal_topics.batch_groups import Ending
 from millstream.metrics import REQUESTS
 from millstream.model import Acks, Epoch, Producer, Session, TopicPartition
 from millstream.server.node import Node

@@ -12,7 +12,7 @@ DOORS = {
     "server/descriptors.py",
     "server/machine.py",
     "server/outside.py",
-    "storage/disk.py",
+    "storage/files/disk.py",
 }
 OUTSIDE = (
     "benchmark.py",

@@ -8,7 +8,7 @@ import pytest
 from millstream import Broker, BrokerConfig
 from millstream.client import connect
 from millstream.embedding import NewRecord
-from millstream.engine.ledger import Entry
+from millstream.engine.ledgers.ledger import Entry
 from tests.cli.conftest import Cli, environment
 from tests.support.broker_process import BrokerProcess
 

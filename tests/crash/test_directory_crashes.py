@@ -3,7 +3,7 @@
 from random import Random
 
 from millstream.model import NodeId
-from millstream.storage.directory import DataDirectory, open_directory
+from millstream.storage.files.directory import DataDirectory, open_directory
 from tests.support.crashing_files import CrashingFiles, Snapshot
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import DamagedRecords, StorageUnavailable
 from millstream.metrics import DISK_FULL, DISK_USABLE
 from millstream.model import Acks, LogId

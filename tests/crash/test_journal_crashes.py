@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millstream.errors import StorageError
 from millstream.model import Boundary, Epoch, HardState, LogId, NodeId
-from millstream.storage.disk import DiskFiles
-from millstream.storage.journal import Journal, open_journal
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.journal.journal import Journal, open_journal
 from tests.support.crashing_files import CrashingFiles, Snapshot
 from tests.support.tiers import sized
 
@@ -401,8 +401,8 @@ import sys
 from pathlib import Path
 from uuid import UUID
 from millstream.model import Epoch, HardState, LogId, NodeId
-from millstream.storage.disk import DiskFiles
-from millstream.storage.journal import open_journal
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.journal.journal import open_journal
 
 journal = open_journal(DiskFiles(Path(sys.argv[1])), bytes_max=2000)
 log = LogId(UUID(int=1), 0)

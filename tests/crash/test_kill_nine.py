@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from millstream.config import Config
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.model import Session
 from millstream.server.node import build_node, running
 from millstream.server.outside import real_ports

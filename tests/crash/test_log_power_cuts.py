@@ -20,8 +20,8 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.errors import DamagedBatch, StorageError
 from millstream.model import Boundary, Epoch, NodeId
-from millstream.storage.disk import DiskFiles
-from millstream.storage.replacement import Replacement
+from millstream.storage.compaction.replacement import Replacement
+from millstream.storage.files.disk import DiskFiles
 from tests.support.crashing_files import CrashingFiles, Snapshot
 from tests.support.logs import DIRECTORY, append, batch, fill, open_small, read_all, sync
 
@@ -440,7 +440,7 @@ def test_after_a_failed_sync_only_what_is_on_the_disk_is_served(is_cut: bool) ->
 CHILD = """
 import sys
 from pathlib import Path
-from millstream.storage.disk import DiskFiles
+from millstream.storage.files.disk import DiskFiles
 from tests.support.logs import fill, open_small, sync
 log = open_small(DiskFiles(Path(sys.argv[1])))
 while True:

@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import StorageUnavailable
 from millstream.metrics import DISK_USABLE
 from millstream.model import Acks, TopicPartition
 from millstream.ports import File
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import SESSION, batch, running_node, values_of
 from tests.support.virtual_loop import run
 

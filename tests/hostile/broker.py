@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millstream.codec.records import Record, build
-from millstream.protocols.kafka.apis.data import (
+from millstream.kafka_wire.apis.data import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
 )
-from millstream.protocols.kafka.apis.discovery import MetadataRequest, MetadataResponse
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
-from millstream.protocols.kafka.schema import Message
+from millstream.kafka_wire.apis.discovery import MetadataRequest, MetadataResponse
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
+from millstream.kafka_wire.schema import Message
 
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 PORTS = ["--port", "0", "--flux-port", "0", "--classic-port", "0", "--http-port", "0"]

@@ -18,9 +18,9 @@ from random import Random
 
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import BINARY, GZIP, Opcode, encode_request
-from millstream.protocols.kafka.apis.data import FetchRequest
+from millstream.kafka_wire.apis.data import FetchRequest
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import BINARY, GZIP, Opcode, encode_request
 from tests.hostile.broker import PRODUCE, produce_request, spell
 from tests.support.flymq import payload_of
 

@@ -11,11 +11,11 @@ from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
 from millstream.config import Config
-from millstream.engine.delivery import AckMode, Delivered, SubscriptionSpec
-from millstream.engine.reading import Earliest
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.push import AckMode, Delivered, SubscriptionSpec
 from millstream.errors import RequestError
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Acks, Session, TopicPartition
-from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.server.node import build_node, running
 from millstream.server.outside import real_ports
 from tests.hostile.broker import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.protocols.kafka.apis.groups import (
+from millstream.kafka_wire.apis.groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     JoinGroupRequest,
@@ -15,8 +15,8 @@ from millstream.protocols.kafka.apis.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import decode_response
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import decode_response
 from tests.hostile.broker import SECONDS_MAX, Broker, Client, serving, spell
 
 JOIN, SYNC, DESCRIBE = 11, 14, 15

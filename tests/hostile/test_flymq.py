@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import (
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import (
     HEAD,
     MAGIC,
     OPERATIONS,

@@ -8,7 +8,7 @@ import pytest
 from millstream.codec.batch import CONTROL, HEADER_BYTES, LOG_APPEND_TIME, read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
 from tests.hostile.broker import PRODUCE, Broker, Client, batch, produce_request, spell
 
 GOOD = batch(b"one", b"two")

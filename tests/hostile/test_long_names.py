@@ -2,11 +2,11 @@
 
 import pytest
 
-from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import RequestHeader, encode_request
+from millstream.kafka_wire.apis.discovery import ApiVersionsRequest
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import RequestHeader, encode_request
+from millstream.kafka_wire.schema import NO_ID, Field, Kind, Message, plain_fields
 from millstream.protocols.kafka.router import SERVED
-from millstream.protocols.kafka.schema import NO_ID, Field, Kind, Message, plain_fields
 from tests.hostile.broker import API_VERSIONS, Broker, Client
 
 STRING_BYTES_MAX = 2**15 - 1

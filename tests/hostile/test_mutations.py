@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from millstream.protocols.kafka.apis.data import FetchRequest, FetchResponse
-from millstream.protocols.kafka.apis.groups import JoinGroupRequest
-from millstream.protocols.kafka.apis.table import APIS
+from millstream.kafka_wire.apis.data import FetchRequest, FetchResponse
+from millstream.kafka_wire.apis.groups import JoinGroupRequest
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.schema import Field, Kind, Message
 from millstream.protocols.kafka.router import SERVED
-from millstream.protocols.kafka.schema import Field, Kind, Message
 from tests.hostile.broker import (
     PRODUCE,
     TOPIC,

@@ -2,7 +2,7 @@
 
 import socket
 
-from millstream.protocols.kafka.headers import RequestHeader, encode_request
+from millstream.kafka_wire.headers import RequestHeader, encode_request
 from tests.hostile.broker import PRODUCE, Broker, Client, batch, produce_request
 from tests.support.quotas import set_quotas
 

@@ -6,9 +6,9 @@ from select import select
 
 import pytest
 
-from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import decode_response
+from millstream.kafka_wire.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import decode_response
 from millstream.protocols.kafka.router import SERVED
 from tests.hostile.broker import (
     API_VERSIONS,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from millstream.protocols.kafka.apis.table import APIS
+from millstream.kafka_wire.apis.table import APIS
 from millstream.protocols.kafka.router import HANDLERS
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

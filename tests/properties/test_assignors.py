@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.assignors import ASSIGNORS, Assignor, Shares, Wish, range_, uniform
+from millstream.engine.groups.consumer.assignors import (
+    ASSIGNORS,
+    Assignor,
+    Shares,
+    Wish,
+    range_,
+    uniform,
+)
 from millstream.model import LogId
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]

@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millstream.codec.batch import Header
 from millstream.codec.compression import Codec
 from millstream.codec.records import ControlKind
-from millstream.storage.memory import MemoryFiles
-from millstream.storage.survivors import KEY_ENTRY_BYTES
+from millstream.storage.compaction.rules import KEY_ENTRY_BYTES
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.compacted_log import RETENTION_MS, CompactedLog
 from tests.support.tiers import sized
 

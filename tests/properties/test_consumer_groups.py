@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millstream.engine.heartbeats import ConsumersState
-from millstream.engine.reconciliation import AWAY
+from millstream.engine.groups.consumer.reconciliation import AWAY
+from millstream.engine.groups.consumer.vocabulary import ConsumersState
 from millstream.errors import RequestError
 from tests.support.consumers import Hall, Reader, Topics
 from tests.support.tiers import sized

@@ -12,8 +12,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.heartbeats import Beat
-from millstream.engine.reconciliation import LEAVING
+from millstream.engine.groups.consumer.reconciliation import LEAVING
+from millstream.engine.groups.consumer.vocabulary import Beat
 from millstream.errors import MillstreamError, RequestError, TopicExists
 from millstream.errors.groups import FencedMember, UnknownMember
 from millstream.model import LogId

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.deduplication import Copy, Place, Window
+from millstream.engine.produce.message_ids import Copy, Place, Window
 from millstream.settings import TopicSettings
 from tests.support.tiers import sized
 

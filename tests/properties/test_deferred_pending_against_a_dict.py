@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from millstream.control.deferred_pending import Due, Pending
+from millstream.engine.delayed.due_heap import Due, Pending
 from tests.support.tiers import sized
 
 

@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.config import Config, Timing
-from millstream.engine.dead_letters import RedrivePlan
-from millstream.engine.delivery import (
+from millstream.engine.dead_letters.records import Origin, origin_of
+from millstream.engine.dead_letters.service import RedrivePlan
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.publish.publisher import Publication
+from millstream.engine.push import (
     Delivered,
     FlowPolicy,
     Member,
@@ -24,9 +27,6 @@ from millstream.engine.delivery import (
     SubscriptionSpec,
     read_records,
 )
-from millstream.engine.delivery.letters import Origin, origin_of
-from millstream.engine.publishing import Publication
-from millstream.engine.reading import Earliest
 from millstream.errors import MillstreamError, UnknownTopic
 from millstream.model import TopicPartition
 from millstream.server.node import Node

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.config import Config, Timing
-from millstream.engine.dead_letters import DeadLetter, RedrivePlan
-from millstream.engine.delivery import Delivered, Member, RetryPolicy, SubscriptionSpec
-from millstream.engine.publishing import Publication
-from millstream.engine.reading import Earliest
+from millstream.engine.dead_letters.service import DeadLetter, RedrivePlan
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.publish.publisher import Publication
+from millstream.engine.push import Delivered, Member, RetryPolicy, SubscriptionSpec
 from millstream.errors import MillstreamError
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles

@@ -14,10 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
-from millstream.control.deliveries import AckMode, CursorValue, FlowPolicy, Overflow, RetryPolicy
-from millstream.engine.delivery.cursor import Cursor, Pending, Phase
-from millstream.engine.delivery.desk import Bounds, Desk
-from millstream.engine.delivery.flow import Seat
+from millstream.engine.push.cursor import Cursor, Pending, Phase
+from millstream.engine.push.dispatcher import Bounds, Desk
+from millstream.engine.push.window import Seat
+from millstream.internal_topics.deliveries import (
+    AckMode,
+    CursorValue,
+    FlowPolicy,
+    Overflow,
+    RetryPolicy,
+)
 from millstream.model import TopicPartition
 from tests.support.tiers import sized
 

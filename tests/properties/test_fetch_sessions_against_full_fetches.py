@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.config import Limits
+from millstream.kafka_wire.schema import NO_ID
 from millstream.protocols.kafka.fetch_sessions import (
     OPENING_EPOCH,
     Ask,
@@ -15,7 +16,6 @@ from millstream.protocols.kafka.fetch_sessions import (
     Turn,
     Wanted,
 )
-from millstream.protocols.kafka.schema import NO_ID
 from tests.support.tiers import sized
 
 PARTITIONS = 4

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
-from millstream.engine import filtering
-from millstream.engine.filters import parse
-from millstream.engine.reading import Want
+from millstream.engine.filters import filtered_read
+from millstream.engine.filters.filter import parse
+from millstream.engine.partitions.slices import Want
 from millstream.errors.views import InvalidFilter
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node
@@ -161,9 +161,9 @@ async def read_to_the_end(
 @pytest.fixture
 def _short_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that one answer seldom reaches to the end of even these logs."""
-    monkeypatch.setattr(filtering, "SCAN_BYTES_MAX", 300)
-    monkeypatch.setattr(filtering, "SCAN_BYTES_MIN", 300)
-    monkeypatch.setattr(filtering, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(filtered_read, "SCAN_BYTES_MAX", 300)
+    monkeypatch.setattr(filtered_read, "SCAN_BYTES_MIN", 300)
+    monkeypatch.setattr(filtered_read, "CHUNK_BYTES", 200)
 
 
 @pytest.mark.usefixtures("_short_scans")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from millstream.codec.records import Record, build, filter_steps, records
 from millstream.codec.steps import all_at_once
-from millstream.engine.filters import flymq_filter
+from millstream.engine.filters.filter import flymq_filter
 
 # With both characters whose lower case begins with a letter of ASCII: the signs of Kelvin, and İ.
 LETTERS = "aAkKiI.\N{KELVIN SIGN}\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}äÄ"

@@ -8,8 +8,8 @@ import pytest
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build
 from millstream.model import Acks, TopicPartition
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run
 from tests.unit.protocols.flymq.asking import Connection, Door, open_door

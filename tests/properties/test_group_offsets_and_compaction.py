@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millstream.codec.batch import Header
 from millstream.codec.records import ControlKind, Record, build, control_batch, read_marker, records
-from millstream.control.groups import (
+from millstream.internal_topics.groups import (
     GroupKey,
     GroupsState,
     GroupValue,
@@ -25,7 +25,7 @@ from millstream.control.groups import (
     encode_value,
 )
 from millstream.model import TopicPartition
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.compacted_log import BYTES_MAX, RETENTION_MS, CompactedLog
 from tests.support.tiers import sized
 

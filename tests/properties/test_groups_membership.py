@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millstream.control.groups import Protocol
-from millstream.engine.rebalance import GroupState, Joined, Leaver
-from millstream.engine.roster import Ticket
+from millstream.engine.groups.classic.roster import Ticket
+from millstream.engine.groups.classic.vocabulary import GroupState, Joined, Leaver
 from millstream.errors import RequestError
 from millstream.errors.groups import FencedInstance, MemberIdRequired, UnknownMember
+from millstream.internal_topics.groups import Protocol
 from tests.support.membership import Room
 from tests.support.tiers import sized
 

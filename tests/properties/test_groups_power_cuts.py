@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.config import Config, Timing
-from millstream.engine.group_views import Commit, Committed
+from millstream.engine.groups.views import Commit, Committed
 from millstream.errors import (
     CoordinatorLoading,
     MillstreamError,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from millstream.codec.compression import Codec
 from millstream.model import Acks, Appended
 from millstream.server.node import Node
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import ORDERS, SESSION
 from tests.support.queues import batch_of, message, values_in
 from tests.support.tiers import sized

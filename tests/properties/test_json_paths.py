@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.json_paths import ABSENT, SOMETHING, WHOLE_BYTES_MAX, Document
+from millstream.engine.filters.json_paths import ABSENT, SOMETHING, WHOLE_BYTES_MAX, Document
 from tests.support.tiers import sized
 
 names = st.sampled_from(["a", "b", "a b", 'a"b', "a\\", "\n", "ü", "😀", "", "0"])

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ProtocolError
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import (
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import (
     RequestHeader,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from millstream.protocols.kafka.schema import Message
+from millstream.kafka_wire.schema import Message
 from tests.support.each import check_each
 from tests.support.tiers import sized
 from tests.unit.protocols.kafka.arbitrary import (

@@ -21,10 +21,10 @@ from millstream.codec.records import records
 from millstream.codec.steps import all_at_once
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.settings import TopicSettings
-from millstream.storage.disk import DiskFiles
-from millstream.storage.memory import MemoryFiles
-from millstream.storage.producers import Producers
-from millstream.storage.replacement import Replacement
+from millstream.storage.compaction.replacement import Replacement
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.memory import MemoryFiles
+from millstream.storage.log.producers import Producers
 from tests.support.crashing_files import CrashingFiles
 from tests.support.logs import append, batch, open_small, read_all, split, sync
 from tests.support.tiers import sized

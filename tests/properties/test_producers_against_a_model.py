@@ -17,8 +17,8 @@ from millstream.errors import (
     StaleCoordinatorEpoch,
     StaleProducerEpoch,
 )
-from millstream.storage.aborted import Aborted
-from millstream.storage.producers import Duplicate, Producers
+from millstream.storage.log.aborted import Aborted
+from millstream.storage.log.producers import Duplicate, Producers
 from tests.support.tiers import sized
 
 SEQUENCES = 2**31

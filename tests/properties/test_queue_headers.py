@@ -7,7 +7,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
 from millstream.codec.steps import all_at_once
-from millstream.engine.queue_headers import NOTHING_ASKED, read_asked, read_batch, search, unpack
+from millstream.engine.produce.options import NOTHING_ASKED, read_asked, read_batch, search, unpack
 from millstream.errors import InvalidBatch
 from tests.support.nodes import NOW_MS
 from tests.support.tiers import sized

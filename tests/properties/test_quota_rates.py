@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.usage import Account
+from millstream.engine.quotas.accounts import Account
 from tests.support.tiers import sized
 
 BURST_S = 1.0

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from millstream.codec.batch import read_header
 from millstream.codec.records import Record, build
 from millstream.config import Config
-from millstream.engine.groups import Commit, Committed
-from millstream.engine.reading import Want
+from millstream.engine.groups.service import Commit, Committed
+from millstream.engine.partitions.slices import Want
 from millstream.errors import DamagedRecords, MillstreamError, RequestError, StorageUnavailable
 from millstream.model import CONTROL_LOG, Acks, TopicPartition
 from millstream.server.node import Node

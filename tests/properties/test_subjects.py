@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.subjects import Pattern, Style, SubjectTrie
+from millstream.engine.publish.subjects import Pattern, Style, SubjectTrie
 
 WORDS = st.sampled_from(["a", "b", "c", "ab"])
 SUBJECTS = {

@@ -11,7 +11,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millstream.control.transaction_steps import (
+from millstream.errors import RequestError
+from millstream.internal_topics.transaction_steps import (
     EPOCH_MAX,
     added,
     check_member,
@@ -21,7 +22,7 @@ from millstream.control.transaction_steps import (
     initialized,
     needs_producer_id,
 )
-from millstream.control.transactions import (
+from millstream.internal_topics.transactions import (
     NO_ID,
     Participant,
     TransactionsState,
@@ -30,7 +31,6 @@ from millstream.control.transactions import (
     encode_key,
     encode_value,
 )
-from millstream.errors import RequestError
 from millstream.model import NO_PRODUCER, Producer
 from tests.support.tiers import sized
 

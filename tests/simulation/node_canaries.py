@@ -14,8 +14,8 @@ from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
-from millstream.storage.journal import Journal
-from millstream.storage.log import Log
+from millstream.storage.journal.journal import Journal
+from millstream.storage.log.log import Log
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def answer_before_commit() -> Iterator[None]:
 @contextmanager
 def forget_producers() -> Iterator[None]:
     """Retries of an idempotent producer are written again."""
-    from millstream.storage.producers import Producers
+    from millstream.storage.log.producers import Producers
 
     with patch.object(Producers, "check", lambda self, header: None):
         yield

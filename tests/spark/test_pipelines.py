@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from millstream.cli.pipeline import pipeline
+from millstream.cli.commands.pipeline import pipeline
 from millstream.spark.pipelines import runner, spec_tests
 from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed
 from millstream.spark.pipelines.queries import Context

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.streaming import StreamingQuery
 
-from millstream.protocols.kafka.apis.millstream import EndBatchRequest
-from millstream.protocols.kafka.apis.table import APIS
+from millstream.kafka_wire.apis.millstream import EndBatchRequest
+from millstream.kafka_wire.apis.table import APIS
 from tests.interop.forwarder import Forwarder
 from tests.spark import cluster_driver
 from tests.spark.sink_driver import DEADLY_BATCH, DEATHS, ROWS_PER_BATCH

@@ -1,6 +1,6 @@
 """Batch groups on a whole node: a driver that begins and ends batches, and tasks that write."""
 
-from millstream.control.batch_groups import MEMBER_MARK, BatchGroupValue, Ending
+from millstream.internal_topics.batch_groups import MEMBER_MARK, BatchGroupValue, Ending
 from millstream.model import Producer, TopicPartition
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION

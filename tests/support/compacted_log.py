@@ -15,10 +15,10 @@ from millstream.config import Limits
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.ports import Files
 from millstream.settings import CleanupPolicy, TopicSettings
-from millstream.storage.cache import LogCache
-from millstream.storage.compactor import Compactor
-from millstream.storage.log import Log
-from millstream.storage.recovery import open_log
+from millstream.storage.compaction.driver import Compactor
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.log import Log
+from millstream.storage.log.recovery import open_log
 
 T = TypeVar("T")
 

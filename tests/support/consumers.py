@@ -3,12 +3,12 @@
 from dataclasses import replace
 from uuid import UUID
 
-from millstream.control.consumer_groups import StoredConsumers
-from millstream.control.groups import encode_value
-from millstream.engine.consumer_group import ConsumerGroup
-from millstream.engine.heartbeats import Beat, Beaten, ConsumerRules
-from millstream.engine.patterns import Pattern
-from millstream.engine.reconciliation import AWAY, JOINING, LEAVING
+from millstream.engine.filters.name_patterns import Pattern
+from millstream.engine.groups.consumer.group import ConsumerGroup
+from millstream.engine.groups.consumer.reconciliation import AWAY, JOINING, LEAVING
+from millstream.engine.groups.consumer.vocabulary import Beat, Beaten, ConsumerRules
+from millstream.internal_topics.consumer_groups import StoredConsumers
+from millstream.internal_topics.groups import encode_value
 from millstream.model import LogId
 
 GROUP = "billing"

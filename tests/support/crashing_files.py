@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from millstream.model import Buffer
-from millstream.storage.memory import place, resize
-from millstream.storage.paths import split_path
+from millstream.storage.files.memory import place, resize
+from millstream.storage.files.paths import split_path
 
 SECTOR_BYTES = 512
 

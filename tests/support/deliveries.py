@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from millstream.engine.delivery import Delivered, Member, SubscriptionSpec, read_records
-from millstream.engine.publishing import Publication, Receipt
-from millstream.engine.subjects import Pattern
+from millstream.engine.publish.publisher import Publication, Receipt
+from millstream.engine.publish.subjects import Pattern
+from millstream.engine.push import Delivered, Member, SubscriptionSpec, read_records
 from millstream.errors import TopicExists
 from millstream.model import TopicPartition
 from millstream.server.node import Node

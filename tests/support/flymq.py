@@ -3,9 +3,8 @@
 import socket
 from typing import TypeVar
 
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.shapes import fields_of, read_body
-from millstream.protocols.flymq.wire import (
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import (
     BINARY,
     HEAD,
     OPERATIONS,
@@ -14,6 +13,7 @@ from millstream.protocols.flymq.wire import (
     encode_request,
     measure,
 )
+from millstream.protocols.flymq.wire.shapes import fields_of, read_body
 
 SECONDS_MAX = 20
 

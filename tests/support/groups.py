@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from millstream.config import Config
-from millstream.control.groups import Protocol
 from millstream.engine.gate import Policy
-from millstream.engine.groups import Groups
-from millstream.engine.rebalance import Joined, Leaver, Synced
+from millstream.engine.groups.classic.vocabulary import Joined, Leaver, Synced
+from millstream.engine.groups.service import Groups
 from millstream.errors import TopicExists
 from millstream.errors.groups import MemberIdRequired
+from millstream.internal_topics.groups import Protocol
 from millstream.model import Session
 from millstream.ports import Files
 from millstream.server.node import Node

@@ -5,9 +5,9 @@ from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
 from millstream.ports import Files
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache
-from millstream.storage.log import Log
-from millstream.storage.recovery import open_log
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.log import Log
+from millstream.storage.log.recovery import open_log
 
 DIRECTORY = "logs/orders"
 EVERYTHING = 2**31

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from millstream.control.groups import Protocol
-from millstream.engine.membership import Membership
-from millstream.engine.rebalance import (
+from millstream.engine.groups.classic.membership import Membership
+from millstream.engine.groups.classic.roster import Ticket
+from millstream.engine.groups.classic.vocabulary import (
     Answer,
     Effects,
     GroupState,
@@ -16,9 +16,9 @@ from millstream.engine.rebalance import (
     Sync,
     Synced,
 )
-from millstream.engine.roster import Ticket
 from millstream.errors import RequestError
 from millstream.errors.groups import MemberIdRequired
+from millstream.internal_topics.groups import Protocol
 
 RANGE = (Protocol("range", b"r"),)
 SESSION_MS = 10_000

@@ -9,12 +9,12 @@ from typing import TypeVar
 from millstream.codec.records import Record, build, records
 from millstream.config import Config
 from millstream.engine.gate import Policy
-from millstream.engine.reading import Slice
+from millstream.engine.partitions.slices import Slice
 from millstream.model import Session, TopicPartition
 from millstream.ports import Files, Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import NoLinks
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
 from millstream.config import Config
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import TopicExists
 from millstream.model import NO_PRODUCER, Producer, TopicPartition
 from millstream.ports import Files

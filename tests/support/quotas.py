@@ -2,17 +2,17 @@
 
 import socket
 
-from millstream.protocols.kafka.apis.configs import (
+from millstream.kafka_wire.apis.configs import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     QuotaEntity,
 )
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.frames import LENGTH
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
-from millstream.protocols.kafka.schema import Message
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.frames import LENGTH
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
+from millstream.kafka_wire.schema import Message
 
 SECONDS_MAX = 20
 DESCRIBE, ALTER = 48, 49

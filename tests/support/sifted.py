@@ -2,7 +2,7 @@
 
 from millstream.codec.batch import Header, walk
 from millstream.codec.records import records
-from millstream.engine.reading import Slice
+from millstream.engine.partitions.slices import Slice
 
 
 def shown(part: Slice) -> list[tuple[int, bytes | None]]:

@@ -8,7 +8,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.records import ControlKind, Record, build, read_marker, records
 from millstream.config import Config
 from millstream.engine.gate import Policy
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import TopicExists, TransactionInProgress
 from millstream.model import NO_PRODUCER, Acks, Appended, Isolation, Producer, TopicPartition
 from millstream.ports import Files

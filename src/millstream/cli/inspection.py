@@ -25,14 +25,14 @@ from millstream.errors import (
     UnusableCommand,
 )
 from millstream.model import CONTROL_LOG, LogId
-from millstream.storage.directory import LOGS, META
-from millstream.storage.disk import DiskFile
-from millstream.storage.index import PROOF_BYTES, Proof, Table, decode_proof
-from millstream.storage.producers import Producers
-from millstream.storage.repair import SKIPPED as SKIPPED_RANGES
-from millstream.storage.repair import decode_skipped as decode_ranges
-from millstream.storage.segment import INDEX, LOG, scan, walk
-from millstream.storage.skipped_commands import SKIPPED, decode_skipped
+from millstream.storage.files.directory import LOGS, META
+from millstream.storage.files.disk import DiskFile
+from millstream.storage.files.skipped_commands import SKIPPED, decode_skipped
+from millstream.storage.log.index import PROOF_BYTES, Proof, Table, decode_proof
+from millstream.storage.log.producers import Producers
+from millstream.storage.log.repair import SKIPPED as SKIPPED_RANGES
+from millstream.storage.log.repair import decode_skipped as decode_ranges
+from millstream.storage.log.segment import INDEX, LOG, scan, walk
 
 Row: TypeAlias = dict[str, object]
 

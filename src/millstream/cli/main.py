@@ -17,7 +17,7 @@ from millstream.errors import MillstreamError
 # In the order of `--help`: the name, and the module that has an attribute of that name.
 _MODULES = {
     "demo": "demo",
-    "serve": "node",
+    "serve": "serve",
     "topic": "topic",
     "view": "view",
     "produce": "produce",
@@ -33,7 +33,7 @@ _MODULES = {
     "health": "health",
     "doctor": "doctor",
     "bench": "bench",
-    "config": "node",
+    "config": "serve",
     "context": "context",
     "inspect": "inspect",
     "repair": "repair",
@@ -64,7 +64,7 @@ class Commands(click.Group):
         name, _, verb = ALIASES.get(cmd_name, cmd_name).partition(" ")
         if name not in _MODULES:
             return None
-        module = importlib.import_module(f"millstream.cli.{_MODULES[name]}")
+        module = importlib.import_module(f"millstream.cli.commands.{_MODULES[name]}")
         found: click.Command = getattr(module, name)
         if verb:
             assert isinstance(found, click.Group)

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from millstream.cli.commands.serve import flatten
 from millstream.cli.main import ALIASES, commands
-from millstream.cli.node import flatten
 from millstream.config import Config
 from millstream.config_sources import describe_type, keys, variable
 from millstream.settings import BOUNDS

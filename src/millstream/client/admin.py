@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import shapes
+from millstream.client._librdkafka import shapes
+from millstream.client._librdkafka.link import STEP_S, Link
 from millstream.client.errors import NotFound, Refused, no_topic
-from millstream.client.link import STEP_S, Link
 from millstream.client.models import (
     Cluster,
     Group,

@@ -13,14 +13,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from millstream.client._librdkafka.closing import AsyncClosing
+from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
+from millstream.client._librdkafka.threads import Opening, P, T, Threads
 from millstream.client.aio_admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
 from millstream.client.aio_handling import Function, handle
-from millstream.client.closing import AsyncClosing
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
 from millstream.client.errors import ClientError, Refused
 from millstream.client.handling import Handled, RetryPolicy
-from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
 from millstream.client.models import (
     Headers,
     Message,
@@ -34,7 +35,6 @@ from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Del
 from millstream.client.records import Span
 from millstream.client.serde import Serde, SerdeSpec
 from millstream.client.subscribers import Subscriber, check_count, total
-from millstream.client.threads import Opening, P, T, Threads
 from millstream.client.transactions import OpenTransaction
 
 THREADS_MAX = 8

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from millstream.client._librdkafka.threads import Threads
     from millstream.client.admin import Admin
     from millstream.client.dead_letters import DeadLetters
     from millstream.client.delayed import DelayedRecords
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         Transaction,
         View,
     )
-    from millstream.client.threads import Threads
     from millstream.client.views import Views
 
 

@@ -12,8 +12,8 @@ from inspect import isawaitable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from millstream.client._librdkafka.fetched import place_of
 from millstream.client.errors import BadData, ClientError
-from millstream.client.fetched import place_of
 from millstream.client.handling import (
     REJECTED,
     RETRIES_EXHAUSTED,

@@ -14,8 +14,10 @@ from uuid import uuid4
 from weakref import WeakSet
 
 from millstream.client import records
+from millstream.client._librdkafka.closing import Closing
+from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
+from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
-from millstream.client.closing import Closing
 from millstream.client.consumer import Consumer
 from millstream.client.damage import Damage
 from millstream.client.dead_letters import DeadLetters
@@ -23,7 +25,6 @@ from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
 from millstream.client.health import storage_problems, topic_health
-from millstream.client.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
 from millstream.client.models import (
     Headers,
     Message,
@@ -37,7 +38,6 @@ from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Pro
 from millstream.client.serde import Serde, Serdes, SerdeSpec
 from millstream.client.stalls import sentence
 from millstream.client.subscribers import Run, Subscriber, check_count, subscriber
-from millstream.client.topics import start_point
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
 from millstream.client.views import Views
 

@@ -14,17 +14,17 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import offsets, shapes
+from millstream.client._librdkafka import offsets, shapes
+from millstream.client._librdkafka.closing import Closing
+from millstream.client._librdkafka.fetched import Fetched, place_of
+from millstream.client._librdkafka.link import Link, Settings, log
+from millstream.client._librdkafka.offsets import to_kafka
+from millstream.client._librdkafka.progress import Progress
+from millstream.client._librdkafka.topics import Wanted, check_start
 from millstream.client.admin import Admin
-from millstream.client.closing import Closing
 from millstream.client.errors import BadData, Closed, Refused, TimedOut, Unreachable
-from millstream.client.fetched import Fetched, place_of
-from millstream.client.link import Link, Settings, log
 from millstream.client.models import Message, StartPoint, TopicPartition
-from millstream.client.offsets import to_kafka
-from millstream.client.progress import Progress
 from millstream.client.serde import Serdes
-from millstream.client.topics import Wanted, check_start
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Handle

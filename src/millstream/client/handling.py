@@ -16,10 +16,10 @@ from enum import Enum
 from time import monotonic
 
 from millstream.base_error import MillstreamError
+from millstream.client._librdkafka.fetched import place_of
 from millstream.client.admin import Admin
 from millstream.client.consumer import Consumer
 from millstream.client.errors import AlreadyExists, BadData, ClientError, Denied, NotFound, Refused
-from millstream.client.fetched import place_of
 from millstream.client.models import Message, TopicPartition
 from millstream.client.producer import Producer
 from millstream.client.records import MESSAGE_ID, RESERVED, HeaderList, header_list

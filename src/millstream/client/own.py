@@ -9,9 +9,9 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 from millstream import __version__
+from millstream.client._librdkafka.link import Link
 from millstream.client.answers import NO_TAGS, Reader, text, understanding
 from millstream.client.errors import KIND_OF, Busy, ClientError, NotSupported, Refused, Unreachable
-from millstream.client.link import Link
 from millstream.client.models import BrokerNode
 from millstream.client.secured import Connection
 

@@ -16,8 +16,10 @@ from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import records, shapes
-from millstream.client.closing import Closing
+from millstream.client import records
+from millstream.client._librdkafka import shapes
+from millstream.client._librdkafka.closing import Closing
+from millstream.client._librdkafka.link import Link, Settings
 from millstream.client.errors import (
     ClientError,
     Closed,
@@ -27,7 +29,6 @@ from millstream.client.errors import (
     unreachable,
     unsent,
 )
-from millstream.client.link import Link, Settings
 from millstream.client.models import Headers, RecordMetadata
 from millstream.client.serde import Serdes
 from millstream.client.stalls import Stalls

@@ -10,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from millstream.client._librdkafka.link import Link, Settings, dotted
 from millstream.client.consumer import Consumer
 from millstream.client.errors import (
     ClientError,
@@ -19,7 +20,6 @@ from millstream.client.errors import (
     TransactionAborted,
     Unreachable,
 )
-from millstream.client.link import Link, Settings, dotted
 from millstream.client.producer import Delivery, Producer
 from millstream.client.serde import Serdes
 

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from millstream.control.commands import AlterResource
-from millstream.control.groups import check_text
 from millstream.errors import InvalidRequest, InvalidSetting
+from millstream.internal_topics.groups import check_text
 from millstream.settings import StoredSetting, TopicSettings, whole_number, with_overrides
 
 EVERY_NODE = ""  # The name of the settings that hold for all nodes.

@@ -11,9 +11,9 @@ from millstream.embedding.values import (
     GroupMember,
     GroupStatistics,
 )
-from millstream.engine.consumer_views import ConsumersDescription
-from millstream.engine.group_views import Committed, GroupDescription
-from millstream.engine.reading import Latest
+from millstream.engine.groups.consumer.views import ConsumersDescription
+from millstream.engine.groups.views import Committed, GroupDescription
+from millstream.engine.partitions.slices import Latest
 from millstream.errors import UnknownTopic
 from millstream.errors.groups import GroupNotFound
 from millstream.model import Session, TopicPartition

@@ -11,7 +11,7 @@ from millstream.codec import records as codec
 from millstream.codec.batch import walk
 from millstream.embedding import checks
 from millstream.embedding.values import Fetched, NewRecord, Record
-from millstream.engine.reading import Slice, Want
+from millstream.engine.partitions.slices import Slice, Want
 from millstream.model import Acks, Isolation, Session, TopicPartition
 from millstream.ports import Clock, Threads
 from millstream.server.node import Node

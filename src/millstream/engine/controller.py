@@ -25,7 +25,7 @@ from millstream.control.commands import (
 )
 from millstream.control.resources import Resource
 from millstream.control.state import Outcome, State
-from millstream.engine.ledger import Entry, Ledger
+from millstream.engine.ledgers.ledger import Entry, Ledger
 from millstream.errors import StorageError, StorageUnavailable
 from millstream.model import Epoch, NodeId, Offset
 from millstream.ports import Clock

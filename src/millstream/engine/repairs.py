@@ -11,8 +11,8 @@ from millstream.engine.gate import Gate, Operation
 from millstream.model import LogId, Offset, Session, TopicPartition
 from millstream.replication.hub import Hub
 from millstream.replication.scrubbing import ScrubState
-from millstream.storage.repair import Skipped
-from millstream.storage.verifying import BadRange
+from millstream.storage.log.repair import Skipped
+from millstream.storage.log.verifying import BadRange
 
 LISTED_MAX = 1_000  # Of each kind, in one answer.
 

@@ -20,7 +20,7 @@ from millstream.control.commands import (
     Replicas,
 )
 from millstream.engine.controller import Controller, Quorum
-from millstream.engine.filters import parse
+from millstream.engine.filters.filter import parse
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.errors import (
     InvalidPartitions,

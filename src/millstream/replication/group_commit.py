@@ -27,8 +27,8 @@ from millstream.ports import Links, Threads
 from millstream.raft.member import Effects
 from millstream.raft.messages import Message
 from millstream.replication.replica import Replica
-from millstream.storage.journal import Journal
-from millstream.storage.log import Log
+from millstream.storage.journal.journal import Journal
+from millstream.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
 

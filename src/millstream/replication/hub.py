@@ -43,15 +43,15 @@ from millstream.replication.scrubbing import Scrubber
 from millstream.replication.space import watch_space
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
-from millstream.storage.cache import IndexRebuild, LogCache, Verification
-from millstream.storage.cleaner import rewrites
-from millstream.storage.directory import LOGS
-from millstream.storage.journal import Journal
-from millstream.storage.log import Log
-from millstream.storage.recovery import open_log
-from millstream.storage.repair import Skipped, read_skipped
-from millstream.storage.segment import Segment
-from millstream.storage.verifying import BadRange
+from millstream.storage.compaction.policy import rewrites
+from millstream.storage.files.directory import LOGS
+from millstream.storage.journal.journal import Journal
+from millstream.storage.log.cache import IndexRebuild, LogCache, Verification
+from millstream.storage.log.log import Log
+from millstream.storage.log.recovery import open_log
+from millstream.storage.log.repair import Skipped, read_skipped
+from millstream.storage.log.segment import Segment
+from millstream.storage.log.verifying import BadRange
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from millstream.ports import Ports
 from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
-from millstream.storage.repair import Repair, Skipped, damage_at
-from millstream.storage.segment import Segment
+from millstream.storage.log.repair import Repair, Skipped, damage_at
+from millstream.storage.log.segment import Segment
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from millstream.model import (
 )
 from millstream.ports import Clock
 from millstream.raft.log_view import Base
-from millstream.storage.journal import Journal
-from millstream.storage.log import Log
+from millstream.storage.journal.journal import Journal
+from millstream.storage.log.log import Log
 
 
 class Stamped(NamedTuple):

@@ -9,7 +9,7 @@ from millstream.metrics import DISK_FULL, Metrics
 from millstream.model import LogId
 from millstream.ports import Ports
 from millstream.replication.replica import Replica
-from millstream.storage.reserve import has_space
+from millstream.storage.files.reserve import has_space
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from millstream.ports import Ports
 from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
-from millstream.storage.cleaner import retention_start, rewrites, should_seal
-from millstream.storage.compactor import Compactor, facts
+from millstream.storage.compaction.driver import Compactor, facts
+from millstream.storage.compaction.policy import retention_start, rewrites, should_seal
 
 _log = logging.getLogger(__name__)
 

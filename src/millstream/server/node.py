@@ -15,36 +15,36 @@ from functools import partial
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.state import State
-from millstream.engine.batch_groups import BatchGroups
-from millstream.engine.consumer_groups import ConsumerGroups
 from millstream.engine.controller import Controller
-from millstream.engine.coordinators import Coordinators
-from millstream.engine.courier import Road
-from millstream.engine.dead_letters import DeadLetters
-from millstream.engine.deduplication import Windows
-from millstream.engine.deferred import Deferred
-from millstream.engine.deferred_shards import DeferredShards
-from millstream.engine.delivery.assembly import open_deliveries
-from millstream.engine.errands import Errands
+from millstream.engine.dead_letters.service import DeadLetters
+from millstream.engine.delayed.scheduler import DeferredShards
+from millstream.engine.delayed.service import Deferred
 from millstream.engine.gate import Everyone, Gate, Policy
-from millstream.engine.groups import Groups
+from millstream.engine.groups.consumer.service import ConsumerGroups
+from millstream.engine.groups.coordinators import Coordinators
+from millstream.engine.groups.service import Groups
 from millstream.engine.hosting import Hosting
-from millstream.engine.intake import Intake
-from millstream.engine.missing_topics import MissingTopics
-from millstream.engine.partitions import Partitions
+from millstream.engine.ledgers.exactly_once import Road
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.produce.message_ids import Windows
+from millstream.engine.produce.pipeline import Intake
+from millstream.engine.produce.split import Sorting
+from millstream.engine.produce.transactional import TransactionalWrites
+from millstream.engine.produce.unpacking import Unpacking
 from millstream.engine.producer_ids import ProducerIds
-from millstream.engine.publishing import Publisher
-from millstream.engine.quotas import ClientQuotas
+from millstream.engine.publish.missing_topics import MissingTopics
+from millstream.engine.publish.publisher import Publisher
+from millstream.engine.push.assembly import open_deliveries
+from millstream.engine.quotas.accounts import Usage
+from millstream.engine.quotas.limits import ClientQuotas
 from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
-from millstream.engine.sorting import Sorting
+from millstream.engine.runtime.background import Errands
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
-from millstream.engine.transaction_coordinators import TransactionCoordinators
-from millstream.engine.transactional_writes import TransactionalWrites
-from millstream.engine.transactions import Transactions
-from millstream.engine.unpacking import Unpacking
-from millstream.engine.usage import Usage
+from millstream.engine.transactions.batch_groups import BatchGroups
+from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.engine.transactions.service import Transactions
 from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LogId, NodeId
@@ -55,10 +55,10 @@ from millstream.replication.replica import Replica
 from millstream.server.faults import Faults
 from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
-from millstream.storage.directory import DataDirectory, open_directory
-from millstream.storage.journal import open_journal
-from millstream.storage.reserve import Reserve
-from millstream.storage.skipped_commands import read_skipped
+from millstream.storage.files.directory import DataDirectory, open_directory
+from millstream.storage.files.reserve import Reserve
+from millstream.storage.files.skipped_commands import read_skipped
+from millstream.storage.journal.journal import open_journal
 
 log = logging.getLogger(__name__)
 

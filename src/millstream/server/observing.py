@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from millstream.control.catalog import Catalog
-from millstream.control.groups import OffsetValue
-from millstream.engine.coordinators import Coordinators
-from millstream.engine.deferred_shards import DeferredShards
-from millstream.engine.delivery.pump import Pump
-from millstream.engine.delivery.subscription import Subscription
+from millstream.engine.delayed.scheduler import DeferredShards
+from millstream.engine.groups.coordinators import Coordinators
+from millstream.engine.push.pump import Pump
+from millstream.engine.push.subscription import Subscription
 from millstream.errors import CoordinatorLoading, UnknownTopic
+from millstream.internal_topics.groups import OffsetValue
 from millstream.metrics import (
     CUT_SHORT,
     DAMAGED_NOW,

@@ -20,8 +20,8 @@ from millstream.errors import OutOfResources, StartupError
 from millstream.model import LogId, NodeId
 from millstream.ports import Files, PeerMessage, Ports
 from millstream.replication.group_commit import LANES_MAX
-from millstream.storage.disk import DiskFiles
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.memory import MemoryFiles
 
 _log = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from millstream.errors import ProtocolError
-from millstream.model import TopicPartition
-from millstream.protocols.kafka.apis.data import (
+from millstream.kafka_wire.apis.data import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from millstream.protocols.kafka.apis.discovery import MetadataRequest, MetadataResponse
-from millstream.protocols.kafka.error_codes import RETRIABLE, ErrorCode
-from millstream.protocols.kafka.schema import NO_ID
+from millstream.kafka_wire.apis.discovery import MetadataRequest, MetadataResponse
+from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode
+from millstream.kafka_wire.schema import NO_ID
+from millstream.model import TopicPartition
 from millstream.spark.errors import Refused, UnknownPartition, Unreachable
 from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.read.fetched import Aborted

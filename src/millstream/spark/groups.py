@@ -8,18 +8,15 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from millstream.errors import ProtocolError
-from millstream.model import TopicPartition
-from millstream.protocols.kafka.apis.discovery import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from millstream.protocols.kafka.apis.offsets import (
+from millstream.kafka_wire.apis.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import TopicPartition
 from millstream.spark.cluster import Again, Cluster, check
 from millstream.spark.errors import UnknownPartition
 from millstream.spark.wire import Connection

@@ -13,18 +13,18 @@ from typing import TypeVar
 
 from millstream import __version__
 from millstream.errors import ProtocolError
-from millstream.model import Buffer
-from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
-from millstream.protocols.kafka.apis.security import (
+from millstream.kafka_wire.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
+from millstream.kafka_wire.apis.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from millstream.protocols.kafka.apis.table import API_VERSIONS, APIS, Api
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
-from millstream.protocols.kafka.schema import Message
+from millstream.kafka_wire.apis.table import API_VERSIONS, APIS, Api
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
+from millstream.kafka_wire.schema import Message
+from millstream.model import Buffer
 from millstream.spark.errors import Refused
 from millstream.spark.options.kafka import ClientSettings, Credentials, Tls
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from millstream.config import Config
 from millstream.embedding.broker import Broker
 from millstream.ports import Files
-from millstream.storage.disk import DiskFiles
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.memory import MemoryFiles
 from millstream.testing.clock import MovableClock, MovableLoop
 from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, settled
 from millstream.testing.lost_acks import AckLoss, LostAcks, What

@@ -34,7 +34,7 @@ threading.Thread(target=follow, daemon=True).start()
 # The same as `millstream serve`, whichever Python runs the test and wherever its scripts are.
 _SERVE = """\
 import sys
-from millstream.cli.serve import run
+from millstream.cli.serving import run
 sys.exit(run(path=None, flags={}, verbose=False))
 """
 _READY = "millstream ready "

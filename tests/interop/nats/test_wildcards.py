@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from millstream.engine.subjects import Pattern, SubjectTrie
+from millstream.engine.publish.subjects import Pattern, SubjectTrie
 from millstream.errors.deliveries import InvalidSubject
 from tests.interop.nats.server import NatsConnection, NatsServer
 

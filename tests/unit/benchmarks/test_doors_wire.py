@@ -19,8 +19,8 @@ from benchmarks.doors.wire import (
     value,
 )
 
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import (
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import (
     HEAD,
     Opcode,
     decode_request,

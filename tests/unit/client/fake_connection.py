@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from millstream.client import BrokerNode, own
-from millstream.client.link import Link
+from millstream.client._librdkafka.link import Link
 from millstream.client.own import OwnRequests
 
 NODE = BrokerNode(node_id=1, host="localhost", port=9092)

@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from millstream.client import errors
+from millstream.client._librdkafka.link import Link
 from millstream.client.errors import (
     AlreadyExists,
     Busy,
@@ -17,7 +18,6 @@ from millstream.client.errors import (
     Unreachable,
     from_kafka,
 )
-from millstream.client.link import Link
 
 
 @pytest.mark.parametrize(

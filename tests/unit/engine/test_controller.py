@@ -10,7 +10,7 @@ import pytest
 
 from millstream.config import Config
 from millstream.control.commands import AlterTopic, CreateTopic, DeleteTopic, encode
-from millstream.engine.ledger import Entry
+from millstream.engine.ledgers.ledger import Entry
 from millstream.errors import (
     InvalidRequest,
     InvalidSetting,
@@ -21,8 +21,8 @@ from millstream.errors import (
 )
 from millstream.model import CONTROL_LOG, NodeId
 from millstream.server.node import Node, build_node, running
-from millstream.storage.memory import MemoryFiles
-from millstream.storage.skipped_commands import SkippedCommand, add_skipped
+from millstream.storage.files.memory import MemoryFiles
+from millstream.storage.files.skipped_commands import SkippedCommand, add_skipped
 from tests.support.nodes import SESSION, fake_ports, running_node
 from tests.support.virtual_loop import run
 

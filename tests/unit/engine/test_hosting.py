@@ -5,7 +5,7 @@ import asyncio
 from millstream.config import Config
 from millstream.model import LogId
 from millstream.server.node import build_node, running
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import SESSION, fake_ports, running_node
 from tests.support.virtual_loop import run
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import (
     InvalidPartitions,
     InvalidReplication,
@@ -16,7 +16,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.model import CONTROL_LOG, Acks, TopicPartition
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import ORDERS, SESSION, batch, running_node, values_of
 from tests.support.virtual_loop import run
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from millstream.config import Config
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import DamagedLog, OutOfResources, StorageError, StorageUnavailable
 from millstream.metrics import SYNC_ROUNDS
 from millstream.model import Acks, Appended, Position, TopicPartition
@@ -17,7 +17,7 @@ from millstream.raft.member import Effects
 from millstream.replication.group_commit import LANES_MAX, LINGER_S
 from millstream.replication.replica import Replica
 from millstream.server.node import Node, build_node, running
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import ORDERS, SESSION, batch, fake_ports, running_node
 from tests.support.virtual_loop import run

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from millstream.codec.records import Record, build
 from millstream.config import Config, Timing
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.logs import append
 from tests.support.logs import batch as stamped_batch
 from tests.support.loop_turns import run_timed, timed_loop

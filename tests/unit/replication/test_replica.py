@@ -22,10 +22,10 @@ from millstream.raft.roles import Role
 from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache
-from millstream.storage.journal import open_journal
-from millstream.storage.memory import MemoryFiles
-from millstream.storage.recovery import open_log
+from millstream.storage.files.memory import MemoryFiles
+from millstream.storage.journal.journal import open_journal
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.recovery import open_log
 from tests.support.nodes import FixedClock, batch
 from tests.support.virtual_loop import run
 

@@ -10,9 +10,9 @@ from millstream.errors import CorruptBatch, DiskFailed, NoSpace
 from millstream.model import ORIGIN, Boundary, Epoch, HardState, LogId, NodeId, Position
 from millstream.replication.replica_log import ReplicaLog, Stamped
 from millstream.settings import TopicSettings
-from millstream.storage.cache import LogCache
-from millstream.storage.journal import Journal, open_journal
-from millstream.storage.recovery import open_log
+from millstream.storage.journal.journal import Journal, open_journal
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.recovery import open_log
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import batch
 

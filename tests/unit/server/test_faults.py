@@ -14,7 +14,7 @@ from millstream.protocols.flux.messages import Messages
 from millstream.server.node import Phase
 from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 from tests.support.doors import LOOPS, run_on
 
 CONFIG = Config(storage="memory", port=0)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
 from millstream.errors import DamagedLog, StartupError
 from millstream.model import CONTROL_LOG, Acks
 from millstream.server.node import TRANSITIONS, Event, Phase, build_node

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from millstream import metrics as declared
-from millstream.control.deliveries import FlowPolicy, Overflow, RetryPolicy
-from millstream.engine.delivery import AckMode, SubscriptionSpec
-from millstream.engine.filters import parse
-from millstream.engine.group_views import Commit
-from millstream.engine.reading import Earliest, Want
+from millstream.engine.filters.filter import parse
+from millstream.engine.groups.views import Commit
+from millstream.engine.partitions.slices import Earliest, Want
+from millstream.engine.push import AckMode, SubscriptionSpec
+from millstream.internal_topics.deliveries import FlowPolicy, Overflow, RetryPolicy
 from millstream.metrics import (
     ACKNOWLEDGED_RECORDS,
     CUT_SHORT,

@@ -11,9 +11,9 @@ import pytest
 from millstream.server import outlet
 from millstream.server.descriptors import is_cached
 from millstream.server.outside import WorkerThreads
-from millstream.storage.disk import DiskFiles
-from millstream.storage.memory import MemoryFiles
-from millstream.storage.segment import FileRange
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.memory import MemoryFiles
+from millstream.storage.log.segment import FileRange
 from tests.support.doors import LOOPS, LineClient, LineDoor, line_door, run_on, until
 
 Run = Callable[[Coroutine[None, None, None]], None]

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from millstream.protocols.kafka.apis.table import APIS, advertised
-from millstream.protocols.kafka.frames import Frames
-from millstream.protocols.kafka.headers import RequestHeader, decode_request, encode_response
-from millstream.protocols.kafka.schema import Message
+from millstream.kafka_wire.apis.table import APIS, advertised
+from millstream.kafka_wire.frames import Frames
+from millstream.kafka_wire.headers import RequestHeader, decode_request, encode_response
+from millstream.kafka_wire.schema import Message
 
 # A function from any request message to its response message.
 Answer = Callable[[Any], Message]

@@ -9,33 +9,33 @@ from typing import Any, TypeAlias
 import pytest
 
 from millstream.codec.records import Record, build
-from millstream.model import Isolation, TopicPartition
-from millstream.protocols.kafka.apis.data import (
+from millstream.kafka_wire.apis.data import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
 )
-from millstream.protocols.kafka.apis.offsets import (
+from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from millstream.protocols.kafka.apis.security import (
+from millstream.kafka_wire.apis.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from millstream.protocols.kafka.apis.table import APIS
+from millstream.kafka_wire.apis.table import APIS
+from millstream.model import Isolation, TopicPartition
 from millstream.spark.cluster import Cluster, OutOfRange, cluster_for
 from millstream.spark.errors import DataLoss, Refused, UnknownPartition, Unreachable
 from millstream.spark.groups import commit, committed

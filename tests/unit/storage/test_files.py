@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.ports import Files
-from millstream.storage.disk import DiskFiles
-from millstream.storage.memory import MemoryFiles
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
 from tests.support.tiers import sized
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.config import Config
-from millstream.engine.delivery import Deliveries
-from millstream.engine.publishing import Publisher
+from millstream.engine.publish.publisher import Publisher
+from millstream.engine.push import Deliveries
 from millstream.engine.topics import Topics
 from millstream.ports import Clock
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
 from functools import partial
 from typing import Any
 
-from millstream.engine.delivery import AckMode, AtOffset, RetryPolicy, SubscriptionSpec
-from millstream.engine.receipts import Receipt
+from millstream.engine.publish.receipts import Receipt
+from millstream.engine.push import AckMode, AtOffset, RetryPolicy, SubscriptionSpec
 from millstream.errors import InvalidRequest, RequestError, TopicExists, UnknownTopic
 from millstream.errors.deliveries import SubscriptionExists, UnknownSubscription
 from millstream.model import Buffer, Session

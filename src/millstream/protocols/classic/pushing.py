@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from millstream.engine.delivery import Delivered, Member, Send
+from millstream.engine.push import Delivered, Member, Send
 from millstream.protocols.classic.context import Name, Roster
 from millstream.protocols.classic.translation import data_frame
 from millstream.protocols.classic.wire import encode

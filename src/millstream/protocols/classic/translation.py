@@ -5,8 +5,8 @@ round; so what any other door writes beside a value is there, as far as it can b
 record's key, which this protocol has no word for, is the property `ms-key`.
 """
 
-from millstream.engine.delivery import Delivered
-from millstream.engine.publishing import Publication
+from millstream.engine.publish.publisher import Publication
+from millstream.engine.push import Delivered
 from millstream.protocols.classic.wire import Frame, Kind, spellable
 
 KEY = "ms-key"

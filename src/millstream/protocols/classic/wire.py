@@ -11,8 +11,8 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from millstream.codec.frames import Cutter
 from millstream.errors import ProtocolError
+from millstream.framing import Cutter
 from millstream.model import Buffer
 
 HEAD = Struct(">IIQQII")

@@ -6,11 +6,11 @@ Owns the bundle, not its parts.
 from dataclasses import dataclass, field
 
 from millstream.config import Config
-from millstream.engine.delivery import Deliveries
-from millstream.engine.partitions import Partitions
-from millstream.engine.publishing import Publisher
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.publish.publisher import Publisher
+from millstream.engine.push import Deliveries
+from millstream.engine.quotas.accounts import Usage
 from millstream.engine.topics import Topics
-from millstream.engine.usage import Usage
 from millstream.protocols.flux.envelopes import Envelopes
 from millstream.protocols.flux.wire import Known
 

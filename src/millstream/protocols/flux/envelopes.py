@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from millstream.codec.records import Record
 from millstream.codec.spelling import Kind
-from millstream.engine import queue_headers
-from millstream.engine.subjects import check_subject, topic_of
+from millstream.engine.produce import options
+from millstream.engine.publish.subjects import check_subject, topic_of
 from millstream.errors import RequestError
 from millstream.errors.deliveries import InvalidSubject
 from millstream.ports import Clock
@@ -59,7 +59,7 @@ class Envelopes:
         record = Record(0, 0, None, None, envelope.headers)
         now_ms = self._clock.now_ms()
         try:
-            queue_headers.read_asked([record], now_ms=now_ms, delay_ms_max=self._delay_ms_max)
+            options.read_asked([record], now_ms=now_ms, delay_ms_max=self._delay_ms_max)
         except RequestError as problem:
             return envelope._replace(topic=NO_TOPIC, problem=problem)
         return envelope

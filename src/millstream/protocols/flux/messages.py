@@ -8,9 +8,9 @@ any subject; what would end a word or a line early is replaced.
 from collections.abc import Iterable, Sequence
 
 from millstream.codec.records import Record
-from millstream.engine.delivery import Delivered
-from millstream.engine.sequences import sequence_of
-from millstream.engine.subjects import subject_of
+from millstream.engine.publish.sequence_numbers import sequence_of
+from millstream.engine.publish.subjects import subject_of
+from millstream.engine.push import Delivered
 from millstream.engine.topics import Topics
 from millstream.errors import RequestError
 from millstream.model import Session, TopicPartition

@@ -7,7 +7,7 @@ who is sent too much is sent nothing for a while. The accounts are the engine's.
 import asyncio
 
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
-from millstream.engine.usage import Usage
+from millstream.engine.quotas.accounts import Usage
 from millstream.model import Session
 from millstream.protocols.conversation import Pace
 

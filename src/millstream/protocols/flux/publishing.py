@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from millstream.codec.spelling import Message, Mixture, pick
-from millstream.engine.receipts import Receipt, Receipts
+from millstream.engine.publish.receipts import Receipt, Receipts
 from millstream.errors import RequestError, UnknownTopic
 from millstream.model import Session
 from millstream.protocols.flux import replies

@@ -10,10 +10,10 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
 from millstream.codec.records import Record
-from millstream.engine.delivery.records import CHUNK_RECORDS_MAX, Chunk, read_records
-from millstream.engine.reading import AtTime, Earliest, LastRecords, Place
-from millstream.engine.sequences import place_of
-from millstream.engine.subjects import Pattern, subject_of
+from millstream.engine.partitions.slices import AtTime, Earliest, LastRecords, Place
+from millstream.engine.publish.sequence_numbers import place_of
+from millstream.engine.publish.subjects import Pattern, subject_of
+from millstream.engine.push.records import CHUNK_RECORDS_MAX, Chunk, read_records
 from millstream.errors import OffsetOutOfRange, RequestError, UnknownTopic
 from millstream.model import INTERNAL_TOPICS, LogId, Offset, Session, TopicPartition
 from millstream.protocols.flux import replies

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from millstream.config import Flux
-from millstream.engine.delivery import (
+from millstream.engine.publish.sequence_numbers import OFFSET_BITS, place_of
+from millstream.engine.publish.subjects import Pattern
+from millstream.engine.push import (
     AckMode,
     Delivered,
     FlowPolicy,
@@ -20,9 +22,7 @@ from millstream.engine.delivery import (
     Statistics,
     SubscriptionSpec,
 )
-from millstream.engine.delivery.specs import check_flow
-from millstream.engine.sequences import OFFSET_BITS, place_of
-from millstream.engine.subjects import Pattern
+from millstream.engine.push.specs import check_flow
 from millstream.errors import RequestError
 from millstream.model import Offset, Session, TopicPartition
 from millstream.protocols.conversation import Outbox

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.config import Config
-from millstream.engine.consumer_groups import ConsumerGroups
-from millstream.engine.dead_letters import DeadLetters
-from millstream.engine.deferred import Deferred
-from millstream.engine.groups import Groups
-from millstream.engine.partitions import Partitions
-from millstream.engine.publishing import Publisher
+from millstream.engine.dead_letters.service import DeadLetters
+from millstream.engine.delayed.service import Deferred
+from millstream.engine.groups.consumer.service import ConsumerGroups
+from millstream.engine.groups.service import Groups
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.produce.unpacking import Unpacking
+from millstream.engine.publish.publisher import Publisher
+from millstream.engine.quotas.accounts import Usage
 from millstream.engine.topics import Topics
-from millstream.engine.unpacking import Unpacking
-from millstream.engine.usage import Usage
 from millstream.model import Acks, Offset, Session
 from millstream.protocols.flymq.open_transactions import OpenTransactions
 

@@ -14,10 +14,9 @@ from functools import cache, partial
 from typing import Any
 
 from millstream.codec.compression import Codec, decompress, decompress_small, unpacked_bytes_max
-from millstream.codec.frames import Cutter
 from millstream.config import Limits
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
-from millstream.engine.backoff import Backoff
+from millstream.engine.runtime.backoff import Backoff
 from millstream.errors import (
     CoordinatorLoading,
     InvalidRequest,
@@ -27,9 +26,9 @@ from millstream.errors import (
     UnknownTopic,
     UnpackedTooLarge,
 )
+from millstream.framing import Cutter
 from millstream.model import Buffer, Session, TopicPartition
 from millstream.protocols.conversation import Pace
-from millstream.protocols.flymq.bodies import Fetched
 from millstream.protocols.flymq.context import (
     Context,
     Conversation,
@@ -37,7 +36,8 @@ from millstream.protocols.flymq.context import (
     Services,
     acks_for,
 )
-from millstream.protocols.flymq.wire import (
+from millstream.protocols.flymq.wire.bodies import Fetched
+from millstream.protocols.flymq.wire.frames import (
     COMPRESSION_BITS,
     GZIP,
     HEAD,

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from millstream.codec.records import Record, build
 from millstream.config import Config
 from millstream.control.catalog import Topic
-from millstream.control.transactions import TransactionState
-from millstream.engine.backoff import Backoff
-from millstream.engine.partitioning import Partitioner
-from millstream.engine.partitions import Partitions
-from millstream.engine.receipts import Receipt
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.publish.partitioner import Partitioner
+from millstream.engine.publish.receipts import Receipt
+from millstream.engine.runtime.backoff import Backoff
 from millstream.engine.topics import Topics
-from millstream.engine.transactions import Transactions
+from millstream.engine.transactions.service import Transactions
 from millstream.errors import (
     InvalidTransactionState,
     Overloaded,
@@ -32,6 +31,7 @@ from millstream.errors import (
     TransactionNotFound,
     UnknownTopic,
 )
+from millstream.internal_topics.transactions import TransactionState
 from millstream.model import Acks, Appended, Producer, Session, TopicPartition
 from millstream.ports import Clock
 

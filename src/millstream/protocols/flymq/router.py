@@ -1,6 +1,7 @@
 """Which handler answers which opcode: the table of what the FlyMQ door serves."""
 
-from millstream.protocols.flymq import (
+from millstream.protocols.flymq.gateway import Handler
+from millstream.protocols.flymq.handlers import (
     dead_letters,
     groups,
     records,
@@ -8,8 +9,7 @@ from millstream.protocols.flymq import (
     transactions,
     users,
 )
-from millstream.protocols.flymq.gateway import Handler
-from millstream.protocols.flymq.wire import Opcode
+from millstream.protocols.flymq.wire.frames import Opcode
 
 HANDLERS: dict[Opcode, Handler] = {
     **records.HANDLERS,

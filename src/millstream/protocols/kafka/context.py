@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millstream.config import Config
-from millstream.engine.batch_groups import BatchGroups
-from millstream.engine.consumer_groups import ConsumerGroups
-from millstream.engine.dead_letters import DeadLetters
-from millstream.engine.deferred import Deferred
-from millstream.engine.groups import Groups
-from millstream.engine.partitions import Partitions
+from millstream.engine.dead_letters.service import DeadLetters
+from millstream.engine.delayed.service import Deferred
+from millstream.engine.groups.consumer.service import ConsumerGroups
+from millstream.engine.groups.service import Groups
+from millstream.engine.partitions.service import Partitions
 from millstream.engine.producer_ids import ProducerIds
-from millstream.engine.quotas import ClientQuotas
+from millstream.engine.quotas.accounts import Usage
+from millstream.engine.quotas.limits import ClientQuotas
 from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
 from millstream.engine.topics import Topics
-from millstream.engine.transactions import Transactions
-from millstream.engine.usage import Usage
+from millstream.engine.transactions.batch_groups import BatchGroups
+from millstream.engine.transactions.service import Transactions
+from millstream.kafka_wire.headers import RequestHeader
 from millstream.model import Session
 from millstream.protocols.conversation import Pace
-from millstream.protocols.kafka.config_table import Inherited
 from millstream.protocols.kafka.fetch_sessions import Sessions
-from millstream.protocols.kafka.headers import RequestHeader
+from millstream.protocols.kafka.handlers.config_table import Inherited
 
 
 class Endpoint(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.config import Limits
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
 
 NO_SESSION = 0
 OPENING_EPOCH = 0

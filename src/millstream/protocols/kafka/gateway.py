@@ -15,18 +15,18 @@ from functools import cache
 from typing import Any
 
 from millstream.config import Limits
-from millstream.model import Buffer, Session
-from millstream.protocols.conversation import Pace
-from millstream.protocols.kafka.context import Broker, Context, Endpoint
-from millstream.protocols.kafka.frames import LENGTH, Frames
-from millstream.protocols.kafka.headers import (
+from millstream.kafka_wire.frames import LENGTH, Frames
+from millstream.kafka_wire.headers import (
     RequestHeader,
     UnsupportedRequest,
     decode_request,
     encode_response,
     refusal,
 )
-from millstream.protocols.kafka.schema import Chunk, Message
+from millstream.kafka_wire.schema import Chunk, Message
+from millstream.model import Buffer, Session
+from millstream.protocols.conversation import Pace
+from millstream.protocols.kafka.context import Broker, Context, Endpoint
 
 # A handler takes its own request type; the table below pairs each with the key that decodes to it.
 Outcome = Message | Awaitable[Message | None] | None

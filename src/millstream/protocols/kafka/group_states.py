@@ -1,7 +1,7 @@
 """Kafka's words for the states of groups and for the two kinds of them."""
 
-from millstream.engine.heartbeats import ConsumersState
-from millstream.engine.rebalance import GroupState
+from millstream.engine.groups.classic.vocabulary import GroupState
+from millstream.engine.groups.consumer.vocabulary import ConsumersState
 
 STATES: dict[GroupState | ConsumersState, str] = {
     GroupState.EMPTY: "Empty",

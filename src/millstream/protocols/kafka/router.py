@@ -5,31 +5,33 @@ Owns the table. What is not in it is neither advertised nor decoded.
 
 from functools import partial
 
-from millstream.protocols.kafka import (
-    admin,
-    batches,
+from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.handlers import (
     commits,
     configs,
     consumer_groups,
-    coordination,
-    damage,
     data,
-    dead_letters,
-    delayed,
     discovery,
     fetch,
-    logs,
+    groups,
     placement,
     quotas,
+    topics,
     transactions,
 )
-from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.handlers.own import (
+    batch_groups,
+    damage,
+    dead_letters,
+    delayed,
+    logs,
+)
 
 _WITHOUT_API_VERSIONS: dict[int, Handler] = {
-    **coordination.HANDLERS,
+    **groups.HANDLERS,
     **consumer_groups.HANDLERS,
     **commits.HANDLERS,
-    **admin.HANDLERS,
+    **topics.HANDLERS,
     **configs.HANDLERS,
     **placement.HANDLERS,
     **quotas.HANDLERS,
@@ -37,7 +39,7 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **fetch.HANDLERS,
     **discovery.HANDLERS,
     **transactions.HANDLERS,
-    **batches.HANDLERS,
+    **batch_groups.HANDLERS,
     **dead_letters.HANDLERS,
     **logs.HANDLERS,
     **delayed.HANDLERS,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
-from millstream.engine.reading import Slice
+from millstream.engine.partitions.slices import Slice
 from millstream.protocols.kafka.context import Context
 
 

@@ -7,12 +7,9 @@ another filter, or without one. The broker creates nothing for it.
 
 from collections.abc import Iterable, Sequence
 
+from millstream.kafka_wire.apis.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import TopicPartition
-from millstream.protocols.kafka.apis.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
-from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.spark.cluster import Cluster, check
 from millstream.spark.errors import InvalidOption
 from millstream.spark.read.offset_ranges import OffsetRange

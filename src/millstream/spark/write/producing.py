@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from millstream.errors import ProtocolError
+from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Producer, TopicPartition
-from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
-from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.spark.cluster import Again, Cluster
 from millstream.spark.errors import Refused, UnknownPartition
 from millstream.spark.options.sink import SinkOptions

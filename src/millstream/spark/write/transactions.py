@@ -7,15 +7,14 @@ asked twice: a broker that has done it already says so, and in the same words.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from millstream.model import Producer, TopicPartition
-from millstream.protocols.kafka.apis.millstream import (
+from millstream.kafka_wire.apis.millstream import (
     BeginBatchRequest,
     BeginBatchResponse,
     EndBatchRequest,
     EndBatchResponse,
 )
-from millstream.protocols.kafka.apis.offsets import OffsetFetchRequest, OffsetFetchResponse
-from millstream.protocols.kafka.apis.transactions import (
+from millstream.kafka_wire.apis.offsets import OffsetFetchRequest, OffsetFetchResponse
+from millstream.kafka_wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -27,7 +26,8 @@ from millstream.protocols.kafka.apis.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from millstream.protocols.kafka.error_codes import RETRIABLE, ErrorCode
+from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode
+from millstream.model import Producer, TopicPartition
 from millstream.spark.cluster import Again, Cluster, check
 from millstream.spark.errors import BatchRefused, Fenced
 from millstream.spark.groups import GROUP, TRANSACTION, coordinator

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from millstream.codec.records import Record
-from millstream.engine.delivery import Delivered, Member, Send
+from millstream.engine.push import Delivered, Member, Send
 from millstream.model import Buffer, TopicPartition
 from millstream.protocols.classic.context import Name, Roster
 from millstream.protocols.classic.pushing import NUMBERS_AHEAD, Pusher

@@ -9,9 +9,9 @@ import pytest
 from millstream.codec.records import Record, build, records
 from millstream.config import Config, Flux, Limits
 from millstream.control.quotas import Entity
-from millstream.engine import queue_headers
-from millstream.engine.reading import Want
-from millstream.engine.sequences import place_of
+from millstream.engine.partitions.slices import Want
+from millstream.engine.produce import options
+from millstream.engine.publish.sequence_numbers import place_of
 from millstream.errors import NotLeader, RequestError, StorageUnavailable
 from millstream.metrics import APPENDED_BATCHES
 from millstream.model import Acks, TopicPartition
@@ -45,8 +45,8 @@ def batches(node: Node) -> float:
 
 
 def test_the_names_of_headers_are_the_same_on_both_sides() -> None:
-    assert headers.SUBJECT == queue_headers.SUBJECT
-    assert headers.MESSAGE_ID == queue_headers.MESSAGE_ID
+    assert headers.SUBJECT == options.SUBJECT
+    assert headers.MESSAGE_ID == options.MESSAGE_ID
 
 
 def test_publications_in_a_row_share_a_batch_and_are_answered_one_by_one() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.records import Record
-from millstream.engine.delivery import read_records
+from millstream.engine.push import read_records
 from millstream.model import TopicPartition
 from millstream.server.node import Node
 from tests.support.flux import FluxTalk

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from millstream.protocols.flymq.shapes import Bytes, Flag, Integer, Text
+from millstream.protocols.flymq.wire.shapes import Bytes, Flag, Integer, Text
 
 _RANGES = {"i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1)}
 _RANGES |= {"i64": (-(2**63), 2**63 - 1), "u64": (0, 2**64 - 1)}

@@ -7,9 +7,9 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from millstream.config import Config
-from millstream.protocols.flymq import bodies
 from millstream.protocols.flymq.gateway import FlymqGateway
-from millstream.protocols.flymq.wire import Body, Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Body, Opcode
 from millstream.server.connection import Address, Guest, Pace
 from millstream.server.greeters import flymq_greeter
 from millstream.server.node import Node

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from millstream.engine.delivery import Delivered, SubscriptionSpec
-from millstream.engine.reading import Earliest
-from millstream.protocols.flymq import bodies, dead_letters
-from millstream.protocols.flymq.wire import Opcode
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.push import Delivered, SubscriptionSpec
+from millstream.protocols.flymq.handlers import dead_letters
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run

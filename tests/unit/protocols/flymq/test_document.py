@@ -2,9 +2,9 @@
 
 import pytest
 
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.shapes import fields_of
-from millstream.protocols.flymq.wire import OPERATIONS, Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import OPERATIONS, Opcode
+from millstream.protocols.flymq.wire.shapes import fields_of
 from tests.support.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "flymq.md").read_text(encoding="utf-8")

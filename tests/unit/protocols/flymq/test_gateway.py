@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.unpacking import Unpacking
+from millstream.engine.produce.unpacking import Unpacking
 from millstream.errors import (
     CoordinatorLoading,
     InvalidRequest,
@@ -21,11 +21,11 @@ from millstream.errors import (
 )
 from millstream.metrics import Metrics
 from millstream.model import TopicPartition
-from millstream.protocols.flymq import bodies
 from millstream.protocols.flymq.context import Attendance, Context, Endpoint, TopicGroup
 from millstream.protocols.flymq.gateway import LOADING_S_MAX, FlymqGateway
-from millstream.protocols.flymq.shapes import fields_of, read_body
-from millstream.protocols.flymq.wire import HEAD, Opcode, encode_request
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import HEAD, Opcode, encode_request
+from millstream.protocols.flymq.wire.shapes import fields_of, read_body
 from millstream.server.connection import Pace
 from tests.support.nodes import InlineThreads
 from tests.support.virtual_loop import run

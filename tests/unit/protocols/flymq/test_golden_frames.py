@@ -4,9 +4,8 @@ from functools import partial
 
 import pytest
 
-from millstream.protocols.flymq import bodies, user_bodies
-from millstream.protocols.flymq.shapes import read_body
-from millstream.protocols.flymq.wire import (
+from millstream.protocols.flymq.wire import bodies, user_bodies
+from millstream.protocols.flymq.wire.frames import (
     HEAD,
     Body,
     Opcode,
@@ -15,6 +14,7 @@ from millstream.protocols.flymq.wire import (
     encode_reply,
     opcode_of,
 )
+from millstream.protocols.flymq.wire.shapes import read_body
 from tests.support.golden import read_bytes, scripts
 
 golden = partial(read_bytes, "flymq")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from millstream.control.groups import TEXT_BYTES_MAX, Protocol
-from millstream.engine.group_views import Commit, Committed
+from millstream.engine.groups.views import Commit, Committed
+from millstream.internal_topics.groups import TEXT_BYTES_MAX, Protocol
 from millstream.model import TopicPartition
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run

@@ -7,12 +7,13 @@ import pytest
 
 from millstream.codec.records import Record, build
 from millstream.config import Config, Limits
-from millstream.engine.partitioning import murmur2
+from millstream.engine.publish.partitioner import murmur2
 from millstream.model import Acks, TopicPartition
-from millstream.protocols.flymq import bodies, records
 from millstream.protocols.flymq.context import SCANS_KEPT_MAX
-from millstream.protocols.flymq.records import COUNT_DEFAULT
-from millstream.protocols.flymq.wire import Body, Opcode
+from millstream.protocols.flymq.handlers import records
+from millstream.protocols.flymq.handlers.records import COUNT_DEFAULT
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Body, Opcode
 from tests.support.flymq import Refused, asking, reply_in
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run

@@ -3,8 +3,8 @@
 import pytest
 
 from millstream.model import TopicPartition
-from millstream.protocols.flymq import bodies
-from millstream.protocols.flymq.wire import Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run

@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from millstream.config import Config, Timing
-from millstream.control.transactions import TransactionState
-from millstream.engine.transactions import TransactionView
+from millstream.engine.transactions.service import TransactionView
+from millstream.internal_topics.transactions import TransactionState
 from millstream.model import Session
-from millstream.protocols.flymq import bodies, open_transactions
+from millstream.protocols.flymq import open_transactions
 from millstream.protocols.flymq.open_transactions import SEEN_S_MAX, TIMEOUT_MS
-from millstream.protocols.flymq.wire import Opcode
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run

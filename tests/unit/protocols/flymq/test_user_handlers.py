@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from millstream.protocols.flymq import bodies, user_bodies
 from millstream.protocols.flymq.router import HANDLERS
-from millstream.protocols.flymq.wire import OPERATIONS, Opcode
+from millstream.protocols.flymq.wire import bodies, user_bodies
+from millstream.protocols.flymq.wire.frames import OPERATIONS, Opcode
 from tests.support.flymq import Refused
 from tests.support.virtual_loop import run
 from tests.unit.protocols.flymq.arbitrary import arbitrary

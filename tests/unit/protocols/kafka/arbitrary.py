@@ -3,15 +3,8 @@
 from random import Random
 from uuid import UUID
 
-from millstream.protocols.kafka.apis.table import APIS, Api
-from millstream.protocols.kafka.schema import (
-    NO_ID,
-    Field,
-    Kind,
-    Message,
-    plain_fields,
-    tagged_fields,
-)
+from millstream.kafka_wire.apis.table import APIS, Api
+from millstream.kafka_wire.schema import NO_ID, Field, Kind, Message, plain_fields, tagged_fields
 
 Case = tuple[Api, str, int]
 CASES: list[Case] = [

@@ -3,46 +3,48 @@
 import inspect
 from typing import TypeVar
 
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_response
+from millstream.kafka_wire.schema import Message
 from millstream.model import Session
-from millstream.protocols.kafka import (
-    admin,
-    batches,
+from millstream.protocols.kafka.context import Broker, Context, Endpoint
+from millstream.protocols.kafka.fetch_sessions import Sessions
+from millstream.protocols.kafka.handlers import (
     commits,
     configs,
     consumer_groups,
-    coordination,
     data,
-    dead_letters,
-    delayed,
     discovery,
     fetch,
-    logs,
+    groups,
     placement,
     quotas,
+    topics,
     transactions,
 )
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.context import Broker, Context, Endpoint
-from millstream.protocols.kafka.fetch_sessions import Sessions
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_response
-from millstream.protocols.kafka.schema import Message
+from millstream.protocols.kafka.handlers.own import (
+    batch_groups,
+    dead_letters,
+    delayed,
+    logs,
+)
 from millstream.server.connection import Pace
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
 HANDLERS = {
-    **admin.HANDLERS,
+    **topics.HANDLERS,
     **commits.HANDLERS,
     **configs.HANDLERS,
     **consumer_groups.HANDLERS,
-    **coordination.HANDLERS,
+    **groups.HANDLERS,
     **data.HANDLERS,
     **discovery.HANDLERS,
     **fetch.HANDLERS,
     **placement.HANDLERS,
     **quotas.HANDLERS,
     **transactions.HANDLERS,
-    **batches.HANDLERS,
+    **batch_groups.HANDLERS,
     **dead_letters.HANDLERS,
     **logs.HANDLERS,
     **delayed.HANDLERS,

@@ -7,8 +7,7 @@ import pytest
 from millstream.config import Config, Limits
 from millstream.engine.gate import Operation
 from millstream.errors import NotLeader
-from millstream.model import Acks, Session
-from millstream.protocols.kafka.apis.admin import (
+from millstream.kafka_wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,
@@ -24,12 +23,10 @@ from millstream.protocols.kafka.apis.admin import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from millstream.protocols.kafka.apis.transactions import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.schema import NO_ID
+from millstream.kafka_wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.schema import NO_ID
+from millstream.model import Acks, Session
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
 from tests.support.nodes import ORDERS, SESSION, batch, running_node

@@ -2,18 +2,18 @@
 
 import pytest
 
-from millstream.control.batch_groups import MEMBER_MARK
-from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest
-from millstream.protocols.kafka.apis.millstream import (
+from millstream.internal_topics.batch_groups import MEMBER_MARK
+from millstream.kafka_wire.apis.discovery import ApiVersionsRequest
+from millstream.kafka_wire.apis.millstream import (
     BeginBatchRequest,
     BeginBatchResponse,
     EndBatchRequest,
     EndBatchResponse,
 )
-from millstream.protocols.kafka.apis.table import OWN_KEYS_FIRST
-from millstream.protocols.kafka.discovery import api_versions_handler
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.headers import RequestHeader
+from millstream.kafka_wire.apis.table import OWN_KEYS_FIRST
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.headers import RequestHeader
+from millstream.protocols.kafka.handlers.discovery import api_versions_handler
 from millstream.protocols.kafka.router import SERVED
 from millstream.server.node import Node
 from tests.support.batches import GROUP, SERIES, Driver

@@ -6,20 +6,14 @@ import pytest
 
 from millstream.config import Config
 from millstream.engine.gate import Operation
-from millstream.model import Session
-from millstream.protocols.kafka.apis.admin import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-)
-from millstream.protocols.kafka.apis.configs import (
+from millstream.kafka_wire.apis.admin import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from millstream.kafka_wire.apis.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from millstream.protocols.kafka.apis.discovery import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-)
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.apis.discovery import DescribeQuorumRequest, DescribeQuorumResponse
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Session
 from millstream.server.node import Node
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run

@@ -5,11 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from millstream.control.groups import Protocol
 from millstream.engine.gate import Operation
-from millstream.engine.group_views import Commit
-from millstream.model import NO_PRODUCER, Producer, Session, TopicPartition
-from millstream.protocols.kafka.apis.offsets import (
+from millstream.engine.groups.views import Commit
+from millstream.internal_topics.groups import Protocol
+from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
@@ -17,12 +16,10 @@ from millstream.protocols.kafka.apis.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from millstream.protocols.kafka.apis.transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.schema import NO_ID
+from millstream.kafka_wire.apis.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.schema import NO_ID
+from millstream.model import NO_PRODUCER, Producer, Session, TopicPartition
 from millstream.server.node import Node
 from tests.support.groups import GROUP, Consumer, running_groups
 from tests.support.nodes import ORDERS, SESSION

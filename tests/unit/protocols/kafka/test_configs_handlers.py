@@ -7,9 +7,8 @@ import pytest
 from millstream.config import Config, Limits
 from millstream.control.commands import AlterTopic, encode
 from millstream.engine.gate import Operation
-from millstream.engine.ledger import Entry
-from millstream.model import Session
-from millstream.protocols.kafka.apis.configs import (
+from millstream.engine.ledgers.ledger import Entry
+from millstream.kafka_wire.apis.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     DescribeConfigsRequest,
@@ -17,8 +16,10 @@ from millstream.protocols.kafka.apis.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from millstream.protocols.kafka.broker_config_table import NODE_CONFIGS, RUN_TIME_SETTINGS
-from millstream.protocols.kafka.config_table import (
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Session
+from millstream.protocols.kafka.handlers.broker_config_table import NODE_CONFIGS, RUN_TIME_SETTINGS
+from millstream.protocols.kafka.handlers.config_table import (
     FIXED_CONFIGS,
     STORED_CONFIGS,
     TOPIC_CONFIGS,
@@ -27,8 +28,7 @@ from millstream.protocols.kafka.config_table import (
     TopicConfig,
     topic_entries,
 )
-from millstream.protocols.kafka.configs import Change
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.protocols.kafka.handlers.configs import Change
 from millstream.server.node import Node
 from millstream.settings import STORED_SETTINGS, CleanupPolicy, TopicSettings, with_overrides
 from tests.support.nodes import SESSION, running_node

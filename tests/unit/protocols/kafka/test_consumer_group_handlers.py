@@ -4,8 +4,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from millstream.model import Session
-from millstream.protocols.kafka.apis.groups import (
+from millstream.kafka_wire.apis.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -17,13 +16,14 @@ from millstream.protocols.kafka.apis.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from millstream.protocols.kafka.apis.offsets import (
+from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Session
 from millstream.server.node import Node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.groups import GROUP, running_groups

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from millstream.engine.delivery import SubscriptionSpec
-from millstream.engine.publishing import Publication
-from millstream.engine.reading import Earliest
-from millstream.protocols.kafka import dead_letters
-from millstream.protocols.kafka.apis.millstream import (
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.publish.publisher import Publication
+from millstream.engine.push import SubscriptionSpec
+from millstream.kafka_wire.apis.millstream import (
     DescribeDeadLettersRequest,
     DescribeDeadLettersResponse,
     ListDeadLettersRequest,
@@ -21,7 +20,8 @@ from millstream.protocols.kafka.apis.millstream import (
     ReplayDeadLetterRequest,
     ReplayDeadLetterResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.protocols.kafka.handlers.own import dead_letters
 from millstream.server.node import Node
 from tests.support.deliveries import Subscriber, make_topic, publish, until, values_in
 from tests.support.nodes import SESSION, running_node

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from millstream.model import Acks
-from millstream.protocols.kafka.apis.millstream import (
+from millstream.kafka_wire.apis.millstream import (
     CancelDelayedRequest,
     CancelDelayedResponse,
     DescribeDelayedRequest,
@@ -11,7 +10,8 @@ from millstream.protocols.kafka.apis.millstream import (
     ListDelayedRequest,
     ListDelayedResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Acks
 from millstream.server.node import Node
 from tests.support.nodes import NOW_MS, ORDERS, SESSION
 from tests.support.queues import batch_of, message, running_orders

@@ -4,13 +4,13 @@ from uuid import UUID
 
 import pytest
 
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.kafka_wire.apis.discovery import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run
 from tests.unit.protocols.kafka.asking import ask

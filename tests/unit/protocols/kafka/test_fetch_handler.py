@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.reading import Want
+from millstream.engine.partitions.slices import Want
+from millstream.kafka_wire.apis.data import FetchRequest, FetchResponse
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_response
+from millstream.kafka_wire.schema import NO_ID
 from millstream.model import Acks, TopicPartition
-from millstream.protocols.kafka.apis.data import FetchRequest, FetchResponse
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.fetch import fetch
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_response
-from millstream.protocols.kafka.schema import NO_ID
+from millstream.protocols.kafka.handlers.fetch import fetch
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run

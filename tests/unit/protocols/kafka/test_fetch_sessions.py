@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from millstream.config import Limits
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.schema import NO_ID
 from millstream.protocols.kafka.fetch_sessions import (
     EPOCH_MAX,
     FINAL_EPOCH,
@@ -21,7 +22,6 @@ from millstream.protocols.kafka.fetch_sessions import (
     Turn,
     Wanted,
 )
-from millstream.protocols.kafka.schema import NO_ID
 
 QUIET = Told(size=0, high_watermark=5, log_start_offset=0, is_special=False)
 

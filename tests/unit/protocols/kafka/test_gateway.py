@@ -9,15 +9,15 @@ import pytest
 
 from millstream.config import Limits
 from millstream.errors import ProtocolError
+from millstream.kafka_wire.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
+from millstream.kafka_wire.apis.groups import HeartbeatRequest, HeartbeatResponse
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.frames import LENGTH
+from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
+from millstream.kafka_wire.schema import Message
 from millstream.model import Session
-from millstream.protocols.kafka.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
-from millstream.protocols.kafka.apis.groups import HeartbeatRequest, HeartbeatResponse
-from millstream.protocols.kafka.apis.table import APIS
 from millstream.protocols.kafka.context import Context, Endpoint
-from millstream.protocols.kafka.frames import LENGTH
 from millstream.protocols.kafka.gateway import CLIENT_ID_LENGTH_MAX, Handler, KafkaGateway
-from millstream.protocols.kafka.headers import RequestHeader, decode_response, encode_request
-from millstream.protocols.kafka.schema import Message
 from millstream.server.connection import Pace
 from tests.support.virtual_loop import run
 

@@ -3,14 +3,14 @@
 from functools import partial
 from uuid import UUID
 
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataResponse,
 )
-from millstream.protocols.kafka.apis.groups import HeartbeatRequest
-from millstream.protocols.kafka.apis.table import APIS, api_versions
-from millstream.protocols.kafka.headers import (
+from millstream.kafka_wire.apis.groups import HeartbeatRequest
+from millstream.kafka_wire.apis.table import APIS, api_versions
+from millstream.kafka_wire.headers import (
     RequestHeader,
     UnsupportedRequest,
     decode_request,
@@ -19,8 +19,8 @@ from millstream.protocols.kafka.headers import (
     encode_response,
     refusal,
 )
-from millstream.protocols.kafka.schema import NO_ID, Message
-from millstream.protocols.kafka.schema_readers import reader_source
+from millstream.kafka_wire.readers import reader_source
+from millstream.kafka_wire.schema import NO_ID, Message
 from tests.support.golden import read_bytes, text
 
 golden = partial(read_bytes, "kafka")

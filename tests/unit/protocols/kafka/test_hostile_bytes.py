@@ -5,20 +5,15 @@ import tracemalloc
 import pytest
 
 from millstream.errors import ProtocolError
-from millstream.protocols.kafka.apis.data import FetchRequest, ProduceRequest
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.kafka_wire.apis.data import FetchRequest, ProduceRequest
+from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
 )
-from millstream.protocols.kafka.apis.groups import DescribeGroupsRequest, HeartbeatRequest
-from millstream.protocols.kafka.schema import Message
-from millstream.protocols.kafka.schema_readers import (
-    ELEMENTS_MAX,
-    TAGGED_FIELDS_MAX,
-    decode,
-    reader_of,
-)
+from millstream.kafka_wire.apis.groups import DescribeGroupsRequest, HeartbeatRequest
+from millstream.kafka_wire.readers import ELEMENTS_MAX, TAGGED_FIELDS_MAX, decode, reader_of
+from millstream.kafka_wire.schema import Message
 
 
 def read(message: type[Message], version: int, raw: bytes, *, is_flexible: bool) -> Message:

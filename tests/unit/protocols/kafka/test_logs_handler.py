@@ -1,7 +1,7 @@
 """Figures of logs over the wire."""
 
-from millstream.protocols.kafka.apis.millstream import DescribeLogsRequest, DescribeLogsResponse
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.apis.millstream import DescribeLogsRequest, DescribeLogsResponse
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.server.node import Node
 from tests.support.deliveries import make_topic, publish
 from tests.support.nodes import running_node

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from millstream.protocols.kafka.apis.table import APIS
-from millstream.protocols.kafka.headers import (
+from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.headers import (
     RequestHeader,
     decode_request,
     decode_response,

@@ -11,10 +11,10 @@ from kio.index import load_payload_module
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST
-from millstream.protocols.kafka.schema import NO_ID, Message, plain_fields, tagged_fields
-from millstream.protocols.kafka.schema_readers import decode, reader_of
-from millstream.protocols.kafka.schema_writers import splice, writer_of
+from millstream.kafka_wire.apis.table import APIS, OWN_KEYS_FIRST
+from millstream.kafka_wire.readers import decode, reader_of
+from millstream.kafka_wire.schema import NO_ID, Message, plain_fields, tagged_fields
+from millstream.kafka_wire.writers import splice, writer_of
 from tests.support.each import check_each
 from tests.unit.protocols.kafka.arbitrary import (
     CASES_BY_API,

@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 from millstream.errors import ProtocolError
+from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.headers import RequestHeader
 from millstream.model import Acks
-from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
-from millstream.protocols.kafka.data import produce
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.headers import RequestHeader
+from millstream.protocols.kafka.handlers.data import produce
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.queues import batch_of, message

@@ -9,27 +9,27 @@ from millstream.config import Config, Limits
 from millstream.control.quotas import DEFAULT, Entity
 from millstream.engine.gate import Operation
 from millstream.errors import ProtocolError
-from millstream.model import Acks, Session
-from millstream.protocols.kafka.apis.configs import (
+from millstream.kafka_wire.apis.configs import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     QuotaEntity,
 )
-from millstream.protocols.kafka.apis.data import (
+from millstream.kafka_wire.apis.data import (
     FetchRequest,
     FetchResponse,
     ProduceRequest,
     ProduceResponse,
 )
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.kafka_wire.headers import RequestHeader
+from millstream.model import Acks, Session
 from millstream.protocols.kafka.context import Context
-from millstream.protocols.kafka.data import produce
-from millstream.protocols.kafka.error_codes import ErrorCode
-from millstream.protocols.kafka.fetch import fetch
 from millstream.protocols.kafka.fetch_sessions import FINAL_EPOCH, OPENING_EPOCH
-from millstream.protocols.kafka.headers import RequestHeader
-from millstream.protocols.kafka.quotas import Match
+from millstream.protocols.kafka.handlers.data import produce
+from millstream.protocols.kafka.handlers.fetch import fetch
+from millstream.protocols.kafka.handlers.quotas import Match
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run

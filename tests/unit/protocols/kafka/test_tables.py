@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST, Api
+from millstream.kafka_wire.apis.table import APIS, OWN_KEYS_FIRST, Api
+from millstream.kafka_wire.schema import Kind, Message, fields_of
 from millstream.protocols.kafka.router import SERVED
-from millstream.protocols.kafka.schema import Kind, Message, fields_of
 from tests.support.each import check_each
 
 # Every API that clients and Kafka's tools use, short of share and streams groups.

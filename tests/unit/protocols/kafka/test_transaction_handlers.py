@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from millstream.codec.records import Record, build
-from millstream.model import Producer
-from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
-from millstream.protocols.kafka.apis.table import APIS, FEATURES, FINALIZED, api_versions
-from millstream.protocols.kafka.apis.transactions import (
+from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
+from millstream.kafka_wire.apis.table import APIS, FEATURES, FINALIZED, api_versions
+from millstream.kafka_wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -26,7 +25,8 @@ from millstream.protocols.kafka.apis.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Producer
 from millstream.server.node import Node
 from tests.support.nodes import NOW_MS
 from tests.support.transactions import committed, running_transactions, stable

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.records import Record
-from millstream.engine.filters import parse
-from millstream.engine.subjects import Pattern, Style
+from millstream.engine.filters.filter import parse
+from millstream.engine.publish.subjects import Pattern, Style
 from millstream.errors.deliveries import InvalidSubject
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.subjects import Subjects, subjects

@@ -4,21 +4,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.control import batch_groups
-from millstream.protocols.kafka.apis.discovery import (
+from millstream.internal_topics import batch_groups
+from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from millstream.protocols.kafka.apis.millstream import (
+from millstream.kafka_wire.apis.millstream import (
     BeginBatchRequest,
     BeginBatchResponse,
     EndBatchRequest,
     EndBatchResponse,
 )
-from millstream.protocols.kafka.apis.table import APIS, OWN_KEYS_FIRST, advertised
-from millstream.protocols.kafka.error_codes import ErrorCode
+from millstream.kafka_wire.apis.table import APIS, OWN_KEYS_FIRST, advertised
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.spark.cluster import cluster_for
 from millstream.spark.errors import BatchRefused, Fenced, InvalidOption
 from millstream.spark.options.kafka import ClientSettings

@@ -9,9 +9,9 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.codec.records import records
+from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Producer, TopicPartition
-from millstream.protocols.kafka.apis.data import ProduceRequest, ProduceResponse
-from millstream.protocols.kafka.error_codes import ErrorCode
 from millstream.spark.cluster import Cluster
 from millstream.spark.errors import Fenced, Refused, UnknownPartition, Unreachable
 from millstream.spark.options.sink import SinkOptions, sink_options

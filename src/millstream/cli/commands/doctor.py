@@ -1,0 +1,56 @@
+"""`millstream doctor`: what stands between this machine and a working broker, in plain words.
+
+Owns the order of questions, from near to far: versions, configuration, disk, address, connection,
+TLS, protocol, the addresses that the broker hands out. Each finding says what would help. The
+probing itself is `probes`'.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.connection import Target, connection_options
+from millstream.cli.render import Answer, answered
+
+if TYPE_CHECKING:
+    from millstream.cli.doctor.probes import Finding
+
+_SIGNS = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
+
+
+@click.command()
+@click.option("--config", "path", metavar="FILE", help="The node's configuration file.")
+@click.option("--data-dir", metavar="DIR", help="The node's data directory.  [as configured]")
+@answered
+@connection_options
+def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
+    """Find out why it does not work: versions, configuration, disk, address, TLS, protocol.
+
+    The exit code is 1 if something is wrong; a warning is not.
+    """
+    findings = list(_examine(target, path, data_dir))
+    lines = []
+    for one in findings:
+        lines.append(f"{_SIGNS[one.verdict]}  {one.check}: {one.said}")
+        if one.advice:
+            lines.append(f"      {one.advice}")
+    is_fine = all(one.verdict != "problem" for one in findings)
+    return Answer([one._asdict() for one in findings], "\n".join(lines), is_fine)
+
+
+def _examine(target: Target, path: str | None, data_dir: str | None) -> Iterator["Finding"]:
+    from millstream.cli.doctor import probes
+
+    yield from probes.versions()
+    config, finding = probes.configuration(path, data_dir)
+    yield finding
+    yield from probes.disk(config)
+    yield from probes.limits(config)
+    is_reachable = False
+    for address in target.bootstrap.split(","):
+        found = list(probes.address(address.strip(), target))
+        is_reachable |= all(one.verdict != "problem" for one in found)
+        yield from found
+    if is_reachable:
+        yield from probes.broker(target)

@@ -1,0 +1,1 @@
+"""The probes of `millstream doctor`."""

@@ -1,0 +1,1 @@
+"""What `millstream pipeline` does and prints."""

@@ -1,0 +1,381 @@
+"""What `millstream pipeline` does: finds the pipeline, does it, prints what came of it.
+
+Owns exit codes, Ctrl-C, and the way from any error to one sentence on standard error.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.cli.pipeline import text
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millstream.spark.pipelines.queries import Context
+    from millstream.spark.pipelines.spec import Spec
+
+DONE, FAILED = 0, 1
+FILES = ("pipeline.yml", "pipeline.yaml", "spark-pipeline.yml", "spark-pipeline.yaml")
+
+Given = Mapping[str, Any]  # Flags, of their own types.
+
+
+def perform(name: str, given: Given) -> int:
+    """Do what the command says; returns its exit code."""
+    try:
+        return _ACTIONS[name](given)
+    except (MillstreamError, ModuleNotFoundError) as problem:
+        print(f"millstream: {_installed(problem)}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("millstream: stopped", file=sys.stderr)
+        return FAILED
+
+
+def _init(given: Given) -> int:
+    from millstream.spark.pipelines import project
+
+    directory = Path(given["name"])
+    for path in project.create(directory, given["template"]):
+        print(f"wrote {path}")
+    print(f"next: millstream pipeline dry-run {directory}")
+    return DONE
+
+
+def _run(given: Given) -> int:
+    path = _find(given["path"])
+    if path.name.startswith("spark-"):
+        return _run_declarative(path, given, is_dry=False)
+    from millstream.spark.pipelines import runner
+    from millstream.spark.pipelines.summaries import total
+    from millstream.spark.pipelines.topics import Topics
+
+    spec = _spec(path, given)
+    with Topics(spec.bootstrap, spec.client_options) as topics:
+        outlines = runner.check(spec, topics)
+        topics.create(topic for one in outlines for topic in one.writes)
+    with _session(spec.name, given, path.parent) as spark:
+        context = _context(spark, spec, path, given)
+        started = time.monotonic()
+        with _stopping(context.stop):
+            done = runner.run(spec, context, path.parent)
+        together = total(done.values(), seconds=time.monotonic() - started)
+    show = text.run_json if given["output"] == "json" else text.run_text
+    found = show(spec.name, done, together)
+    print(found if isinstance(found, str) else text.as_json(found))
+    return FAILED if together.is_stopped else DONE
+
+
+def _dry_run(given: Given) -> int:
+    path = _find(given["path"])
+    if path.name.startswith("spark-"):
+        return _run_declarative(path, given, is_dry=True)
+    from millstream.spark.pipelines import checkpoints, runner
+    from millstream.spark.pipelines.topics import Topics
+
+    spec = _spec(path, given)
+    with Topics(spec.bootstrap, spec.client_options) as topics:
+        outlines = runner.check(spec, topics)
+        ends = topics.ends(topic for one in outlines for topic in one.reads)
+    with _session(spec.name, given, path.parent, is_brief=True) as spark:
+        columns = runner.analyse(spec, _context(spark, spec, path, given), path.parent)
+    rows = []
+    for one in outlines:
+        found = checkpoints.find(_state(spec, path, given) / f"{spec.name}.{one.flow}")
+        rows.append(
+            {
+                "flow": one.flow,
+                "does": one.does,
+                "reads": ", ".join(f"{t} ({len(ends.get(t, {}))})" for t in one.reads),
+                "writes": ", ".join(one.writes) or one.table,
+                "goes_on": ", ".join(f"after batch {c.batch}" for c in found) or "from the start",
+            }
+        )
+    if given["output"] == "json":
+        print(text.as_json({"pipeline": spec.name, "flows": rows, "columns": columns}))
+        return DONE
+    print(
+        f"pipeline {spec.name} is fine; it would run, on {given['master']}:\n\n{text.table(rows)}"
+    )
+    for flow, ddl in columns.items():
+        if ddl:
+            print(f"\n{flow} writes {ddl}")
+    return DONE
+
+
+def _status(given: Given) -> int:
+    from millstream.spark.pipelines import runner
+    from millstream.spark.pipelines.topics import Topics
+
+    path = _find(given["path"])
+    if path.name.startswith("spark-"):
+        return _status_declarative(path, given)
+    spec = _spec(path, given)
+    with Topics(spec.bootstrap, spec.client_options) as topics:
+        topics.names()  # Says at once if there is no broker, even if nothing ran yet.
+        found = runner.standings(spec, _state(spec, path, given), topics)
+    if given["output"] == "json":
+        print(text.as_json({"pipeline": spec.name, "queries": [asdict(one) for one in found]}))
+        return DONE
+    rows = [
+        {
+            "flow": one.flow,
+            "query": one.checkpoint.query,
+            "batch": one.checkpoint.batch,
+            "state": "committed" if one.checkpoint.is_committed else "to be done again",
+            "lag": sum(one.lag.values()),
+            "group": one.group,
+            "group_lag": sum(one.group_lag.values()) if one.group_lag else None,
+            "read_up_to": text.offsets_text(one.checkpoint.offsets),
+        }
+        for one in found
+    ]
+    print(text.table(rows) or f"pipeline {spec.name} has not run yet")
+    return DONE
+
+
+def _test(given: Given) -> int:
+    from millstream.spark.pipelines import spec_tests
+    from millstream.spark.pipelines.failures import InvalidPipeline
+
+    path = _find(given["path"])
+    if path.name.startswith("spark-"):
+        raise InvalidPipeline(
+            "a declarative project has no examples of its own; its functions are Python: test them "
+            "with pytest, as docs/pipelines.md shows"
+        )
+    spec = _spec(path, given)
+    if not spec.tests:
+        raise InvalidPipeline(f"{path.name} has no tests, and there are none in tests/")
+    with _session(spec.name, given, path.parent, is_brief=True) as spark:
+        verdicts = spec_tests.run(spark, spec)
+    if given["output"] == "json":
+        print(text.as_json([{**asdict(one), "is_passed": one.is_passed} for one in verdicts]))
+    else:
+        for one in verdicts:
+            print(f"{'pass' if one.is_passed else 'FAIL'}  {one.flow}: {one.example}")
+            print("".join(f"      {line}\n" for line in _why(one)), end="")
+    return DONE if all(one.is_passed for one in verdicts) else FAILED
+
+
+def _why(verdict: Any) -> list[str]:
+    lines = [verdict.problem] if verdict.problem else []
+    lines += [f"expected, and missing: {text.as_json(row)}" for row in verdict.missing]
+    return lines + [f"not expected: {text.as_json(row)}" for row in verdict.unexpected]
+
+
+def _run_declarative(path: Path, given: Given, *, is_dry: bool) -> int:
+    from millstream.spark.pipelines import declarative
+    from millstream.spark.pipelines.failures import InvalidPipeline
+    from millstream.spark.pipelines.topics import Topics
+
+    if given.get("continuous"):
+        raise InvalidPipeline("Spark runs declarative pipelines over what is there, not for ever")
+    if given["conf"] or given["state_dir"]:
+        raise InvalidPipeline("a declarative project says its storage and its settings itself")
+    bootstrap = given["bootstrap"] or declarative.bootstrap(path)
+    if bootstrap is not None:
+        with Topics(bootstrap, {}) as topics:
+            topics.names()  # Before Spark starts, and waits a minute for each flow.
+    is_quiet = given.get("quiet", False)
+    started = time.monotonic()
+    with redirect_stdout(sys.stderr):  # Spark says on standard output what it loads.
+        outcome = declarative.run(
+            path,
+            is_dry=is_dry,
+            report=(lambda _: None) if is_quiet else print,
+            master=given["master"],
+            bootstrap=bootstrap,
+        )
+    seconds = time.monotonic() - started
+    if given["output"] == "json":
+        print(text.as_json({**asdict(outcome), "seconds": round(seconds, 3)}))
+        return DONE
+    rows = [{"flow": flow, "state": state} for flow, state in outcome.flows.items()]
+    done = "is fine" if is_dry else "is done"
+    print(f"pipeline {outcome.name} {done} after {seconds:.1f} s\n\n{text.table(rows)}".rstrip())
+    if not is_dry:
+        print(f"\nread {outcome.rows_in:,} offsets, up to {text.offsets_text(outcome.offsets)}")
+    return DONE
+
+
+def _status_declarative(path: Path, given: Given) -> int:
+    from millstream.spark.pipelines import declarative
+    from millstream.spark.pipelines.summaries import Offsets, behind
+    from millstream.spark.pipelines.topics import Topics
+
+    found = declarative.standings(path)
+    bootstrap = given["bootstrap"] or found.bootstrap
+    ends: Offsets = {}
+    if bootstrap is not None:
+        with Topics(bootstrap, {}) as topics:
+            ends = topics.ends(topic for one in found.checkpoints for topic in one.offsets)
+    rows = []
+    for one in found.checkpoints:
+        lag = behind(one.offsets, ends)
+        rows.append(
+            {
+                "flow": one.query,
+                "batch": one.batch,
+                "state": "committed" if one.is_committed else "to be done again",
+                "lag": sum(lag.values()) if lag else None,
+                "read_up_to": text.offsets_text(one.offsets),
+            }
+        )
+    if given["output"] == "json":
+        print(text.as_json({"pipeline": found.name, "queries": rows}))
+        return DONE
+    print(text.table(rows) or f"pipeline {found.name} has not run yet")
+    return DONE
+
+
+# -- what the actions share ------------------------------------------------------------------------
+
+
+def _find(given: str) -> Path:
+    """The pipeline's file. From then on, relative paths start where it lies."""
+    from millstream.spark.pipelines.failures import InvalidPipeline
+
+    path = Path(given).resolve()
+    if path.is_dir():
+        found = [path / name for name in FILES if (path / name).is_file()]
+        if not found:
+            raise InvalidPipeline(f"there is no {' or '.join(FILES[::2])} in {path}")
+        if len(found) > 1:
+            raise InvalidPipeline(f"{path} has {' and '.join(f.name for f in found)}: name one")
+        path = found[0]
+    elif not path.is_file():
+        raise InvalidPipeline(f"there is no {given}")
+    os.chdir(path.parent)
+    return path
+
+
+def _spec(path: Path, given: Given) -> "Spec":
+    import msgspec
+
+    from millstream.spark.pipelines.spec import load
+
+    spec = load(path)
+    bootstrap = given.get("bootstrap")
+    return msgspec.structs.replace(spec, bootstrap=bootstrap) if bootstrap else spec
+
+
+def _state(spec: "Spec", path: Path, given: Given) -> Path:
+    return path.parent / (given["state_dir"] or spec.state)
+
+
+@contextmanager
+def _session(
+    name: str, given: Given, directory: Path, *, is_brief: bool = False
+) -> "Iterator[SparkSession]":
+    """Spark, as long as it is needed; one that runs in this process already is left running."""
+    from pyspark.sql import SparkSession
+
+    # What fails is reported by us, as one sentence; Spark's own words are pages.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        yield found
+        return
+    spark = _started(name, given, _settings(given, directory, is_brief=is_brief))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _settings(given: Given, directory: Path, *, is_brief: bool) -> dict[str, str]:
+    from millstream.spark.pipelines.failures import InvalidPipeline
+    from millstream.spark.session import write_log4j
+
+    conf = {"spark.sql.session.timeZone": "UTC"}
+    conf["spark.sql.warehouse.dir"] = str(directory / ".millstream" / "warehouse")
+    if is_brief:
+        # The second compiler takes longer than it saves in a JVM that hardly reads any rows.
+        options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{write_log4j()}"
+        conf["spark.driver.extraJavaOptions"] = f"-XX:+UseSerialGC {options}"
+    for setting in given["conf"]:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise InvalidPipeline(f"--conf {setting}: expected KEY=VALUE")
+        conf[key] = value
+    return conf
+
+
+def _started(name: str, given: Given, conf: Mapping[str, str]) -> "SparkSession":
+    from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+    from millstream.spark.session import session
+
+    print("starting Spark ...", file=sys.stderr, flush=True)
+    try:
+        spark = session(name, master=given["master"], conf=conf)
+    except MillstreamError:
+        raise
+    except Exception as problem:  # Whatever Spark and Java raise when they can't start.
+        why = boiled_down(str(problem))
+        raise InvalidPipeline(f"Spark does not start on {given['master']}: {why}") from problem
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _context(spark: "SparkSession", spec: "Spec", path: Path, given: Given) -> "Context":
+    from millstream.spark.pipelines.queries import Context
+    from millstream.spark.pipelines.summaries import Progress
+
+    def report(progress: Progress) -> None:
+        if progress.batch_rows:
+            print(text.progress_line(progress), file=sys.stderr, flush=True)
+
+    return Context(
+        spark=spark,
+        bootstrap=spec.bootstrap,
+        state_dir=str(_state(spec, path, given)),
+        name=spec.name,
+        is_continuous=given.get("continuous", False),
+        trigger_seconds=spec.trigger_seconds,
+        client_options=spec.client_options,
+        report=(lambda _: None) if given.get("quiet") else report,
+    )
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks to stop; the next one insists."""
+
+    def ask(number: int, _: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        print("stopping ...", file=sys.stderr, flush=True)
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _installed(problem: Exception) -> object:
+    if isinstance(problem, ModuleNotFoundError) and problem.name is not None:
+        return f"pipelines need {problem.name}, run: pip install 'millstream[spark]'"
+    return problem
+
+
+_ACTIONS: dict[str, Callable[[Given], int]] = {
+    "init": _init,
+    "run": _run,
+    "dry_run": _dry_run,
+    "status": _status,
+    "test": _test,
+}

@@ -1,0 +1,1 @@
+"""What the client needs from librdkafka. Not part of the public API."""

@@ -1,0 +1,1 @@
+"""Dead letters: written when a record is given up, listed, sent back, purged."""

@@ -1,0 +1,118 @@
+"""What a dead letter looks like, and the record that comes back from one.
+
+Owns the headers of both directions. Pure. The one thing to know: key and value stay as they are, so
+whoever reads the dead-letter topic reads the very payload that failed. Headers that would act
+again, a delay or a time to live, are left out: a dead letter does not expire.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from millstream.codec.records import Record
+from millstream.engine.produce.options import (
+    DELAY_MS,
+    DELIVER_AT,
+    DLQ_ATTEMPTS,
+    DLQ_ERROR,
+    DLQ_GROUP,
+    DLQ_OFFSET,
+    DLQ_PARTITION,
+    DLQ_REASON,
+    DLQ_TOPIC,
+    SUBJECT,
+    TTL_MS,
+)
+from millstream.engine.publish.subjects import subject_of
+from millstream.internal_topics.deliveries import HandOver
+from millstream.model import Offset, TopicPartition
+
+DLQ_SUBJECT = "ms-dlq-subject"  # What the record's own header said, if it had one.
+# The value is no record's but a whole batch as it lies in the log, up to this offset.
+DLQ_BATCH = "ms-dlq-batch"
+GONE = "the record was gone from its topic before it could be copied"
+
+_ACTING = frozenset({DELAY_MS, DELIVER_AT, TTL_MS})
+_TOLD = frozenset(
+    {
+        DLQ_TOPIC,
+        DLQ_PARTITION,
+        DLQ_OFFSET,
+        DLQ_GROUP,
+        DLQ_ATTEMPTS,
+        DLQ_REASON,
+        DLQ_ERROR,
+        DLQ_SUBJECT,
+    }
+)
+
+
+class Origin(NamedTuple):
+    """What a dead letter says of the record that it was."""
+
+    target: TopicPartition
+    offset: Offset
+    group: str  # The subscription that gave it up; empty if it had no name.
+    attempts: int
+    reason: str
+    error: str
+
+
+def dead_letter(record: Record, told: HandOver, now_ms: int) -> Record:
+    """The record as a dead letter. It begins to age from now on."""
+    subject = subject_of(told.topic, record.headers)
+    kept = [
+        header
+        for header in record.headers
+        if header[0] not in _ACTING and header[0] not in _TOLD and header[0] != SUBJECT
+    ]
+    headers = (
+        *kept,
+        (SUBJECT, f"{told.prefix}{subject}".encode()),
+        (DLQ_TOPIC, told.topic.encode()),
+        (DLQ_PARTITION, b"%d" % told.partition),
+        (DLQ_OFFSET, b"%d" % told.offset),
+        (DLQ_GROUP, told.group.encode()),
+        (DLQ_ATTEMPTS, b"%d" % told.attempts),
+        (DLQ_REASON, told.reason.encode()),
+        (DLQ_ERROR, told.error.encode()),
+        *((DLQ_SUBJECT, value) for name, value in record.headers if name == SUBJECT),
+    )
+    return record._replace(offset=0, timestamp=now_ms, headers=headers)
+
+
+def raw_record(raw: bytes, offset: Offset, last_offset: Offset, timestamp: int) -> Record:
+    """A batch that cannot be read, as one record that holds its bytes."""
+    return Record(offset, timestamp, None, raw, ((DLQ_BATCH, b"%d" % last_offset),))
+
+
+def lost_letter(told: HandOver, now_ms: int) -> Record:
+    """What can be said of a record that is no longer there."""
+    told = msgspec.structs.replace(told, error=GONE)
+    return dead_letter(Record(0, now_ms, None, None), told, now_ms)
+
+
+def origin_of(letter: Record) -> Origin | None:
+    """Where a dead letter comes from; None for a record that does not say."""
+    told = {name: (value or b"").decode("utf-8", "replace") for name, value in letter.headers}
+    try:
+        return Origin(
+            TopicPartition(told[DLQ_TOPIC], int(told[DLQ_PARTITION])),
+            int(told[DLQ_OFFSET]),
+            told.get(DLQ_GROUP, ""),
+            int(told.get(DLQ_ATTEMPTS, "0")),
+            told.get(DLQ_REASON, ""),
+            told.get(DLQ_ERROR, ""),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def revived(letter: Record, now_ms: int) -> Record:
+    """The record that a dead letter was, to be tried again."""
+    headers = [
+        (SUBJECT if name == DLQ_SUBJECT else name, value)
+        for name, value in letter.headers
+        if name == DLQ_SUBJECT or (name not in _TOLD and name != SUBJECT)
+    ]
+    return letter._replace(offset=0, timestamp=now_ms, headers=tuple(headers))

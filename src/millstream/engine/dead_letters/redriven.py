@@ -1,0 +1,83 @@
+"""Which dead letters of a topic were sent back: a floor with exceptions, and a few marks behind it.
+
+Owns what is written of that, in a shard, under a name of the broker's own. The marks come with the
+hand-overs themselves, in the same write; `tidy` keeps them few, by a floor that says the same.
+
+Invariant: a partition has at most `MARKS_MAX` marks and `SKIPPED_MAX` exceptions, however a redrive
+chooses its letters.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from millstream.engine.push.shard import DeliveryShard, cursor_entry, unmark
+from millstream.errors import Overloaded
+from millstream.internal_topics.deliveries import CursorValue, Unsettled
+from millstream.model import LogId, Offset
+
+MARKS_KEPT = 1_000  # With more of them the floor is raised over letters that still wait.
+SKIPPED_MAX = 10_000  # Letters that wait before the floor.
+MARKS_MAX = 50_000  # Letters sent back behind more than `SKIPPED_MAX` that still wait.
+
+
+class Settled(NamedTuple):
+    """Of one partition: all letters before the floor but the skipped ones, and the marked ones."""
+
+    floor: Offset
+    skipped: frozenset[Offset]
+    marks: AbstractSet[Offset]
+
+    def has(self, offset: Offset) -> bool:
+        if offset in self.marks:
+            return True
+        return offset < self.floor and offset not in self.skipped
+
+    @property
+    def first_waiting(self) -> Offset:
+        """No letter before this offset waits."""
+        return min(self.skipped, default=self.floor)
+
+
+class SentBack:
+    def __init__(self, name: str, shard: DeliveryShard) -> None:
+        self.name = name
+        self.shard = shard
+
+    def settled(self, log_id: LogId) -> Settled:
+        """As of now; the marks change with the shard."""
+        value = self.shard.stored.cursor(self.name, log_id)
+        marks = self.shard.stored.marks(self.name, log_id)
+        if value is None:
+            return Settled(0, frozenset(), marks)
+        return Settled(value.next_offset, frozenset(one.offset for one in value.unsettled), marks)
+
+    def check_room(self, log_id: LogId) -> None:
+        """Raise if no more may be remembered of letters that are sent back out of their order."""
+        count = len(self.shard.stored.marks(self.name, log_id))
+        if count >= MARKS_MAX:
+            raise Overloaded(
+                f"{count} dead letters were sent back from behind older ones that still wait; "
+                "send the older ones back or purge them first"
+            )
+
+    async def tidy(self, log_id: LogId, least: Offset) -> None:
+        """Raise the floor: nothing waits before `least`, nor among the marks next to it."""
+        known = self.settled(log_id)
+        marks = known.marks
+        floor = max(known.floor, least)
+        while floor in marks:
+            floor += 1
+        skipped = {at for at in known.skipped if at >= least and at not in marks}
+        end = max(marks, default=floor) + 1
+        behind = sum(at >= floor for at in marks)
+        if behind > MARKS_KEPT and len(skipped) + end - floor - behind <= SKIPPED_MAX:
+            skipped.update(at for at in range(floor, end) if at not in marks)
+            floor = end
+        if floor == known.floor and frozenset(skipped) == known.skipped:
+            return
+        waiting = tuple(Unsettled(at, 0) for at in sorted(skipped))
+        value = CursorValue(next_offset=floor, unsettled=waiting)
+        entries = [cursor_entry(self.name, log_id, value)]
+        entries += [unmark(self.name, log_id, at) for at in sorted(marks) if at < floor]
+        self.shard.write(entries)
+        await self.shard.settle(self.name)

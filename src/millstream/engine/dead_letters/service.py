@@ -1,0 +1,378 @@
+"""Dead letters as operators see them: list, count, try again one or many, purge.
+
+Owns what a dead letter's state is: it waits, or it was sent back. A log forgets nothing, so that
+state is kept beside it, as the cursor of a reader with a name of the broker's own. The one thing to
+know: a redrive is written down batch by batch, so it can be cut short anywhere, by a crash too, and
+asked for again: it goes on with what still waits, and nothing is sent back twice.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.codec.records import Record
+from millstream.control.catalog import Catalog, Topic
+from millstream.engine.dead_letters.records import Origin, origin_of, revived
+from millstream.engine.dead_letters.redriven import SentBack
+from millstream.engine.dead_letters.writer import HAND_OVER_RECORDS_MAX, HandOvers
+from millstream.engine.filters.filter import Filter, parse
+from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.ledgers.shards import Shards
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.partitions.slices import Earliest, Latest
+from millstream.engine.publish.subjects import DEAD_TOPIC_SUFFIX, is_dead_topic
+from millstream.engine.push.records import read_records
+from millstream.engine.push.shard import DeliveryShard, find_open
+from millstream.engine.runtime.background import Errands
+from millstream.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    Overloaded,
+    UnknownTopic,
+)
+from millstream.errors.deliveries import UnknownDeadLetter
+from millstream.internal_topics.deliveries import HandOver
+from millstream.model import Offset, Session, TopicPartition
+from millstream.ports import Clock
+
+LISTED_MAX = 10_000  # Dead letters in one answer,
+LISTED_BYTES_MAX = 16 * 2**20  # and what they hold, but two at least: one more says there is more.
+COUNTED_MAX = 100_000  # Dead letters that are looked at to count them.
+
+
+class DeadLetter(NamedTuple):
+    target: TopicPartition  # Of the dead-letter topic.
+    record: Record  # Key and value as they were; its time is when it was given up.
+    origin: Origin
+
+    @property
+    def size(self) -> int:
+        key, value, headers = self.record.key, self.record.value, self.record.headers
+        named = sum(len(name) + len(content or b"") for name, content in headers)
+        # What the headers say of the origin is told once more.
+        return len(key or b"") + len(value or b"") + 2 * named
+
+
+class DeadLetterStatistics(NamedTuple):
+    topic: str
+    waiting: int
+    by_reason: Mapping[str, int]
+    by_group: Mapping[str, int]
+    oldest_ms: int | None
+    newest_ms: int | None
+    is_complete: bool  # False: there are more than are ever counted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivePlan:
+    """Which dead letters are sent back, where to, and how fast."""
+
+    filter: str | None = None  # In the language of `engine.filters`, over the dead letters.
+    group: str | None = None  # Only what this subscription gave up.
+    to: str | None = None  # Another topic than the one that each came from.
+    rate: float | None = None  # Records a second.
+    count_max: int | None = None
+    is_dry_run: bool = False  # Only count.
+
+
+class Redriven(NamedTuple):
+    sent: int  # Or, in a dry run, what would be.
+    skipped: int  # Not wanted by the plan, or not a dead letter.
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        gate: Gate,
+        catalog: Catalog,
+        partitions: Partitions,
+        shards: Shards[DeliveryShard],
+        hand_overs: HandOvers,
+        errands: Errands,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._gate = gate
+        self._catalog = catalog
+        self._partitions = partitions
+        self._shards = shards
+        self._hand_overs = hand_overs
+        self._errands = errands
+        self._clock = clock
+        self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
+        self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each of them.
+
+    async def list(
+        self, session: Session, topic: str, *, count_max: int = 100, after: Offset = -1
+    ) -> list[DeadLetter]:
+        """Those of a topic that wait, oldest first, behind offset `after` in each partition.
+
+        The topic may be the one with the dead letters or the one they came from. None if there is
+        no such topic.
+        """
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        found: list[DeadLetter] = []
+        count_max = min(count_max, LISTED_MAX)
+        size = 0
+        async for letter in self._waiting(session, name):
+            if len(found) >= count_max:
+                break
+            if letter.record.offset <= after:
+                continue
+            found.append(letter)
+            size += letter.size
+            if size > LISTED_BYTES_MAX and len(found) > 1:
+                break
+        return found
+
+    async def statistics(self, session: Session, topic: str) -> DeadLetterStatistics:
+        """How many of a topic wait, and why they are there."""
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        reasons: Counter[str] = Counter()
+        groups: Counter[str] = Counter()
+        times: Sequence[int] = ()
+        is_complete = True
+        async for letter in self._waiting(session, name):
+            if reasons.total() >= COUNTED_MAX:
+                is_complete = False
+                break
+            reasons[letter.origin.reason] += 1
+            groups[letter.origin.group] += 1
+            time_ms = letter.record.timestamp
+            times = (min(*times, time_ms), max(*times, time_ms)) if times else (time_ms, time_ms)
+        oldest_ms, newest_ms = times or (None, None)
+        return DeadLetterStatistics(
+            name, reasons.total(), dict(reasons), dict(groups), oldest_ms, newest_ms, is_complete
+        )
+
+    async def replay(
+        self, session: Session, place: TopicPartition, offset: Offset, *, to: str | None = None
+    ) -> tuple[TopicPartition, Offset]:
+        """Send one dead letter back, once; return where it is now."""
+        name = dead_topic_of(place.topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        target = TopicPartition(name, place.partition)
+        async with self._turn(name):
+            topic = self._find(name, target)
+            books = await self._books(topic)
+            if books.settled(topic.log(target.partition)).has(offset):
+                raise UnknownDeadLetter(f"{target}@{offset}")
+            letter = await self._read(session, target, offset)
+            goal = self._goal(session, letter.origin, to)
+            return goal, await self._step(books, topic, goal, [letter], least=0)
+
+    async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
+        """Send back all that the plan wants, of those that wait at this moment.
+
+        What fails again meanwhile becomes a dead letter again, and waits for the next redrive.
+        """
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.READ, topic_resource(name))
+        wanted = None if plan.filter is None else parse(plan.filter)
+        if plan.rate is not None and plan.rate <= 0:
+            raise InvalidRequest(f"a rate of {plan.rate} records a second sends nothing")
+        async with self._turn(name):
+            sent = skipped = 0
+            run: Sequence[DeadLetter] = ()
+            goal: TopicPartition | None = None
+            firsts: dict[TopicPartition, Offset] = {}  # Nothing waits before them.
+            async for letter in self._waiting(session, name):
+                firsts.setdefault(letter.target, letter.record.offset)
+                if plan.count_max is not None and sent + len(run) >= plan.count_max:
+                    break
+                if not _is_wanted(letter, wanted, plan):
+                    skipped += 1
+                    continue
+                try:
+                    its_goal = self._goal(session, letter.origin, plan.to)
+                except UnknownTopic:
+                    skipped += 1  # Its topic is gone: only with another one it can be sent back.
+                    continue
+                is_other = its_goal != goal or (bool(run) and run[0].target != letter.target)
+                if is_other or self._is_full((*run, letter), its_goal, plan.rate):
+                    sent += await self._send_run(run, goal, plan, firsts)
+                    run = ()
+                run, goal = (*run, letter), its_goal
+            sent += await self._send_run(run, goal, plan, firsts)
+            return Redriven(sent, skipped)
+
+    async def purge(self, session: Session, topic: str) -> int:
+        """Delete every dead letter of a topic, those that were sent back too; return how many."""
+        name = dead_topic_of(topic)
+        self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(name))
+        count = 0
+        for target in self._targets(name):
+            before = await self._partitions.find(session, target, Earliest())
+            end = await self._partitions.find(session, target, Latest())
+            assert before is not None
+            assert end is not None
+            start = self._partitions.delete_records(session, target, end.offset)
+            count += start - before.offset
+            found = self._catalog.find(name)
+            books, log_id = await self._books(found), found.log(target.partition)
+            settled = books.settled(log_id)
+            if settled.marks or settled.skipped:
+                await books.tidy(log_id, start)
+        return count
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One at a time sends dead letters of a topic back: two would send the same ones."""
+        if name in self._busy:
+            raise Overloaded(f"dead letters of {name} are being sent back already")
+        self._busy.add(name)
+        try:
+            begun = self._begun.get(name)
+            if begun is not None:
+                await asyncio.wait({begun})  # Whoever asked for it went before it was done.
+            yield
+        finally:
+            self._busy.discard(name)
+
+    # -- what waits ------------------------------------------------------------------------------
+
+    def _targets(self, name: str) -> "Sequence[TopicPartition]":
+        try:
+            topic = self._catalog.find(name)
+        except UnknownTopic:
+            return ()
+        return [TopicPartition(name, at) for at in range(topic.partition_count)]
+
+    def _find(self, name: str, target: TopicPartition) -> Topic:
+        try:
+            topic = self._catalog.find(name)
+            topic.log(target.partition)
+        except UnknownTopic:
+            raise UnknownDeadLetter(target) from None
+        return topic
+
+    async def _waiting(self, session: Session, name: str) -> AsyncIterator[DeadLetter]:
+        """Every dead letter that was not sent back, as of the moment it is looked at."""
+        for target in self._targets(name):
+            topic = self._catalog.find(name)
+            books, log_id = await self._books(topic), topic.log(target.partition)
+            start = await self._partitions.find(session, target, Earliest())
+            end = await self._partitions.find(session, target, Latest())
+            assert start is not None
+            assert end is not None
+            offset = max(start.offset, books.settled(log_id).first_waiting)
+            while offset < end.offset:
+                try:
+                    chunk = await read_records(self._partitions, session, target, offset)
+                except OffsetOutOfRange as problem:
+                    offset = max(offset + 1, problem.start_offset)  # Purged in the meantime.
+                    continue
+                settled = books.settled(log_id)
+                for record in chunk.records:
+                    origin = origin_of(record)
+                    if origin is not None and not settled.has(record.offset):
+                        yield DeadLetter(target, record, origin)
+                if chunk.next_offset <= offset:
+                    return
+                offset = chunk.next_offset
+
+    async def _read(self, session: Session, target: TopicPartition, offset: Offset) -> DeadLetter:
+        with suppress(OffsetOutOfRange):
+            chunk = await read_records(self._partitions, session, target, offset, count_max=1)
+            for record in chunk.records:
+                origin = origin_of(record)
+                if record.offset == offset and origin is not None:
+                    return DeadLetter(target, record, origin)
+        raise UnknownDeadLetter(f"{target}@{offset}")
+
+    async def _books(self, topic: Topic) -> SentBack:
+        name = f"__redrive/{topic.topic_id.hex}"
+        return SentBack(name, await find_open(self._shards, name))
+
+    # -- sending back ----------------------------------------------------------------------------
+
+    def _goal(self, session: Session, origin: Origin, to: str | None) -> TopicPartition:
+        name = to or origin.target.topic
+        self._gate.admit(session, Operation.APPEND, topic_resource(name))
+        topic = self._catalog.find(name)
+        topic.check_writable()
+        return TopicPartition(name, origin.target.partition % topic.partition_count)
+
+    def _is_full(self, run: Sequence[DeadLetter], goal: TopicPartition, rate: float | None) -> bool:
+        """Whether that is too much for a batch, which holds what the rate allows in a second."""
+        count_max = HAND_OVER_RECORDS_MAX if rate is None else min(HAND_OVER_RECORDS_MAX, int(rate))
+        size = sum(one.size for one in run)
+        return len(run) > max(1, count_max) or size > self._hand_overs.bytes_max(goal.topic)
+
+    async def _send_run(
+        self,
+        run: Sequence[DeadLetter],
+        goal: TopicPartition | None,
+        plan: RedrivePlan,
+        firsts: Mapping[TopicPartition, Offset],
+    ) -> int:
+        if not run or goal is None or plan.is_dry_run:
+            return len(run)
+        target = run[0].target
+        topic = self._catalog.find(target.topic)
+        await self._step(await self._books(topic), topic, goal, run, least=firsts[target])
+        if plan.rate is not None:
+            await asyncio.sleep(len(run) / plan.rate)
+        return len(run)
+
+    async def _step(
+        self,
+        books: SentBack,
+        topic: Topic,
+        goal: TopicPartition,
+        letters: Sequence[DeadLetter],
+        *,
+        least: Offset,
+    ) -> Offset:
+        """Send some back; that goes on to its end even if nobody waits for it any more. No other
+        one waits in the partition before `least`."""
+        done = self._errands.begin(self._send_back(books, topic, goal, letters, least))
+        self._begun[topic.name] = done
+        return await asyncio.shield(done)
+
+    async def _send_back(
+        self,
+        books: SentBack,
+        topic: Topic,
+        goal: TopicPartition,
+        letters: Sequence[DeadLetter],
+        least: Offset,
+    ) -> Offset:
+        """Append records to where they belong, and write down that it was done."""
+        log_id = topic.log(letters[0].target.partition)
+        books.check_room(log_id)
+        told = [
+            HandOver(
+                name=books.name,
+                topic_id=log_id.topic_id,
+                topic=topic.name,
+                partition=log_id.partition,
+                offset=letter.record.offset,
+                revives=True,
+            )
+            for letter in letters
+        ]
+        now_ms = self._clock.now_ms()
+        records = [revived(letter.record, now_ms) for letter in letters]
+        target = self._catalog.find(goal.topic).log(goal.partition)
+        self._hand_overs.check_size(target, records)
+        offset = await self._hand_overs.carry(books.shard, target, told, records)
+        await books.shard.settle(books.name)
+        await books.tidy(log_id, least)
+        return offset
+
+
+def dead_topic_of(topic: str) -> str:
+    """The topic with the dead letters of a topic; itself if it is one."""
+    return topic if is_dead_topic(topic) else topic + DEAD_TOPIC_SUFFIX
+
+
+def _is_wanted(letter: DeadLetter, wanted: Filter | None, plan: RedrivePlan) -> bool:
+    if plan.group is not None and letter.origin.group != plan.group:
+        return False
+    return wanted is None or wanted.matches(letter.record, topic=letter.origin.target.topic)

@@ -1,0 +1,1 @@
+"""Delayed records: kept in an internal topic, delivered when they are due."""

@@ -1,0 +1,168 @@
+"""Delayed delivery from this node's side: which delayed records it keeps, and when they are due.
+
+Owns the one task that loads them, watches the clock and starts a `Carrier` for each partition for
+which something is due soon. Not gated: `deferred` and `partitions` are, and stand before it. The
+one thing to know: due means that the broker's wall clock has reached the time, so nothing is ever
+early; all that can be done before is done by then, so it is late by one commit, see `JITTER_MS`.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from millstream.codec.batch import Header
+from millstream.config import Config
+from millstream.control.catalog import Catalog
+from millstream.engine.delayed.deliverer import Carrier
+from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.ledgers.exactly_once import Road
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Books, Shards
+from millstream.engine.runtime.waiters import Alarms
+from millstream.engine.topics import Topics
+from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
+from millstream.model import DEFERRED_TOPIC
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+DEFERRED_SETTINGS = {
+    "cleanup_policy": "compact",
+    "segment_bytes": str(64 * 2**20),
+    # Whoever folds this log begins at its start: a tombstone need not outlive what it is for.
+    "delete_retention_ms": "60000",
+}
+# What users are promised: that late is a delayed record at most, on a machine that keeps up.
+JITTER_MS = 500
+# What is due soon is taken up between so long before its time and a step later. That must be enough
+# for a plan to be committed, on a disk that is busy with others.
+LEAD_MS = 200
+LEAD_STEP_MS = 50  # Each step costs a plan, and the longer it is the more is in the plan.
+CARRIERS_MAX = 10_000  # Partitions that are delivered to at the same time.
+READY_WAIT_MS = 5  # Between looks at a shard that is loading.
+
+
+class DeferredShards:
+    def __init__(
+        self, catalog: Catalog, hub: Hub, topics: Topics, road: Road, *, config: Config
+    ) -> None:
+        """`topics` creates the topic on behalf of the broker: its gate must admit it."""
+        self._catalog = catalog
+        self._clock = road.clock
+        self._road = road
+        self._alarms: Alarms[None] = Alarms()
+        self._carriers: dict[tuple[DeferredShard, int], Carrier] = {}
+        books = Books(DEFERRED_TOPIC, config.deferred_partitions, DEFERRED_SETTINGS)
+        self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
+
+    # -- who keeps them --------------------------------------------------------------------------
+
+    def find_now(self, topic: str) -> DeferredShard:
+        """The shard for the delayed records of a topic, if it is here and has loaded."""
+        return self._shards.find_now(topic)
+
+    def is_ready(self, topic: str) -> bool:
+        try:
+            self._shards.find_now(topic)
+        except RequestError:
+            return False
+        return True
+
+    def is_needed(self, topic: str, due_ms: Collection[int], header: Header) -> bool:
+        """Whether a batch with such delays cannot be taken without the books.
+
+        What is due by now is written at once. But if its producer numbers its records, it may be
+        in the books already, from before a crash, when it was not due yet.
+        """
+        if not due_ms:
+            return False
+        if max(due_ms) > self._clock.now_ms():
+            return True
+        return header.has_producer and self._exists()
+
+    async def ready(self, topic: str) -> None:
+        """Have the shard of a topic loaded, created if need be; raises why it never will be."""
+        while True:
+            try:
+                await self._shards.find(topic)
+                return
+            except CoordinatorLoading:
+                await asyncio.sleep(READY_WAIT_MS / 1000)
+
+    async def known(self, topic: str) -> None:
+        """The same, but what does not exist need not be created."""
+        if self._exists():
+            await self.ready(topic)
+
+    async def all_known(self) -> list[DeferredShard]:
+        """All that are here, loaded, in the order of the partitions that they are."""
+        while True:
+            try:
+                shards = self._shards.all_here()
+            except CoordinatorLoading:
+                await asyncio.sleep(READY_WAIT_MS / 1000)
+            else:
+                return sorted(shards, key=lambda shard: shard.mark[0].id.partition)
+
+    @property
+    def pending_count(self) -> int:
+        return sum(len(shard.pending) for shard in self._shards)
+
+    def message_ids(self, topic_id: UUID) -> Iterator[tuple[bytes, int]]:
+        """The ids of a topic's delayed records, and when they arrived."""
+        for shard in self._shards:
+            yield from shard.message_ids(topic_id)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load, watch the clock and deliver until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._shards.adopt()
+                self._shards.load_some()
+                has_more = self._dispatch(group)
+                is_busy = has_more or self._shards.is_loading
+                idle_ms = min(ADOPT_INTERVAL_MS, self._idle_ms())
+                await self._alarms.wait(ms_max=0 if is_busy else idle_ms)
+
+    def _idle_ms(self) -> int:
+        """How long nothing is due soon. A wall clock that steps is noticed at the next look."""
+        nexts = [shard.pending.next_due_ms for shard in self._shards if shard.is_loaded]
+        soon_ms = self._clock.now_ms() + LEAD_MS - LEAD_STEP_MS
+        left_ms = [due_ms - soon_ms for due_ms in nexts if due_ms is not None]
+        return max(1, min(left_ms, default=ADOPT_INTERVAL_MS))
+
+    def _dispatch(self, group: asyncio.TaskGroup) -> bool:
+        """Let somebody deliver what is due soon; say whether there is more than was looked at."""
+        has_more = False
+        for shard in self._shards:
+            if not shard.is_loaded:
+                continue
+            has_more |= shard.take_soon(self._clock.now_ms() + LEAD_MS)
+            for place in shard.waiting:
+                carrier = self._carriers.get((shard, place))
+                if carrier is not None:
+                    carrier.wake()
+                elif len(self._carriers) < CARRIERS_MAX:
+                    carrier = self._carriers[shard, place] = Carrier(shard, place, self._clock)
+                    group.create_task(self._carry(carrier, shard, place))
+        return has_more
+
+    async def _carry(self, carrier: Carrier, shard: DeferredShard, place: int) -> None:
+        try:
+            await carrier.run()
+        except StorageError as problem:
+            shard.fail(problem)
+        finally:
+            del self._carriers[shard, place]
+            self._alarms.wake()
+
+    def _exists(self) -> bool:
+        try:
+            self._catalog.find(DEFERRED_TOPIC)
+        except UnknownTopic:
+            return False
+        return True
+
+    def _begin(self, replica: Replica) -> DeferredShard:
+        self._alarms.wake()
+        return DeferredShard(replica, self._road, self._alarms.wake)

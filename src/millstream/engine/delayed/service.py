@@ -1,0 +1,163 @@
+"""Delayed records as users see them while they wait: list, look at, cancel.
+
+Owns nothing but the questions; the records are `deferred_shard`'s. They are delayed by sending them
+with a header, see `queue_headers`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millstream.codec.records import Record
+from millstream.control.catalog import Catalog
+from millstream.engine.delayed.due_heap import Due
+from millstream.engine.delayed.scheduler import DeferredShards
+from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.produce.message_ids import Windows
+from millstream.errors import CoordinatorUnavailable, StorageError, StorageUnavailable, UnknownTopic
+from millstream.errors.deferred import UnknownDeferred
+from millstream.internal_topics.delayed import id_text, read_id
+from millstream.model import Offset, Session, TopicPartition
+
+LISTED_MAX = 1_000  # In one answer.
+
+
+class Delayed(NamedTuple):
+    """A record that waits."""
+
+    id: str
+    target: TopicPartition
+    due_ms: int
+
+
+class Page(NamedTuple):
+    delayed: list[Delayed]
+    next_after: str | None  # Where the next page begins; None: there is none.
+
+
+class Deferred:
+    def __init__(
+        self, gate: Gate, catalog: Catalog, shards: DeferredShards, windows: Windows
+    ) -> None:
+        self._gate = gate
+        self._catalog = catalog
+        self._shards = shards
+        self._windows = windows
+
+    async def list(
+        self,
+        session: Session,
+        topic: str | None = None,
+        *,
+        after: str | None = None,
+        count: int = LISTED_MAX,
+    ) -> Page:
+        """The delayed records of a topic in the order of their arrival, behind the one `after`.
+
+        Without a topic those of all that the session may know of, one shard after the other.
+        """
+        resource = "topics" if topic is None else topic_resource(topic)
+        self._gate.admit(session, Operation.DESCRIBE, resource)
+        count = min(count, LISTED_MAX)
+        found: list[Delayed] = []
+        for shard, number in await self._places(topic, after):
+            for some in shard.pending.after(number):
+                for due in some:
+                    name = self._name(shard, due)
+                    if name is None or not self._shows(session, topic, name):
+                        continue
+                    if len(found) == count:
+                        return Page(found, found[-1].id if found else after)
+                    found.append(_delayed(name, shard, due))
+                await asyncio.sleep(0)
+        return Page(found, None)
+
+    async def describe(self, session: Session, name: str) -> tuple[Delayed, Record]:
+        """A delayed record by its id, and what will be delivered."""
+        topic = _topic(name)
+        self._gate.admit(session, Operation.READ, topic_resource(topic))
+        shard, due = await self._find(topic, name)
+        try:
+            slip, payload = shard.describe(due)
+        except StorageError as problem:
+            raise StorageUnavailable(str(problem)) from problem
+        record = Record(-1, slip.due_ms, payload.key, payload.value, payload.headers)
+        return _delayed(topic, shard, due), record
+
+    async def cancel(self, session: Session, name: str) -> Delayed:
+        """Have a delayed record never delivered; raises `UnknownDeferred` if that is too late.
+
+        Its message id, if it had one, may be used again.
+        """
+        topic = _topic(name)
+        self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(topic))
+        shard, due = await self._find(topic, name)
+        message_id = shard.message_id(due.number)
+        shard.cancel(due)
+        self._windows.forget(shard.targets[due.place].topic_id, message_id)
+        await shard.settle()
+        return _delayed(topic, shard, due)
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    async def _find(self, topic: str, name: str) -> tuple[DeferredShard, Due]:
+        shard = await self._shard(topic)
+        due = None if shard is None else shard.pending.find(_number(name, topic))
+        if shard is None or due is None or self._name(shard, due) != topic:
+            raise UnknownDeferred(name)
+        return shard, due
+
+    async def _shard(self, topic: str) -> DeferredShard | None:
+        """Where the topic's delayed records are; None if there never were any, anywhere."""
+        self._catalog.find(topic)
+        await self._shards.known(topic)
+        try:
+            return self._shards.find_now(topic)
+        except CoordinatorUnavailable:
+            return None
+
+    async def _places(
+        self, topic: str | None, after: str | None
+    ) -> Sequence[tuple[DeferredShard, Offset]]:
+        """Which shards are looked through, and behind which number each."""
+        first = None if after is None else topic or _topic(after)
+        number: Offset = -1 if after is None or first is None else _number(after, first)
+        if topic is not None:
+            shard = await self._shard(topic)
+            return [] if shard is None else [(shard, number)]
+        shards = await self._shards.all_known()
+        if first is None:
+            return [(shard, -1) for shard in shards]
+        begun = await self._shard(first)
+        at = shards.index(begun) if begun in shards else 0
+        return [(shard, number if shard is begun else -1) for shard in shards[at:]]
+
+    def _name(self, shard: DeferredShard, due: Due) -> str | None:
+        """The topic that it is for; None if that is gone."""
+        try:
+            return self._catalog.find_id(shard.targets[due.place].topic_id).name
+        except UnknownTopic:
+            return None
+
+    def _shows(self, session: Session, topic: str | None, name: str) -> bool:
+        return self._gate.sees(session, topic_resource(name)) if topic is None else topic == name
+
+
+def _delayed(topic: str, shard: DeferredShard, due: Due) -> Delayed:
+    target = TopicPartition(topic, shard.targets[due.place].partition)
+    return Delayed(id_text(topic, due.number), target, due.due_ms)
+
+
+def _topic(name: str) -> str:
+    found = read_id(name)
+    if found is None:
+        raise UnknownDeferred(name)
+    return found[0]
+
+
+def _number(name: str, topic: str) -> Offset:
+    found = read_id(name)
+    if found is None or found[0] != topic:
+        raise UnknownDeferred(name)
+    return found[1]

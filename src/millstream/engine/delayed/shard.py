@@ -1,0 +1,324 @@
+"""The delayed records of one partition of `__deferred`, as long as this node leads it.
+
+Owns what is pending there, what is due soon, and the reading of payloads back from the log: few of
+them are in memory. The one thing to know: a delayed record is known by its offset in this log, and
+it is out of `pending` from the moment somebody decided about it, committed or not: it was cancelled
+or written to its partition's log, see `deferred_carrier`.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappush
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.codec.picking import pick
+from millstream.codec.records import Record
+from millstream.engine.delayed.due_heap import Due, Pending, rank
+from millstream.engine.delayed.sent_records import SentRecords
+from millstream.engine.ledgers.exactly_once import Courier, Road
+from millstream.engine.ledgers.ledger import UNPACKED_BYTES_MAX, Entry
+from millstream.engine.ledgers.shards import Shard
+from millstream.errors import (
+    CoordinatorLoading,
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    StorageError,
+)
+from millstream.internal_topics.delayed import (
+    NO_SENDER,
+    Payload,
+    Sender,
+    Slip,
+    decode_key,
+    decode_payload,
+    decode_slip,
+    decode_target,
+    encode_key,
+    encode_target,
+    encode_value,
+)
+from millstream.model import LogId, Offset
+from millstream.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+# Small batches, because a record that is due is read with all that stand in its batch.
+WRITE_RECORDS_MAX = 16
+WRITE_BYTES_MAX = 2**18
+MESSAGE_IDS_MAX = 100_000  # Of delayed records, remembered for the windows of their topics.
+TAKEN_AT_ONCE = 1_000
+AHEAD_MS_MAX = 10_000  # How long before their time payloads are kept that were read with others.
+AHEAD_BYTES_MAX = 6 * 2**20
+SOON_BYTES_MAX = 8 * 2**20  # The same, with those that were read because they are due at once.
+# What a batch needs beyond the bytes of its records, with room to spare.
+BATCH_BYTES_SPARE = 512
+
+
+class Parcel(NamedTuple):
+    """A record that is to be delivered later."""
+
+    slip: Slip
+    payload: Payload
+
+
+class DeferredShard(Shard):
+    def __init__(self, replica: Replica, road: Road, wake: Callable[[], None]) -> None:
+        """`wake` is called when something may be due earlier than was known."""
+        super().__init__(replica, road.clock)
+        self.courier = Courier(self.ledger, road)
+        self.pending = Pending()
+        self.targets: list[LogId] = []  # By place.
+        self.soon: dict[int, list[int]] = {}  # On no lane yet, by place: heaps, ranked.
+        self.gaps: set[int] = set()  # Places for which something was cancelled that was due soon.
+        self._clock = road.clock
+        self._wake = wake
+        self._places: dict[bytes, int] = {}
+        self._sent = SentRecords()
+        self._message_ids: OrderedDict[Offset, tuple[UUID, bytes, int]] = OrderedDict()
+        self._undecided: dict[int, set[Offset]] = {}  # What an earlier life meant to deliver.
+        self._known_ms: int | None = None  # When somebody looks again, at the latest.
+        self._soon_ms = 0  # What is due later was never due soon.
+        self._ahead: dict[Offset, bytes] = {}  # Values read before their time.
+        self._ahead_bytes = 0
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def find_sent(self, target: LogId, sender: Sender) -> Offset | None:
+        """The delayed record that an idempotent producer sent with that sequence, if it did."""
+        return self._sent.find(self._place(encode_target(target)), sender)
+
+    def defer(self, parcels: Sequence[Parcel]) -> list[Offset]:
+        """Write them; return their numbers.
+
+        They are pending once that is committed. Raises what `Ledger.write` raises; some may be
+        written then.
+        """
+        numbers: list[Offset] = []
+        for part in _parts(parcels):
+            first = self._replica.log.records.end_offset
+            entries = [Entry(encode_key(first + at), value) for at, (_, value) in enumerate(part)]
+            end = self.ledger.write(entries)
+            assert end == first + len(entries)
+            for number, (slip, _) in enumerate(part, start=first):
+                self._note(number, slip, self._clock.now_ms())
+                numbers.append(number)
+        return numbers
+
+    @property
+    def mark(self) -> tuple[Replica, Offset]:
+        """How far which log must be committed so that all is that was written so far."""
+        return self._replica, self.ledger.written_offset
+
+    def settle(self) -> "asyncio.Future[None]":
+        """Wait until all that was written so far is committed."""
+        return self._replica.committed(self.ledger.written_offset, None)
+
+    def cancel(self, due: Due) -> None:
+        """Take a pending record back.
+
+        Raises `CoordinatorLoading` as long as it is not known whether an earlier life delivered it.
+        """
+        if due.number in self._undecided.get(due.place, ()):
+            raise CoordinatorLoading(str(self.targets[due.place]))
+        self.ledger.write(self.ended([due.number]))
+        self.decided([due.number])
+        if due.due_ms <= self._soon_ms:
+            self.gaps.add(due.place)
+            self._wake()
+        self._message_ids.pop(due.number, None)
+
+    def message_id(self, number: Offset) -> bytes:
+        """The message id of a delayed record, as far as it is remembered."""
+        known = self._message_ids.get(number)
+        return b"" if known is None else known[1]
+
+    def message_ids(self, topic_id: UUID) -> Iterator[tuple[bytes, int]]:
+        """The ids of a topic's delayed records, and when they arrived, oldest first."""
+        for owner, message_id, arrived_ms in self._message_ids.values():
+            if owner == topic_id:
+                yield message_id, arrived_ms
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def take_soon(self, until_ms: int) -> bool:
+        """Sort what is due by then to its partitions; say whether there may be more."""
+        self._soon_ms = max(self._soon_ms, until_ms)
+        found = self.pending.next_due(until_ms, count_max=TAKEN_AT_ONCE)
+        for due_ms, number, place in found:
+            heappush(self.soon.setdefault(place, []), rank(due_ms, number))
+        self._known_ms = self.pending.next_due_ms
+        return len(found) == TAKEN_AT_ONCE
+
+    @property
+    def waiting(self) -> list[int]:
+        """The places for which there is something to do."""
+        return list({*self._undecided, *self.soon, *self.gaps})
+
+    def decided(self, numbers: Iterable[Offset]) -> None:
+        """Somebody decided about these: they are pending no more."""
+        for number in numbers:
+            self.pending.remove(number)
+            self._ahead_bytes -= len(self._ahead.pop(number, b""))
+
+    def all_decided(self, place: int) -> None:
+        """It is known what an earlier life delivered there."""
+        self._undecided.pop(place, None)
+
+    def has_at_hand(self, numbers: Iterable[Offset]) -> bool:
+        return all(number in self._ahead for number in numbers)
+
+    def read_ahead(self, numbers: Sequence[Offset]) -> bool:
+        """Have values at hand when they are needed; False if there is no room for them."""
+        if self._ahead_bytes >= SOON_BYTES_MAX:
+            return False
+        for number, value in self.read(numbers).items():
+            self._keep(number, value)
+        return True
+
+    def read(self, numbers: Sequence[Offset]) -> dict[Offset, bytes]:
+        """The stored values of records, read back from the log.
+
+        What stands next to them and is due soon is kept for then, as far as there is room.
+        """
+        horizon_ms = self._clock.now_ms() + AHEAD_MS_MAX
+        wanted, found = set(numbers), dict[Offset, bytes]()
+
+        def wants(number: Offset) -> bool:
+            if number in wanted:
+                return True
+            due = self.pending.find(number) if self._ahead_bytes < AHEAD_BYTES_MAX else None
+            return due is not None and due.due_ms <= horizon_ms
+
+        for number in sorted(numbers):
+            kept = self._ahead.pop(number, None)
+            if kept is not None:
+                self._ahead_bytes -= len(kept)
+                found[number] = kept
+            elif number not in found:
+                for offset, value in self._read_batch(number, wants).items():
+                    if offset in wanted:
+                        found[offset] = value
+                    elif offset not in self._ahead:
+                        self._keep(offset, value)
+        return found
+
+    def ended(self, numbers: Sequence[Offset]) -> list[Entry]:
+        """What says that records are delivered or cancelled."""
+        return [Entry(encode_key(number), None) for number in numbers]
+
+    def describe(self, due: Due) -> tuple[Slip, Payload]:
+        value = self.read([due.number])[due.number]
+        slip = decode_slip(value)
+        assert slip is not None
+        return slip, decode_payload(value)
+
+    # -- loading and forgetting ------------------------------------------------------------------
+
+    def _apply(self, record: Record) -> None:
+        number = decode_key(record.key)
+        if number is None:
+            if not self.courier.apply(record):
+                raise ValueError(f"a key that is not a delayed record's: {record.key!r}")
+            return
+        if record.value is None:
+            self.pending.remove(number)
+            self._message_ids.pop(number, None)
+            return
+        slip = decode_slip(record.value)
+        if slip is None or number != record.offset:
+            raise ValueError("not a delayed record, or one of a later version")
+        place = self._note(number, slip, record.timestamp)
+        self.pending.add(Due(slip.due_ms, number, place))
+
+    def _check(self, entry: Entry) -> None:
+        """Nothing to find: `encode_value` packs fixed fields, and a payload is bytes that a decoder
+        of a protocol made. Decoding a million of them again would cost more than writing them."""
+
+    def _restore(self) -> Iterator[None]:
+        for target, ids in self.courier.unfinished.items():
+            numbers = {number for key in ids if (number := decode_key(key)) is not None}
+            self._undecided[self._place(encode_target(target))] = numbers
+            yield
+
+    def _loaded(self) -> None:
+        if self.pending or self._undecided or self.skipped_count:
+            log.info(
+                "loaded delayed=%d unfinished=%d log=%s skipped_records=%d",
+                len(self.pending),
+                len(self._undecided),
+                self._replica.id,
+                self.skipped_count,
+            )
+        self._wake()
+
+    def _folded(self) -> None:
+        next_due_ms = self.pending.next_due_ms
+        if next_due_ms is not None and (self._known_ms is None or next_due_ms < self._known_ms):
+            self._known_ms = next_due_ms
+            self._wake()
+
+    def _close(self) -> None:
+        self.soon.clear()
+        self.gaps.clear()
+        self._undecided.clear()
+        self._ahead.clear()
+        self._ahead_bytes = 0
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _note(self, number: Offset, slip: Slip, arrived_ms: int) -> int:
+        """Take note of what is written; return its place."""
+        place = self._place(slip.target)
+        if slip.sender is not NO_SENDER:
+            self._sent.add(place, slip.sender, number)
+        if slip.message_id:
+            topic_id = self.targets[place].topic_id
+            self._message_ids[number] = topic_id, slip.message_id, arrived_ms
+            if len(self._message_ids) > MESSAGE_IDS_MAX:
+                self._message_ids.popitem(last=False)
+        return place
+
+    def _place(self, target: bytes) -> int:
+        place = self._places.get(target)
+        if place is None:
+            place = self._places[target] = len(self.targets)
+            self.targets.append(decode_target(target))
+        return place
+
+    def _keep(self, number: Offset, value: bytes) -> None:
+        self._ahead[number] = value
+        self._ahead_bytes += len(value)
+
+    def _read_batch(self, number: Offset, wants: Callable[[Offset], bool]) -> dict[Offset, bytes]:
+        part = self._replica.log.records.read(
+            number, bytes_max=1, end_offset=self._replica.high_watermark
+        )
+        assert part is not None, "a pending record is in the log"
+        try:
+            records = pick(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)
+        except (CorruptBatch, InvalidBatch) as problem:
+            raise DamagedLog(f"{self._replica.id}: {problem}") from problem
+        return {record.offset: record.value for record in records if record.value is not None}
+
+    def fail(self, problem: StorageError) -> None:
+        """What was read back is not what was written: this replica cannot be trusted."""
+        self._replica.refused(problem)
+
+
+def _parts(parcels: Sequence[Parcel]) -> Iterator[list[tuple[Slip, bytes]]]:
+    """The values to be stored, in batches that are cheap to read one record from."""
+    part: list[tuple[Slip, bytes]] = []
+    size = 0
+    for slip, payload in parcels:
+        value = encode_value(slip, payload)
+        if part and (len(part) == WRITE_RECORDS_MAX or size + len(value) > WRITE_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append((slip, value))
+        size += len(value)
+    if part:
+        yield part

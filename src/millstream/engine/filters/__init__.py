@@ -1,0 +1,1 @@
+"""Filters that the broker evaluates: their language, filtered reads, patterns of names."""

@@ -1,0 +1,1 @@
+"""Groups of KIP-848: members send heartbeats, the broker assigns."""

@@ -1,0 +1,1 @@
+"""Reading and writing one partition: admission, long polls, slices, markers."""

@@ -1,0 +1,188 @@
+"""What readers ask for and what they get: wants and slices, places and what is found there.
+
+Values, and what a reader may see of a replica; `partitions` does the work.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.errors import (
+    OffsetOutOfRange,
+    RequestError,
+    StaleLeaderEpoch,
+    StorageError,
+    UnknownLeaderEpoch,
+    read_refusal,
+)
+from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
+from millstream.replication.replica import Replica
+from millstream.storage.log.aborted import Aborted
+from millstream.storage.log.segment import FileRange
+
+_log = logging.getLogger(__name__)
+
+ANY_EPOCH = -1
+
+
+class Want(NamedTuple):
+    """What a reader asks of one partition."""
+
+    target: TopicPartition
+    offset: Offset
+    bytes_max: int
+    leader_epoch: int = ANY_EPOCH  # The epoch the reader believes in; a mismatch is refused.
+    last_epoch: int = ANY_EPOCH  # Of the record it read last: shows whether its past is ours.
+
+
+class Sifted(NamedTuple):
+    """What passed of a stretch of the log, as whole batches in memory."""
+
+    data: bytes
+    passed_bytes: int  # Without the waymark that may stand at the end.
+    base_offset: Offset
+    end_offset: Offset  # Where reading goes on.
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+class Slice(NamedTuple):
+    """What a reader gets of one partition: whole batches, or the reason why not."""
+
+    target: TopicPartition
+    records: FileRange | Sifted | None = None
+    high_watermark: Offset = -1
+    last_stable_offset: Offset = -1
+    log_start_offset: Offset = -1
+    aborted: Sequence[Aborted] = ()
+    error: RequestError | None = None
+    diverging: Position | None = None  # Where the reader's past and ours part; no records then.
+
+    @property
+    def size(self) -> int:
+        return 0 if self.records is None else self.records.size
+
+    @property
+    def gained_bytes(self) -> int:
+        """What a reader waits for; to be moved on over what it does not want is no gain."""
+        return self.records.passed_bytes if isinstance(self.records, Sifted) else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Latest: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMaxTimestamp: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    count: int
+
+
+Place = Earliest | Latest | AtTime | AtMaxTimestamp | LastRecords
+
+
+class Found(NamedTuple):
+    """An offset, and the timestamp of its record where the question was about time, else -1."""
+
+    offset: Offset
+    timestamp_ms: int = -1
+    leader_epoch: int = ANY_EPOCH
+
+
+def read_slice(
+    replica: Replica,
+    want: Want,
+    *,
+    bytes_max: int,
+    isolation: Isolation,
+    may_exceed: bool,
+    verified_bytes_max: int | None = None,
+) -> Slice:
+    """What one reader gets of a settled replica.
+
+    With `may_exceed` at least one batch, or a large batch could never be read. Raises `NotVerified`
+    if more than `verified_bytes_max` must be verified first.
+    """
+    check_epoch(want.target, want.leader_epoch, replica)
+    records, start = replica.log.records, replica.log.start_offset
+    if not start <= want.offset <= records.end_offset:
+        raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
+    high_watermark, stable = replica.high_watermark, replica.last_stable_offset
+    if want.last_epoch != ANY_EPOCH:
+        diverging = _divergence(want, replica)
+        if diverging is not None:
+            return Slice(want.target, None, high_watermark, stable, start, diverging=diverging)
+    end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
+    limit = min(want.bytes_max, bytes_max)
+    try:
+        found = records.read(
+            want.offset,
+            bytes_max=limit,
+            end_offset=end,
+            verified_bytes_max=verified_bytes_max,
+        )
+    except StorageError as problem:
+        raise refuse_read(replica, want.target, problem) from problem
+    if found is not None and found.size > limit and not may_exceed:
+        found = None
+    aborted: Sequence[Aborted] = ()
+    if found is not None and isolation is Isolation.READ_COMMITTED:
+        aborted = records.producers.aborted(want.offset, found.end_offset)
+    return Slice(want.target, found, high_watermark, stable, start, aborted)
+
+
+def refuse_read(replica: Replica, target: TopicPartition, problem: StorageError) -> RequestError:
+    """What a reader is answered; a replica that cannot be read for good gives up leading."""
+    if replica.unreadable(problem):
+        _log.error(
+            "gave up leading what cannot be read topic=%s partition=%d problem=%s",
+            target.topic,
+            target.partition,
+            problem,
+        )
+    return read_refusal(*target, problem)
+
+
+def visible_end(replica: Replica, isolation: Isolation) -> Offset:
+    """Where a reader's view of the log ends."""
+    if isolation is Isolation.READ_COMMITTED:
+        return replica.last_stable_offset
+    return replica.high_watermark
+
+
+def check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None:
+    """Refuse who asks with an older or a newer leader epoch in mind (KIP-320)."""
+    current = replica.core.epoch
+    if believed in (ANY_EPOCH, current):
+        return
+    if believed < current:
+        raise StaleLeaderEpoch(f"{target} is in epoch {current}, not {believed}")
+    raise UnknownLeaderEpoch(f"{target} is in epoch {current}, not yet {believed}")
+
+
+def _divergence(want: Want, replica: Replica) -> Position | None:
+    """Where the log that the reader has read and this one part; None if they do not."""
+    end = replica.log.epoch_end(Epoch(want.last_epoch))
+    if end is None:
+        log = replica.log
+        raise OffsetOutOfRange(want.target, want.offset, log.start_offset, log.records.end_offset)
+    is_shared = end.epoch == want.last_epoch and want.offset <= end.end_offset
+    return None if is_shared else end

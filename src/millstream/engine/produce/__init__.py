@@ -1,0 +1,1 @@
+"""The way of an incoming batch: its queue options, message ids, delays and transactions."""

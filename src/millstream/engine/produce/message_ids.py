@@ -1,0 +1,381 @@
+"""Which message ids a topic has seen lately, so that a record sent twice is taken once.
+
+Owns the window of each topic, bounded by time and by count. It spans all partitions that are led
+here, because a client that sends again may well choose another one. The one thing to know: a window
+is nothing but a fold over the ends of the logs, and over the records that wait to be delivered; it
+is made when a topic is first asked for it, and again when leadership has changed. What is in a
+transaction counts for that transaction at once, and for everybody when it has been committed.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from heapq import merge
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.codec.batch import Header, read_header
+from millstream.codec.picking import pick_stretches
+from millstream.codec.records import STEP_BYTES, Record
+from millstream.control.catalog import Catalog
+from millstream.engine.produce.options import NEEDLE, message_id_of, search, unpack, unpack_small
+from millstream.engine.produce.unpacking import Unpacking
+from millstream.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    NotLeader,
+    StorageError,
+    StorageUnavailable,
+)
+from millstream.model import NO_PRODUCER, Buffer, Epoch, LogId, Offset
+from millstream.ports import Clock
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+from millstream.settings import TopicSettings
+
+READ_BYTES_MAX = 2**18  # Searched in one step of loading, of a millisecond or so.
+STEP_IDS = 500  # Looked for in one step.
+STEP_BATCHES = 500  # Opened in one step: small ones cost more than their bytes.
+NOWHERE = -1  # The partition and the offset of a record that waits to be delivered.
+
+
+class Place:
+    """Where the records of a batch are; what is not written yet, or never was, does not count."""
+
+    __slots__ = ("base_offset", "partition", "producer_id")
+
+    def __init__(
+        self,
+        partition: int,
+        base_offset: Offset | None = None,
+        producer_id: int = NO_PRODUCER.producer_id,
+    ) -> None:
+        """`producer_id` is that of a transaction which may yet be rolled back."""
+        self.partition = partition
+        self.base_offset = base_offset
+        self.producer_id = producer_id
+
+
+class Copy(NamedTuple):
+    """The first record that had an id."""
+
+    time_ms: int
+    place: Place
+    at: int = 0  # Its index in its batch.
+
+    @property
+    def offset(self) -> Offset:
+        assert self.place.base_offset is not None
+        return self.place.base_offset + self.at
+
+
+class Window:
+    """The ids of one topic, oldest first. Pure."""
+
+    def __init__(self) -> None:
+        self.terms: dict[LogId, Epoch] = {}  # The leaderships that it knows all ids of.
+        self._copies: OrderedDict[bytes, Copy] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def find(self, message_id: bytes, settings: TopicSettings, *, now_ms: int) -> Copy | None:
+        """The first copy, if it is in the window; forgets what is not."""
+        copies, limit_ms = self._copies, now_ms - settings.message_id_window_ms
+        while copies:
+            oldest = next(iter(copies))
+            if copies[oldest].time_ms > limit_ms and len(copies) <= settings.message_id_count_max:
+                break
+            del copies[oldest]
+        return copies.get(message_id)
+
+    def add(self, message_id: bytes, copy: Copy, settings: TopicSettings) -> None:
+        """Remember a record that was taken."""
+        self._copies.pop(message_id, None)
+        self._copies[message_id] = copy
+        if len(self._copies) > settings.message_id_count_max:
+            self._copies.popitem(last=False)
+
+    def forget(self, message_id: bytes) -> None:
+        """Its record was taken back before anybody saw it."""
+        copy = self._copies.get(message_id)
+        if copy is not None and copy.place.partition == NOWHERE:
+            del self._copies[message_id]
+
+
+# The ids of a topic's delayed records, with the time of their arrival.
+DeferredIds = Callable[[UUID], Iterable[tuple[bytes, int]]]
+
+
+class Windows:
+    def __init__(self, catalog: Catalog, hub: Hub, clock: Clock, unpacking: Unpacking) -> None:
+        """`unpacking` is that of readers: a batch on its way in may wait for a window."""
+        self._unpacking = unpacking
+        self._catalog = catalog
+        self._hub = hub
+        self._clock = clock
+        self._windows: dict[UUID, Window] = {}
+        self._loading: dict[UUID, asyncio.Future[None]] = {}
+        self._held: dict[UUID, asyncio.Future[None]] = {}
+        hub.on_drop(self._forget_log)
+
+    def find(self, replica: Replica) -> Window | None:
+        """The window for records of this partition, if it is known."""
+        window = self._windows.get(replica.id.topic_id)
+        if window is None or window.terms.get(replica.id) != replica.core.epoch:
+            return None
+        return window
+
+    def original(self, replica: Replica, message_id: bytes, producer_id: int) -> Copy | None:
+        """What a record that comes to this partition is a copy of.
+
+        `producer_id` is that of its transaction, if it is in one. Raises `NotLeader` if the window
+        is not known any more.
+        """
+        window = self.find(replica)
+        if window is None:
+            raise NotLeader(replica.id, replica.leader)
+        settings, now_ms = replica.log.records.settings, self._clock.now_ms()
+        copy = window.find(message_id, settings, now_ms=now_ms)
+        if copy is None or not self._counts(copy, replica.id.topic_id, producer_id):
+            return None
+        return copy
+
+    def forget(self, topic_id: UUID, message_id: bytes) -> None:
+        window = self._windows.get(topic_id)
+        if window is not None:
+            window.forget(message_id)
+
+    def _forget_log(self, log_id: LogId) -> None:
+        """The topic is deleted, or its partition has left this node: load the window anew."""
+        self._windows.pop(log_id.topic_id, None)
+
+    def arrived(self, replica: Replica, records: Sequence[Record], base_offset: Offset) -> None:
+        """Take note of what got into a partition by another way than a client's."""
+        window = self.find(replica)
+        if window is None:
+            return
+        settings, now_ms = replica.log.records.settings, self._clock.now_ms()
+        place = Place(replica.id.partition, base_offset)
+        for index, record in enumerate(records):
+            message_id = message_id_of(record)
+            if message_id is not None:
+                window.add(message_id, Copy(now_ms, place, index), settings)
+
+    # -- one at a time ---------------------------------------------------------------------------
+
+    def is_held(self, topic_id: UUID) -> bool:
+        return topic_id in self._held
+
+    @asynccontextmanager
+    async def held(self, topic_id: UUID) -> AsyncIterator[None]:
+        """Have a window for oneself, to decide about a batch in more than one step."""
+        assert topic_id not in self._held
+        self._held[topic_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._held.pop(topic_id).set_result(None)
+
+    async def released(self, topic_id: UUID) -> None:
+        while (held := self._held.get(topic_id)) is not None:
+            await asyncio.shield(held)
+
+    async def load(self, replica: Replica, deferred_ids: DeferredIds) -> None:
+        """Make the window of a topic; who asks for the same meanwhile waits for it."""
+        topic_id = replica.id.topic_id
+        while (loading := self._loading.get(topic_id)) is not None:
+            await asyncio.shield(loading)
+        if self.find(replica) is not None:
+            return
+        done = self._loading[topic_id] = asyncio.get_running_loop().create_future()
+        try:
+            for large in self._fold(topic_id, deferred_ids):
+                if large is None:
+                    await asyncio.sleep(0)
+                else:
+                    await self._unpacking.run(large.search, packed_bytes=large.header.size)
+        except (CorruptBatch, InvalidBatch, StorageError) as problem:
+            raise StorageUnavailable(str(problem)) from problem
+        finally:
+            del self._loading[topic_id]
+            done.set_result(None)  # However it went: the next one looks for himself.
+        if self.find(replica) is None:
+            raise NotLeader(replica.id, replica.leader)
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def _fold(self, topic_id: UUID, deferred_ids: DeferredIds) -> "Iterator[_Large | None]":
+        """Read the ends of all logs in steps. The last step leaves nothing unread anywhere.
+
+        A large batch is yielded to be searched on a thread before the next step.
+        """
+        window = Window()
+        tails: list[_Tail] = []
+        for partition in range(self._catalog.find_id(topic_id).partition_count):
+            replica = self._hub.replicas.get(LogId(topic_id, partition))
+            if replica is not None and replica.is_leader:
+                window.terms[replica.id] = replica.core.epoch
+                bytes_max = self._unpacking.bytes_max
+                tail = _Tail(replica, self._clock.now_ms(), bytes_max=bytes_max)
+                tails.append(tail)
+                yield from tail.find_start()
+                yield None
+        place = Place(NOWHERE, NOWHERE)
+        waiting = [(name, Copy(time_ms, place)) for name, time_ms in deferred_ids(topic_id)]
+        waiting.sort(key=_time_ms)
+        is_complete = not tails
+        while not is_complete:
+            # What came while others had their turn is little, and read in the next round.
+            is_complete = True
+            work = 0
+            for tail in tails:
+                for cost in tail.steps():
+                    if isinstance(cost, _Large):
+                        is_complete = False
+                        yield cost
+                        continue
+                    work += cost
+                    if work >= STEP_BYTES:
+                        work, is_complete = 0, False
+                        yield None
+            found = merge(waiting, *[tail.taken() for tail in tails], key=_time_ms)
+            waiting = []
+            for count, (message_id, copy) in enumerate(found, start=1):
+                self._fold_one(window, tails[0].settings, topic_id, message_id, copy)
+                if count % STEP_IDS == 0:
+                    is_complete = False
+                    yield None
+        self._windows.pop(topic_id, None)
+        if tails:
+            self._windows[topic_id] = window
+
+    def _fold_one(
+        self, window: Window, settings: TopicSettings, topic_id: UUID, message_id: bytes, copy: Copy
+    ) -> None:
+        # Of two with one id the first counts, unless the second came when that was forgotten.
+        first = window.find(message_id, settings, now_ms=copy.time_ms)
+        if first is None or not self._counts(first, topic_id, copy.place.producer_id):
+            window.add(message_id, copy, settings)
+
+    def _counts(self, copy: Copy, topic_id: UUID, producer_id: int) -> bool:
+        """Whether a record is there for who has this transaction, or none."""
+        place = copy.place
+        if place.base_offset is None:
+            return False
+        if place.producer_id == NO_PRODUCER.producer_id:
+            return True
+        replica = self._hub.replicas.get(LogId(topic_id, place.partition))
+        # What retention has taken is past telling, and a record too many is better than one lost.
+        if replica is None or copy.offset < replica.log.start_offset:
+            return False
+        producers = replica.log.records.producers
+        if producers.is_open_at(place.producer_id, copy.offset):
+            return place.producer_id == producer_id
+        if producers.is_aborted_at(place.producer_id, copy.offset):
+            place.base_offset = None
+            return False
+        place.producer_id = NO_PRODUCER.producer_id
+        return True
+
+
+class _Large:
+    """A batch that takes long to search."""
+
+    def __init__(self, header: Header, batch: memoryview, *, bytes_max: int) -> None:
+        self.header = header
+        self.payload: Buffer | None = None
+        self._batch = batch
+        self._bytes_max = bytes_max
+
+    def search(self) -> None:
+        # Written where no header was looked for: its ids never counted.
+        with suppress(BatchTooLarge, InvalidBatch):
+            self.payload = search(unpack(self._batch, self.header, bytes_max=self._bytes_max))
+
+
+class _Tail:
+    """The end of one log, being searched for message ids."""
+
+    def __init__(self, replica: Replica, now_ms: int, *, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.settings = replica.log.records.settings
+        self._found: list[tuple[bytes, Copy]] = []
+        self._replica = replica
+        self._now_ms = now_ms
+        records, settings = replica.log.records, self.settings
+        since_ms = now_ms - settings.message_id_window_ms
+        first = records.offset_for_time(since_ms, end_offset=records.end_offset)
+        self._offset = records.end_offset if first is None else first[0]
+        # A log does not say when a batch arrived. Not before the newest one in front of it.
+        self._time_ms = since_ms
+
+    def find_start(self) -> Iterator[None]:
+        """Pass over what is too far back to count, in steps."""
+        records = self._replica.log.records
+        counted = yield from records.tail(
+            self.settings.message_id_count_max, end_offset=records.end_offset
+        )
+        self._offset = max(self._offset, counted)
+
+    def steps(self) -> Iterator[int | _Large]:
+        """Read to the end; in between, say how many bytes of records were decoded, about, or which
+        batch is to be searched by a thread."""
+        records = self._replica.log.records
+        while (offset := max(self._offset, records.start_offset)) < records.end_offset:
+            part = records.read(offset, bytes_max=READ_BYTES_MAX, end_offset=records.end_offset)
+            if part is None:
+                return
+            data = memoryview(part.read())
+            yield len(data) * STEP_BYTES // READ_BYTES_MAX
+            at = 0
+            while at < len(data):
+                header = read_header(data, at)
+                yield STEP_BYTES // STEP_BATCHES
+                yield from self._take(header, data[at : at + header.size])
+                at += header.size
+            self._offset = part.end_offset
+
+    def taken(self) -> list[tuple[bytes, Copy]]:
+        """What was found since this was asked last, oldest first."""
+        found, self._found = self._found, []
+        return found
+
+    def _take(self, header: Header, batch: memoryview) -> Iterator[int | _Large]:
+        self._time_ms = min(self._now_ms, max(self._time_ms, header.max_timestamp))
+        if header.is_control:
+            return
+        try:
+            payload = unpack_small(batch, header, bytes_max=self._bytes_max)
+        except InvalidBatch:
+            return  # Its ids never counted.
+        if payload is None:
+            large = _Large(header, batch, bytes_max=self._bytes_max)
+            yield large
+            payload = large.payload
+        else:
+            payload = search(payload)
+        if payload is None:
+            return
+        transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
+        place = Place(self._replica.id.partition, header.base_offset, transaction)
+        stretches = pick_stretches(header, bytes(payload), NEEDLE)
+        while True:
+            try:
+                records = next(stretches, None)
+            except (CorruptBatch, InvalidBatch):
+                return  # Written when nobody looked; who reads it will see.
+            if records is None:
+                return
+            for record in records:
+                message_id = message_id_of(record)
+                if message_id is not None:
+                    copy = Copy(self._time_ms, place, record.offset - header.base_offset)
+                    self._found.append((message_id, copy))
+            yield STEP_BYTES if records else 0
+
+
+def _time_ms(found: tuple[bytes, Copy]) -> int:
+    return found[1].time_ms

@@ -1,0 +1,133 @@
+"""Batches of transactions on their way into a log: only a partition of the transaction takes them.
+
+Owns the check against the coordinator (KIP-890), and the batches that wait while their partition is
+being added to the transaction. The one thing to know: that a partition is in the transaction is
+committed before the first batch is written to it, or nobody would ever write the marker there.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from millstream.engine.runtime.futures import Writing, pass_on, see
+from millstream.engine.transactions.coordinator import TransactionCoordinator
+from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.errors import CoordinatorUnavailable, OutOfOrderSequence, Overloaded, RequestError
+from millstream.internal_topics.transaction_steps import added
+from millstream.internal_topics.transactions import Participant, TransactionValue
+from millstream.model import LogId, Producer
+from millstream.ports import Clock
+from millstream.storage.log.producers import Producers
+
+
+class Batch(NamedTuple):
+    """A batch, who wrote it where, and how it gets into the log."""
+
+    transactional_id: str
+    producer: Producer
+    participant: Participant
+    base_sequence: int
+    write: Callable[[], Writing]
+
+
+class TransactionalWrites:
+    def __init__(
+        self,
+        coordinators: TransactionCoordinators,
+        clock: Clock,
+        *,
+        queued_max: int,
+        participants_max: int,
+    ) -> None:
+        """`queued_max` bounds the batches of one producer that wait for one partition."""
+        self._coordinators = coordinators
+        self._clock = clock
+        self._queued_max = queued_max
+        self._participants_max = participants_max
+        self._queues: dict[tuple[LogId, int], deque[tuple[Batch, Writing]]] = {}
+
+    def append(self, batch: Batch, producers: Producers, *, joins: bool) -> Writing:
+        """Write the batch if its transaction allows it; with `joins` the partition is added.
+
+        Raises at once, with nothing written. Batches of one producer in one log keep their order.
+        """
+        queue = self._queues.get(_place(batch))
+        if queue is not None:
+            return self._enqueue(queue, batch)
+        if producers.has_open(*batch.producer):
+            return batch.write()
+        coordinator = self._coordinators.find_now(batch.transactional_id)
+        if joins:
+            coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
+            if not coordinator.is_settled(batch.transactional_id):
+                return self._wait(coordinator, batch)
+        coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
+        return batch.write()
+
+    # -- batches that wait -----------------------------------------------------------------------
+
+    def _join(
+        self, batch: Batch, producers: Producers, value: TransactionValue | None
+    ) -> TransactionValue:
+        after = added(
+            batch.transactional_id,
+            value,
+            batch.producer,
+            frozenset({batch.participant}),
+            participants_max=self._participants_max,
+            now_ms=self._clock.now_ms(),
+        )
+        # Each transaction has an epoch of its own, so its first batch in a log is at 0. Behind
+        # batches of which nothing was left, as all of it was there already, it goes on from them.
+        expected = producers.next_sequence(*batch.producer) or 0
+        if batch.base_sequence != expected:
+            raise OutOfOrderSequence(batch.producer.producer_id, expected, batch.base_sequence)
+        return after
+
+    def _wait(self, coordinator: TransactionCoordinator, batch: Batch) -> Writing:
+        queue: deque[tuple[Batch, Writing]] = deque()
+        self._queues[_place(batch)] = queue
+        waiting = self._enqueue(queue, batch)
+        settled = coordinator.settled(batch.transactional_id)
+        settled.add_done_callback(partial(self._flush, coordinator, queue))
+        return waiting
+
+    def _enqueue(self, queue: deque[tuple[Batch, Writing]], batch: Batch) -> Writing:
+        if len(queue) >= self._queued_max:
+            raise Overloaded(f"{len(queue)} batches wait to join a transaction already")
+        waiting: Writing = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(see)
+        queue.append((batch, waiting))
+        return waiting
+
+    def _flush(
+        self,
+        coordinator: TransactionCoordinator,
+        queue: deque[tuple[Batch, Writing]],
+        settled: "asyncio.Future[None]",
+    ) -> None:
+        """The partition is in the transaction, or will not be: let go who waited for it.
+
+        Behind a batch that is refused all others are, or the log would miss one in the middle.
+        """
+        del self._queues[_place(queue[0][0])]
+        refusal: RequestError | None = None
+        if settled.exception() is not None:
+            refusal = CoordinatorUnavailable(queue[0][0].transactional_id)
+        for batch, waiting in queue:
+            try:
+                if refusal is not None:
+                    raise refusal
+                # Time may have been up in between, or the producer been fenced.
+                coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
+                batch.write().add_done_callback(partial(pass_on, waiting))
+            except RequestError as problem:
+                refusal = problem
+                if not waiting.done():
+                    waiting.set_exception(problem)
+
+
+def _place(batch: Batch) -> tuple[LogId, int]:
+    return batch.participant.log, batch.producer.producer_id

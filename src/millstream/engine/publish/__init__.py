@@ -1,0 +1,1 @@
+"""Publishing by messages instead of batches, for protocols that know no batches."""

@@ -1,0 +1,73 @@
+"""What delivery is made of, put together for a node.
+
+Owns the one cycle in it: shards are begun by what knows how to reach a partition, and everything
+else needs the shards.
+"""
+
+from random import Random
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.control.catalog import Catalog
+from millstream.engine.dead_letters.writer import HandOvers
+from millstream.engine.gate import Gate
+from millstream.engine.ledgers.exactly_once import Road
+from millstream.engine.ledgers.shards import Books, Shards
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.push.pump import Pump
+from millstream.engine.push.service import Deliveries
+from millstream.engine.push.shard import DELIVERIES_SETTINGS, DeliveryShard
+from millstream.engine.topic_defaults import TopicDefaults
+from millstream.engine.topics import Topics
+from millstream.metrics import Metrics
+from millstream.model import DELIVERIES_TOPIC
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+
+class Delivering(NamedTuple):
+    deliveries: Deliveries
+    pump: Pump
+    shards: Shards[DeliveryShard]
+    hand_overs: HandOvers
+
+
+def open_deliveries(
+    gate: Gate,
+    catalog: Catalog,
+    hub: Hub,
+    partitions: Partitions,
+    topics: Topics,
+    road: Road,
+    *,
+    config: Config,
+    defaults: TopicDefaults,
+    metrics: Metrics,
+    entropy: Random,
+) -> Delivering:
+    """`topics` creates what the broker itself needs: its gate must admit it."""
+    clock = road.clock
+
+    def begin(replica: Replica) -> DeliveryShard:
+        pump.wake()
+        return DeliveryShard(replica, road)
+
+    books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
+    shards = Shards(books, catalog, hub, topics, begin, config=config)
+    unpacking = partitions.unpacking
+    hand_overs = HandOvers(
+        catalog, hub, topics, shards, unpacking, config=config, defaults=defaults, clock=clock
+    )
+    pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config, clock=clock)
+    deliveries = Deliveries(
+        gate,
+        catalog,
+        partitions,
+        shards,
+        pump,
+        config=config,
+        clock=clock,
+        metrics=metrics,
+        chance=entropy.random,
+    )
+    return Delivering(deliveries, pump, shards, hand_overs)

@@ -1,0 +1,217 @@
+"""Records of one partition on their way to all subscriptions that listen there.
+
+Owns who reads where: those at the end of the log share one reader, which decodes a record once and
+finds its listeners in a trie; those behind read for themselves until they have caught up. The one
+thing to know: a live source whose desk is full falls behind at the record that did not fit, so a
+slow subscription holds up nobody and misses nothing.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from millstream.codec.lifetime import NEVER_MS, Lifetime, lifetime_of
+from millstream.codec.records import Record
+from millstream.engine.publish.subjects import SubjectTrie, subject_of
+from millstream.engine.push.cursor import size_of
+from millstream.engine.push.records import Chunk, Unreadable
+from millstream.engine.push.subscription import Source, Subscription
+from millstream.engine.runtime.backoff import Backoff
+from millstream.engine.runtime.waiters import loop_ms
+from millstream.errors import Denied, OffsetOutOfRange, RequestError
+from millstream.model import Offset, Session, TopicPartition
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+RETRY_MS_MAX = 1_000  # Between two attempts to read what cannot be read.
+
+Read = Callable[[Session, TopicPartition, Offset], Awaitable[Chunk]]
+
+
+class Feed:
+    def __init__(self, target: TopicPartition, replica: Replica, clock: Clock) -> None:
+        self.target = target
+        self.replica = replica
+        self.position: Offset = 0  # Where all live sources are; of no account without any.
+        self._live: dict[Source, None] = {}
+        self._listeners: SubjectTrie[Source] = SubjectTrie()
+        self._behind: dict[Source, None] = {}
+        self._clock = clock
+        self.retry_at_ms = 0  # Reading failed: not before then, by the loop's clock.
+        self._backoff = Backoff(longest_ms=RETRY_MS_MAX)
+        self._last_wait_ms = 0
+        self._lifetime: Lifetime | None = None  # Of the records, as of this step;
+        self._loop_behind_ms = 0  # and what the loop's clock says less than that of records.
+
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._live or self._behind)
+
+    def add(self, source: Source) -> None:
+        self._behind[source] = None
+
+    def remove(self, source: Source) -> None:
+        if source in self._live:
+            self._fall_behind(source, source.cursor.next_offset)
+        self._behind.pop(source, None)
+
+    def failed(self, problem: RequestError) -> int:
+        """Reading failed; return how long to wait. The first times it may be an election."""
+        wait_ms = self._backoff.next_ms()
+        # Warned of once, when the waits are as long as they get.
+        has_lasted = wait_ms == RETRY_MS_MAX and self._last_wait_ms < wait_ms
+        level = logging.WARNING if has_lasted else logging.DEBUG
+        log.log(level, "cannot read target=%s problem=%s", self.target, problem)
+        self._last_wait_ms = wait_ms
+        self.retry_at_ms = loop_ms() + wait_ms
+        return wait_ms
+
+    def worked(self) -> None:
+        self._backoff.reset()
+        self._last_wait_ms = 0
+
+    async def step(self, read: Read, touched: dict[Subscription, None]) -> bool:
+        """Read once for everybody who has room; say whether there is more to read at once.
+
+        Whoever got records is `touched`. Raises what stands in the way of reading.
+        """
+        has_more = False
+        self._lifetime = lifetime_of(self.replica.log.records.settings)
+        self._loop_behind_ms = self._clock.now_ms() - loop_ms()
+        for source in list(self._behind):
+            if source.subscription.desk.has_room and source in self._behind:
+                has_more |= await self._catch_up(source, read, touched)
+        if self._live:
+            has_more |= await self._go_on(read, touched)
+        return has_more
+
+    def _ends_ms(self, record: Record) -> int:
+        """From when on nobody is shown a record that is read in this step, by the loop's clock."""
+        lifetime = self._lifetime
+        return NEVER_MS if lifetime is None else lifetime.ends_ms(record) - self._loop_behind_ms
+
+    # -- at the end of the log -------------------------------------------------------------------
+
+    async def _go_on(self, read: Read, touched: dict[Subscription, None]) -> bool:
+        first = next(iter(self._live))
+        # Read on behalf of each in turn: whose rights were taken away is found out.
+        self._live[first] = self._live.pop(first)
+        try:
+            chunk = await read(first.subscription.session, self.target, self.position)
+        except OffsetOutOfRange as problem:
+            if self.position < problem.start_offset:  # Retention was faster.
+                self.position = problem.start_offset
+                return True
+            for source in list(self._live):
+                self._fall_behind(source, self.position)
+            return True
+        except Denied as refusal:
+            self._refuse(first, refusal)
+            return bool(self)
+        if chunk.unreadable is not None and chunk.unreadable.offset >= self.position:
+            self._give_up(chunk.unreadable, touched)
+        for record in chunk.records:
+            if record.offset < self.position:
+                continue  # Read by another turn meanwhile.
+            subject = subject_of(self.target.topic, record.headers)
+            listeners = self._listeners.match(subject)
+            if not listeners:
+                continue
+            size, ends_ms = size_of(record), self._ends_ms(record)
+            for source in listeners:
+                if source.subscription.desk.has_room:
+                    source.offer(record, subject, size, ends_ms)
+                    touched[source.subscription] = None
+                else:
+                    self._fall_behind(source, record.offset)
+        self.position = max(self.position, chunk.next_offset)
+        return self.position < chunk.end_offset and bool(self._live)
+
+    def _give_up(self, batch: Unreadable, touched: dict[Subscription, None]) -> None:
+        for source in list(self._live):
+            if source.subscription.desk.has_room:
+                source.give_up(batch)
+                touched[source.subscription] = None
+            else:
+                self._fall_behind(source, batch.offset)
+
+    def _go_live(self, source: Source) -> None:
+        del self._behind[source]
+        self._live[source] = None
+        self._listeners.add(source.subscription.pattern, source)
+        source.is_live = True
+
+    def _fall_behind(self, source: Source, offset: Offset) -> None:
+        del self._live[source]
+        self._listeners.remove(source.subscription.pattern, source)
+        source.is_live = False
+        source.cursor.move_on(offset)
+        self._behind[source] = None
+
+    # -- behind ----------------------------------------------------------------------------------
+
+    async def _catch_up(
+        self, source: Source, read: Read, touched: dict[Subscription, None]
+    ) -> bool:
+        cursor, subscription = source.cursor, source.subscription
+        try:
+            # Also where others have read on behalf of themselves: it may not be allowed to.
+            chunk = source.ahead or await read(
+                subscription.session, self.target, cursor.next_offset
+            )
+        except OffsetOutOfRange as problem:
+            if cursor.next_offset < problem.start_offset:
+                cursor.move_on(problem.start_offset)
+            elif source in self._behind:
+                self._cut(source, problem.end_offset)
+            return True
+        except Denied as refusal:
+            self._refuse(source, refusal)
+            return False
+        if source not in self._behind:
+            return False  # It went while the log was read.
+        touched[subscription] = None
+        end_offset = self.replica.log.records.end_offset
+        if cursor.known_end_offset > end_offset:
+            self._cut(source, end_offset)
+        return self._take(source, chunk)
+
+    def _take(self, source: Source, chunk: Chunk) -> bool:
+        """Take what there is room for; say whether there is more to read."""
+        cursor, subscription = source.cursor, source.subscription
+        source.ahead = None
+        if chunk.unreadable is not None and chunk.unreadable.offset >= cursor.next_offset:
+            source.give_up(chunk.unreadable)
+        wanted: dict[str, bool] = {}  # By subject: the same ones come again and again.
+        for at, record in enumerate(chunk.records):
+            if not subscription.desk.has_room:
+                cursor.move_on(record.offset)
+                source.ahead = chunk._replace(records=chunk.records[at:])
+                return False
+            subject = subject_of(self.target.topic, record.headers)
+            if subject not in wanted:
+                wanted[subject] = subscription.pattern.matches(subject)
+            if wanted[subject]:
+                source.offer(record, subject, size_of(record), self._ends_ms(record))
+        cursor.move_on(chunk.next_offset)
+        if cursor.next_offset < chunk.end_offset:
+            return True
+        if not self._live:
+            self.position = cursor.next_offset
+        if cursor.next_offset != self.position:
+            return True  # Those at the end were elsewhere, and will be here after this step.
+        self._go_live(source)
+        return False
+
+    def _cut(self, source: Source, end_offset: Offset) -> None:
+        """The log is shorter than it was: the disk has lost what it was not made to keep."""
+        name = source.subscription.name
+        log.warning("a log was cut target=%s end=%d subscription=%s", self.target, end_offset, name)
+        source.ahead = None
+        source.subscription.desk.cut(self.target, end_offset)
+
+    def _refuse(self, source: Source, refusal: Denied) -> None:
+        """Its rights were taken away: it reads here no more, until it subscribes again."""
+        log.info("stopped delivering subscription=%s %s", source.subscription.name, refusal)
+        self.remove(source)

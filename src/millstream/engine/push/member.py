@@ -1,0 +1,122 @@
+"""One subscriber: what it says about the records it was sent, and its figures.
+
+A handle that `Deliveries.subscribe` gives out; all it does is the subscription's. Once closed it
+says False to everything.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.engine.push.dispatcher import REJECTED
+from millstream.engine.push.specs import check_flow
+from millstream.engine.push.values import Delivered, Send, Statistics, SubscriptionSpec
+from millstream.engine.push.window import Seat
+from millstream.internal_topics.deliveries import FlowPolicy
+from millstream.model import Offset, Session, TopicPartition
+
+if TYPE_CHECKING:
+    from millstream.engine.push.subscription import Subscription
+
+
+class Member:
+    def __init__(
+        self, subscription: "Subscription", seat: Seat, session: Session, send: Send
+    ) -> None:
+        self.session = session
+        self.send = send
+        self.seat = seat
+        self.is_closed = False
+        # Called once if the subscription ends while this member is there: it was deleted, or this
+        # node leads its shard no more.
+        self.on_end: Callable[[], None] | None = None
+        # Called with what `send` or `on_end` raised: the end of one client, not of the pump.
+        self.on_failure: Callable[[Exception], None] | None = None
+        self._subscription = subscription
+
+    @property
+    def spec(self) -> SubscriptionSpec:
+        """Of the subscription: that of whoever created it."""
+        return self._subscription.spec
+
+    def ack(self, target: TopicPartition, offset: Offset) -> bool:
+        """The record is done. False if it is not this member's: acknowledged before, or sent to
+        another one since."""
+        if self.is_closed or not self._subscription.desk.ack(self.seat, target, offset):
+            return False
+        self._subscription.acknowledged += 1
+        self._subscription.touch()
+        return True
+
+    def nack(self, target: TopicPartition, offset: Offset, delay_ms: int | None = None) -> bool:
+        """The record could not be worked on: it comes again, here or elsewhere, after the delay of
+        the retry policy or after this one."""
+        return not self.is_closed and self._subscription.nack(self, target, offset, delay_ms)
+
+    def reject(
+        self, target: TopicPartition, offset: Offset, reason: str = REJECTED, error: str = ""
+    ) -> bool:
+        """The record is bad: it goes to the dead letters without further attempts."""
+        desk = self._subscription.desk
+        if self.is_closed or not desk.reject(self.seat, target, offset, reason, error):
+            return False
+        self._subscription.touch()
+        return True
+
+    def want(self, count: int) -> None:
+        """In pull mode: send that many more records, when there are any."""
+        self.seat.wanted += max(0, count)
+        self._subscription.touch()
+
+    def limit(self, count: int) -> None:
+        """Send that many in all, with those that were sent before, and then no more."""
+        self.seat.left = max(0, count - self.seat.delivered)
+        self._subscription.touch()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its limit is reached and nothing of it is to be acknowledged."""
+        return self.seat.left == 0 and self.seat.in_flight == 0
+
+    def resume(self) -> None:
+        """There is room again, after `send` had said that there was none."""
+        self.seat.is_open = True
+        self._subscription.touch()
+
+    def set_flow(self, flow: FlowPolicy) -> None:
+        """Change how fast and how much this member gets, or raise `InvalidSubscription`."""
+        check_flow(flow)
+        if not self.is_closed:
+            self._subscription.set_flow(self, flow)
+
+    def statistics(self) -> Statistics:
+        return self._subscription.statistics(self)
+
+    def push(self, records: Sequence[Delivered]) -> bool:
+        """Send records; False if there was no room, or the client is gone after an error."""
+        try:
+            return self.send(records)
+        except Exception as problem:
+            self._fail(problem)
+            return False
+
+    def end(self) -> None:
+        """The subscription is over."""
+        self.is_closed = True
+        try:
+            if self.on_end is not None:
+                self.on_end()
+        except Exception as problem:
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        if self.on_failure is None:
+            raise problem
+        self.close()
+        self.on_failure(problem)
+
+    def close(self) -> None:
+        """Leave: what was not acknowledged goes to the other members at once, or waits for the
+        next one. A subscription that is not durable ends with its last member."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._subscription.leave(self)

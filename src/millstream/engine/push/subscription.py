@@ -1,0 +1,303 @@
+"""A live subscription: its desk, its members, and where it reads.
+
+Owns the way from the desk's decisions to the members' connections, and what has to be kept of the
+cursors. Belongs to the event loop; nothing here awaits. `touch` is how it asks for a turn.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from millstream.codec.records import Record
+from millstream.engine.dead_letters.records import raw_record
+from millstream.engine.filters.filter import Filter, parse
+from millstream.engine.ledgers.ledger import Entry
+from millstream.engine.publish.subjects import Pattern
+from millstream.engine.push.cursor import Cursor, Pending, size_of
+from millstream.engine.push.dispatcher import Bounds, Desk
+from millstream.engine.push.member import Member
+from millstream.engine.push.records import Chunk, Unreadable
+from millstream.engine.push.shard import DeliveryShard, cursor_entry, unmark
+from millstream.engine.push.values import (
+    AtOffset,
+    CursorView,
+    Delivered,
+    Send,
+    Statistics,
+    SubscriptionSpec,
+    SubscriptionView,
+)
+from millstream.engine.runtime.waiters import loop_ms
+from millstream.internal_topics.deliveries import FlowPolicy
+from millstream.metrics import (
+    ACKNOWLEDGED_RECORDS,
+    DEAD_LETTERS,
+    DELIVERED_RECORDS,
+    DROPPED_RECORDS,
+    EXPIRED_RECORDS,
+    REDELIVERED_RECORDS,
+    Metrics,
+)
+from millstream.model import LogId, Offset, Session, TopicPartition
+
+EVERYTHING = Pattern.parse(">")
+COUNTED = ACKNOWLEDGED_RECORDS, DROPPED_RECORDS, EXPIRED_RECORDS
+
+
+class Reading(Protocol):
+    """What a source needs to know of the feed it is in."""
+
+    @property
+    def position(self) -> Offset: ...
+
+
+class Source:
+    """A subscription in one partition. It is live while the partition's feed reads for it, and
+    behind while it has to read for itself."""
+
+    __slots__ = ("ahead", "feed", "is_live", "log_id", "subscription", "target")
+
+    def __init__(
+        self, subscription: "Subscription", target: TopicPartition, log_id: LogId, feed: Reading
+    ) -> None:
+        self.subscription = subscription
+        self.target = target
+        self.log_id = log_id
+        self.feed = feed
+        self.is_live = False
+        self.ahead: Chunk | None = None  # Read already, but there was no room for it.
+
+    @property
+    def cursor(self) -> Cursor:
+        """As far as the source is, also where nothing was for it."""
+        cursor = self.subscription.desk.cursors[self.target]
+        if self.is_live:
+            cursor.move_on(self.feed.position)
+        return cursor
+
+    def offer(self, record: Record, subject: str, size: int, ends_ms: int) -> None:
+        """Take a record whose subject matches."""
+        if record.offset < self.subscription.first_offset:
+            return
+        where = self.subscription.filter
+        if where is None or where.matches(record, topic=self.target.topic):
+            self.subscription.desk.offer(self.target, record, subject, size, ends_ms)
+
+    def give_up(self, batch: Unreadable) -> None:
+        """Take a batch that cannot be read: to the dead letters with it, if there are any."""
+        if batch.last_offset < self.subscription.first_offset:
+            return
+        desk, topic = self.subscription.desk, self.target.topic
+        record = raw_record(batch.raw, batch.offset, batch.last_offset, batch.timestamp)
+        desk.give_up(self.target, record, topic, size_of(record), batch.problem)
+
+
+class Wiring(NamedTuple):
+    """What a subscription needs of the service: a turn, and its end."""
+
+    touch: Callable[["Subscription"], None]
+    ended: Callable[["Subscription"], None]
+    chance: Callable[[], float]
+    bounds: Bounds
+    metrics: Metrics
+
+
+class Subscription:
+    def __init__(
+        self,
+        spec: SubscriptionSpec,
+        session: Session,
+        wiring: Wiring,
+        shard: DeliveryShard | None = None,
+    ) -> None:
+        """With a `shard` it is durable, and kept there."""
+        self.spec = spec
+        self.session = session  # On whose behalf records are read.
+        self.shard = shard
+        self.pattern = spec.pattern or EVERYTHING
+        self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
+        # The start may be ahead of the end of a log: what comes before it is not for us.
+        self.first_offset = spec.start.offset if isinstance(spec.start, AtOffset) else 0
+        self.desk = Desk(spec.acks, spec.retry, wiring.bounds, wiring.chance)
+        self.members: dict[int, Member] = {}
+        self.sources: dict[TopicPartition, Source] = {}
+        self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
+        self.burying: set[Pending] = set()  # Dead letters under way.
+        self.catalog_version = -1  # Of the topics that it reads.
+        self.alarm_ms = -1  # When it will be given a turn anyway.
+        self.is_ended = False
+        self.acknowledged = 0  # By members.
+        self._marks: dict[TopicPartition, set[Offset]] = {}
+        self._wiring = wiring
+        self._members_made = 0
+        self._counted = 0, 0, 0  # What is in the metrics already.
+
+    @property
+    def name(self) -> str:
+        """What dead letters say of it; empty for one that has no name."""
+        return self.spec.name or ""
+
+    def touch(self) -> None:
+        """Ask for a turn."""
+        self._wiring.touch(self)
+
+    def add_cursor(self, cursor: Cursor, log_id: LogId) -> None:
+        self.desk.cursors[cursor.target] = cursor
+        self.logs[cursor.target] = log_id
+        if cursor.marked:
+            self._marks[cursor.target] = set(cursor.marked)
+
+    def drop_cursor(self, target: TopicPartition) -> list[Entry]:
+        """The partition is gone; return what is to be written about that."""
+        self.desk.forget(target)
+        log_id = self.logs.pop(target)
+        marks = self._marks.pop(target, set())
+        entries = [cursor_entry(self.name, log_id, None)]
+        return entries + [unmark(self.name, log_id, offset) for offset in sorted(marks)]
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def join(self, session: Session, send: Send, flow: FlowPolicy | None) -> Member:
+        assert not self.is_ended
+        self._members_made += 1
+        seat = self.desk.join(self._members_made, flow or self.spec.flow, loop_ms())
+        member = self.members[seat.number] = Member(self, seat, session, send)
+        self.touch()
+        return member
+
+    def leave(self, member: Member) -> None:
+        del self.members[member.seat.number]
+        if not self.is_ended:
+            self.desk.leave(member.seat, loop_ms())
+            if self.members:
+                self.session = next(iter(self.members.values())).session
+            elif self.shard is None:
+                self.end()
+        self.touch()
+
+    def end(self) -> None:
+        """It is over: nothing more is read or sent."""
+        self.is_ended = True
+        self._count()
+        self._wiring.ended(self)
+        for member in list(self.members.values()):
+            member.end()
+
+    def set_flow(self, member: Member, flow: FlowPolicy) -> None:
+        member.seat.set_flow(flow, loop_ms())
+        self.desk.count_seats()
+        self.touch()
+
+    def nack(
+        self, member: Member, target: TopicPartition, offset: Offset, wait_ms: int | None
+    ) -> bool:
+        if not self.desk.nack(member.seat, target, offset, loop_ms(), wait_ms=wait_ms):
+            return False
+        self.touch()
+        return True
+
+    # -- out to the members ----------------------------------------------------------------------
+
+    def dispatch(self, now_ms: int) -> None:
+        """Let time pass, and send what can be sent."""
+        desk = self.desk
+        desk.tick(now_ms)
+        while shares := desk.assign(now_ms):
+            for seat, share in shares:
+                member = self.members.get(seat.number)
+                if member is None:
+                    continue  # It left while another was sent something.
+                is_taken = member.push([_delivered(pending) for pending in share])
+                if member.is_closed:
+                    continue  # It left while it was sent this; others get it.
+                if is_taken:
+                    redelivered, acknowledged = seat.redelivered, seat.acknowledged
+                    desk.sent(seat, share)
+                    self.acknowledged += seat.acknowledged - acknowledged
+                    self._wiring.metrics.add(DELIVERED_RECORDS, len(share))
+                    self._wiring.metrics.add(REDELIVERED_RECORDS, seat.redelivered - redelivered)
+                else:
+                    desk.refuse(seat, share)
+        self._count()
+
+    def _count(self) -> None:
+        desk, metrics, before = self.desk, self._wiring.metrics, self._counted
+        counts = self._counted = self.acknowledged, desk.dropped, desk.expired
+        if counts != before:
+            for metric, count, told in zip(COUNTED, counts, before, strict=True):
+                metrics.add(metric, count - told)
+
+    def to_bury(self) -> list[Pending]:
+        """Records that have become dead letters and are not on their way yet."""
+        found = [one for one in self.desk.burials.values() if one not in self.burying]
+        self.burying.update(found)
+        return found
+
+    def buried(self, pending: Pending) -> bool:
+        """Its dead letter is written, and so is the mark that says so. False if its partition went
+        meanwhile: then the mark is of no use."""
+        self.burying.discard(pending)
+        self._wiring.metrics.add(DEAD_LETTERS)
+        is_known = self.desk.buried(pending)
+        if is_known and self.shard is not None:
+            self._marks.setdefault(pending.target, set()).add(pending.offset)
+        self.touch()
+        return is_known
+
+    # -- what is kept ----------------------------------------------------------------------------
+
+    def unsaved(self, *, all_of_it: bool = False) -> list[Entry]:
+        """What must be written about the cursors; it counts as written from here on."""
+        entries = []
+        desk = self.desk
+        for target in sorted(desk.cursors):
+            cursor = self._cursor(target)
+            if not cursor.is_changed and not all_of_it:
+                continue
+            cursor.is_changed = False
+            value = cursor.value()
+            entries.append(cursor_entry(self.name, self.logs[target], value))
+            open_offsets = {one.offset for one in value.unsettled}
+            marks = self._marks.get(target, set())
+            for offset in sorted(marks):
+                if offset < value.next_offset and offset not in open_offsets:
+                    entries.append(unmark(self.name, self.logs[target], offset))
+                    marks.discard(offset)
+        desk.is_changed = False
+        return entries
+
+    def _cursor(self, target: TopicPartition) -> Cursor:
+        """A cursor that is as far as its source is."""
+        source = self.sources.get(target)
+        return self.desk.cursors[target] if source is None else source.cursor
+
+    # -- what it shows ---------------------------------------------------------------------------
+
+    def statistics(self, member: Member) -> Statistics:
+        seat, desk = member.seat, self.desk
+        usage = min(1.0, desk.ready_count / desk.buffer) if desk.buffer else 0.0
+        return Statistics(
+            delivered=seat.delivered,
+            redelivered=seat.redelivered,
+            acknowledged=seat.acknowledged,
+            dropped=desk.dropped,
+            dead_lettered=seat.dead_lettered,
+            in_flight=seat.in_flight,
+            buffered=desk.ready_count,
+            buffer_usage=usage,
+            tokens=0.0 if seat.bucket is None else seat.bucket.tokens(loop_ms()),
+            is_slow=usage >= seat.flow.slow_threshold,
+            flow=seat.flow,
+        )
+
+    def view(self) -> SubscriptionView:
+        members = tuple(self.statistics(member) for member in self.members.values())
+        return SubscriptionView(self.spec, members, dict(self._cursor_views()))
+
+    def _cursor_views(self) -> Iterator[tuple[TopicPartition, CursorView]]:
+        for target in self.desk.cursors:
+            cursor = self._cursor(target)
+            yield target, CursorView(cursor.floor, cursor.next_offset, cursor.unsettled_count)
+
+
+def _delivered(pending: Pending) -> Delivered:
+    return Delivered(pending.target, pending.record, pending.subject, pending.attempts)

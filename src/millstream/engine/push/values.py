@@ -1,0 +1,89 @@
+"""What a subscription is told and what it tells: specifications, policies, deliveries, views.
+
+Values only. A door makes a `SubscriptionSpec`, is handed `Delivered` records, and shows the views.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from millstream.codec.records import Record
+from millstream.engine.partitions.slices import Latest, Place
+from millstream.engine.publish.subjects import Pattern
+from millstream.internal_topics.deliveries import AckMode, FlowPolicy, RetryPolicy
+from millstream.model import Offset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """From this offset on, in every partition."""
+
+    offset: Offset
+
+
+Start = Place | AtOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSpec:
+    """Which records, from where on, and how they are delivered.
+
+    Without `topics` a record belongs to it if its subject matches `pattern`, in whichever topic;
+    with `topics` only theirs do, and `pattern` may narrow that. Topics need not exist yet.
+    Without a name it lives and dies with its one member. Named ones are shared by all who subscribe
+    under the name: each record goes to one of them. A durable one stays when they all go, and
+    remembers what was acknowledged; others end with their last member.
+    """
+
+    name: str | None = None
+    is_durable: bool = True  # Of no account without a name.
+    pattern: Pattern | None = None
+    topics: tuple[str, ...] = ()
+    start: Start = field(default_factory=Latest)  # For partitions that are there now.
+    filter: str | None = None  # In the language of `engine.filters`.
+    acks: AckMode = AckMode.EXPLICIT
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    flow: FlowPolicy = field(default_factory=FlowPolicy)
+
+
+class Delivered(NamedTuple):
+    """A record as a member gets it. `target` and `record.offset` are what it is acknowledged by."""
+
+    target: TopicPartition
+    record: Record
+    subject: str
+    attempt: int  # From 1.
+
+
+# Takes all of it; or returns False and takes nothing, until `Member.resume` says there is room.
+Send = Callable[[Sequence[Delivered]], bool]
+
+
+class Statistics(NamedTuple):
+    """A member's figures since it subscribed; what is buffered waits for any member."""
+
+    delivered: int
+    redelivered: int
+    acknowledged: int
+    dropped: int
+    dead_lettered: int
+    in_flight: int
+    buffered: int
+    buffer_usage: float  # 0 to 1.
+    tokens: float  # What the rate allows at this moment; 0 without a rate.
+    is_slow: bool
+    flow: FlowPolicy
+
+
+class CursorView(NamedTuple):
+    """How far a subscription is in one partition."""
+
+    floor: Offset  # All before it is done.
+    next_offset: Offset  # What comes next from the log.
+    unsettled: int  # Records between the two that are not done.
+
+
+class SubscriptionView(NamedTuple):
+    spec: SubscriptionSpec
+    members: tuple[Statistics, ...]
+    cursors: Mapping[TopicPartition, CursorView]

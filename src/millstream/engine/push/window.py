@@ -1,0 +1,102 @@
+"""How much a member may be sent at this moment: its window, its rate, what it asked for.
+
+Owns the token bucket and a member's seat: what it holds, what it may get, and its figures. Pure:
+the time is passed in.
+"""
+
+from millstream.internal_topics.deliveries import FlowPolicy
+
+_S_MS = 1_000
+
+
+class TokenBucket:
+    """`rate` tokens a second, at most `burst` of them saved up; full at first."""
+
+    __slots__ = ("_at_ms", "_burst", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: int, now_ms: int) -> None:
+        assert rate > 0
+        assert burst >= 1
+        self._rate = rate
+        self._burst = burst
+        self._tokens = float(burst)
+        self._at_ms = now_ms
+
+    def tokens(self, now_ms: int) -> float:
+        passed_ms = max(0, now_ms - self._at_ms)
+        self._at_ms = max(now_ms, self._at_ms)
+        self._tokens = min(self._burst, self._tokens + passed_ms * self._rate / _S_MS)
+        return self._tokens
+
+    def take(self, count: int) -> None:
+        """Take what `tokens` said was there; giving back is taking less than nothing."""
+        self._tokens -= count
+
+    def whole_ms(self, now_ms: int) -> int:
+        """When there will be a whole token."""
+        missing = 1 - self.tokens(now_ms)
+        return now_ms if missing <= 0 else now_ms + int(missing * _S_MS / self._rate) + 1
+
+
+class Seat:
+    """A member as the desk sees it."""
+
+    __slots__ = (
+        "acknowledged",
+        "bucket",
+        "dead_lettered",
+        "delivered",
+        "flow",
+        "in_flight",
+        "is_open",
+        "left",
+        "number",
+        "redelivered",
+        "wanted",
+    )
+
+    def __init__(self, number: int, flow: FlowPolicy, now_ms: int) -> None:
+        self.number = number
+        self.is_open = True  # Its connection takes records.
+        self.in_flight = 0
+        self.wanted = 0  # What it asked for and has not got, in pull mode.
+        self.left: int | None = None  # What it may be sent yet, where that is limited.
+        self.delivered = 0
+        self.redelivered = 0
+        self.acknowledged = 0
+        self.dead_lettered = 0
+        self.set_flow(flow, now_ms)
+
+    def set_flow(self, flow: FlowPolicy, now_ms: int) -> None:
+        self.flow = flow
+        has_rate = flow.rate is not None and flow.rate > 0
+        self.bucket = TokenBucket(flow.rate or 1, max(1, flow.burst), now_ms) if has_rate else None
+
+    def room(self, now_ms: int) -> int:
+        """How many records it may be sent now."""
+        if not self.is_open:
+            return 0
+        room = self.flow.window - self.in_flight
+        if self.flow.is_pull:
+            room = min(room, self.wanted)
+        if self.left is not None:
+            room = min(room, self.left)
+        if self.bucket is not None:
+            room = min(room, int(self.bucket.tokens(now_ms)))
+        return max(0, room)
+
+    def took(self, count: int) -> None:
+        """It was sent that many; with less than nothing: they came back unsent."""
+        self.in_flight += count
+        if self.flow.is_pull:
+            self.wanted -= count
+        if self.left is not None:
+            self.left -= count
+        if self.bucket is not None:
+            self.bucket.take(count)
+
+    def is_held_up_by_rate(self) -> bool:
+        """Whether time alone will make room."""
+        is_wanting = self.left != 0 and (not self.flow.is_pull or self.wanted > 0)
+        has_window = self.flow.window > self.in_flight
+        return self.bucket is not None and self.is_open and is_wanting and has_window

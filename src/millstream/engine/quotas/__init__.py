@@ -1,0 +1,1 @@
+"""Client quotas: the limits, and what each client has used."""

@@ -1,0 +1,1 @@
+"""What the engine's rooms share: waiting, alarms, back-off, background work, futures."""

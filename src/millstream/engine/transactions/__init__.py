@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, and groups of transactions that commit as one."""

@@ -1,0 +1,70 @@
+"""Batch groups as users ask for them: begin a batch, and end it as a whole.
+
+Owns the checks at the door; what may happen is decided in `control.batch_groups`. The one thing to
+know: a batch is ended once that is decided and committed, in one write for the group and all its
+members. Their markers follow, as those of every transaction.
+"""
+
+from functools import partial
+
+from millstream.config import Config
+from millstream.engine.gate import Gate, Operation, transaction_resource
+from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.errors import InvalidRequest
+from millstream.internal_topics.batch_groups import (
+    MEMBER_MARK,
+    NO_BATCH,
+    BatchGroupValue,
+    Ending,
+    aborted,
+    begun,
+    committed,
+    group_of,
+)
+from millstream.internal_topics.groups import check_text
+from millstream.model import Session
+from millstream.ports import Clock
+
+
+class BatchGroups:
+    def __init__(
+        self, gate: Gate, coordinators: TransactionCoordinators, *, config: Config, clock: Clock
+    ) -> None:
+        self._gate = gate
+        self._coordinators = coordinators
+        self._members_max = config.limits.batch_members_max
+        self._clock = clock
+
+    async def begin(self, session: Session, group: str) -> BatchGroupValue:
+        """Open the next term, ending all that the one before left open; say what was committed."""
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
+        _check_name(group)
+        coordinator = await self._coordinators.find(group)
+        self._coordinators.check_room_for_group(coordinator.batches.find(group))
+        step = partial(begun, group, now_ms=self._clock.now_ms())
+        return await coordinator.change_batch(group, step)
+
+    async def end(self, session: Session, group: str, ending: Ending, *, commits: bool) -> None:
+        """Commit the batch or abort it; refused as a whole, or done as a whole."""
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
+        _check_name(group)
+        check_text(ending.series)
+        if ending.batch_id <= NO_BATCH:
+            raise InvalidRequest(f"batch {ending.batch_id}: the first one is 0")
+        if len(ending.members) > self._members_max:
+            raise InvalidRequest(
+                f"{len(ending.members)} transactions in a batch, at most {self._members_max}"
+            )
+        for name in ending.members:
+            if group_of(name) != group:
+                raise InvalidRequest(f"{name!r} is not in batch group {group!r}")
+        coordinator = await self._coordinators.find(group)
+        decide = committed if commits else aborted
+        step = partial(decide, group, ending=ending, now_ms=self._clock.now_ms())
+        await coordinator.change_batch(group, step)
+
+
+def _check_name(group: str) -> None:
+    check_text(group)
+    if not group or MEMBER_MARK in group:
+        raise InvalidRequest(f"{group!r} is no name of a batch group")

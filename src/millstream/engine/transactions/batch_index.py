@@ -1,0 +1,80 @@
+"""What a coordinator knows of batch groups, besides their members' transactions themselves.
+
+Owns which ids are in which group, and what is written about groups and not yet committed, on top of
+what is. Filled by `TransactionCoordinator` alone, which writes both in one.
+"""
+
+from collections import OrderedDict
+
+from millstream.codec.records import Record
+from millstream.errors import Overloaded
+from millstream.internal_topics.batch_groups import (
+    BatchGroupsState,
+    BatchGroupValue,
+    check_open,
+    group_of,
+    unknown,
+)
+from millstream.model import Offset
+
+
+class BatchBook:
+    def __init__(self) -> None:
+        self._stored = BatchGroupsState()
+        self._members: dict[str, set[str]] = {}
+        # By the offset at which that was written, ascending.
+        self._written: OrderedDict[str, tuple[Offset, BatchGroupValue | None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def names(self) -> list[str]:
+        return self._stored.names()
+
+    def find(self, group: str) -> BatchGroupValue | None:
+        """What was written last, committed or not."""
+        written = self._written.get(group)
+        return self._stored.find(group) if written is None else written[1]
+
+    def members(self, group: str) -> list[str]:
+        return sorted(self._members.get(group, ()))
+
+    def written_offset(self, group: str) -> Offset | None:
+        """Where the latest that is not known to be committed ends."""
+        written = self._written.get(group)
+        return None if written is None else written[0]
+
+    def check_open(self, transactional_id: str, *, members_max: int) -> None:
+        """Raise if the id is of a group that is not open for it, or that is full."""
+        group = group_of(transactional_id)
+        if group is None:
+            return
+        check_open(transactional_id, self.find(group) or unknown(0))
+        members = self._members.get(group, set())
+        if transactional_id not in members and len(members) >= members_max:
+            raise Overloaded(f"{len(members)} transactions in batch group {group!r}, which is all")
+
+    def note(self, transactional_id: str, *, is_known: bool) -> None:
+        """An id is known from here on, or is not any more."""
+        group = group_of(transactional_id)
+        if group is None:
+            return
+        if is_known:
+            self._members.setdefault(group, set()).add(transactional_id)
+            return
+        members = self._members.get(group, set())
+        members.discard(transactional_id)
+        if not members:
+            self._members.pop(group, None)
+
+    def write(self, group: str, value: BatchGroupValue | None, offset: Offset) -> None:
+        self._written[group] = (offset, value)
+        self._written.move_to_end(group)
+
+    def apply(self, record: Record) -> bool:
+        """Take a committed record; say whether it is about a group."""
+        return self._stored.apply(record.key, record.value)
+
+    def forget_written(self, applied_offset: Offset) -> None:
+        while self._written and next(iter(self._written.values()))[0] <= applied_offset:
+            self._written.popitem(last=False)

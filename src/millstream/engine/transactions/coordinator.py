@@ -1,0 +1,196 @@
+"""The coordinator of all transactional ids of one partition, as long as this node leads it.
+
+Owns what is written about them and not yet committed, on top of what is. The one thing to know:
+decisions are made on what is written, in the order of their arrival, but nobody is told of one, and
+no marker is written for it, before it is committed.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from millstream.codec.records import Record
+from millstream.engine.ledgers.ledger import Entry
+from millstream.engine.ledgers.shards import Shard
+from millstream.engine.transactions.batch_index import BatchBook
+from millstream.errors import NotLeader
+from millstream.internal_topics.batch_groups import (
+    BatchGroupsState,
+    BatchGroupValue,
+    GroupStep,
+    encode_group_key,
+    encode_group_value,
+    unknown,
+)
+from millstream.internal_topics.transaction_steps import check_member
+from millstream.internal_topics.transactions import (
+    Participant,
+    TransactionsState,
+    TransactionValue,
+    decode_entry,
+    encode_key,
+    encode_value,
+)
+from millstream.model import Epoch, Offset, Producer
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+# What is known of a transactional id, and what will be.
+Step = Callable[[TransactionValue | None], TransactionValue]
+
+
+class TransactionCoordinator(Shard):
+    def __init__(self, replica: Replica, clock: Clock, wake: Callable[[], None]) -> None:
+        """`wake` is called when there is a transaction whose markers are to be written."""
+        self.stored = TransactionsState()
+        self.batches = BatchBook()
+        self.unmarked: set[str] = set()  # Decided on, but their partitions do not know it yet.
+        self._wake = wake
+        # By the offset at which that was written, ascending.
+        self._written: OrderedDict[str, tuple[Offset, TransactionValue | None]] = OrderedDict()
+        super().__init__(replica, clock)
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of its leadership: what a marker says of who wrote it."""
+        return self._epoch
+
+    def latest(self, transactional_id: str) -> TransactionValue | None:
+        """What was written last, committed or not."""
+        written = self._written.get(transactional_id)
+        return self.stored.find(transactional_id) if written is None else written[1]
+
+    async def change(self, transactional_id: str, step: Step) -> TransactionValue:
+        """Take a step and have it committed; raises what `step` refuses, with nothing written."""
+        value = self.begin(transactional_id, step)
+        await self.settle(transactional_id)
+        return value
+
+    def begin(self, transactional_id: str, step: Step) -> TransactionValue:
+        """Take a step without waiting until it is committed."""
+        if self.is_gone:
+            raise self._moved(transactional_id)
+        before = self.latest(transactional_id)
+        value = step(before)
+        if value is not before:
+            self.write(transactional_id, value)
+        return value
+
+    def write(self, transactional_id: str, value: TransactionValue | None) -> None:
+        """Write what is known from here on, or that nothing is."""
+        self._note(self.ledger.write([_entry(transactional_id, value)]), transactional_id, value)
+
+    async def change_batch(self, group: str, step: GroupStep) -> BatchGroupValue:
+        """Take a step with a batch group and all its members, in one write, and have it committed.
+
+        Raises what `step` refuses, with nothing written.
+        """
+        if self.is_gone:
+            raise self._moved(group)
+        before = self.batches.find(group) or unknown(0)
+        known = {name: self.latest(name) for name in self.batches.members(group)}
+        changes = step(before, {name: value for name, value in known.items() if value is not None})
+        if changes.group is not before:
+            entry = Entry(encode_group_key(group), encode_group_value(changes.group))
+            members = [_entry(name, value) for name, value in changes.members.items()]
+            offset = self.ledger.write([entry, *members])
+            self.batches.write(group, changes.group, offset)
+            for name, value in changes.members.items():
+                self._note(offset, name, value)
+        written_offset = self.batches.written_offset(group)
+        if written_offset is not None:
+            await self._until(written_offset, group)
+        return changes.group
+
+    def forget_batches(self, group: str) -> None:
+        """Write that nothing is known of a batch group any more."""
+        offset = self.ledger.write([Entry(encode_group_key(group), None)])
+        self.batches.write(group, None, offset)
+
+    def is_settled(self, transactional_id: str) -> bool:
+        """Whether all that was written about it is committed."""
+        return transactional_id not in self._written
+
+    async def settle(self, transactional_id: str) -> None:
+        """Wait until all that was written about it so far is committed."""
+        written = self._written.get(transactional_id)
+        if written is not None:
+            await self._until(written[0], transactional_id)
+
+    def settled(self, transactional_id: str) -> "asyncio.Future[None]":
+        """Done when all that was written about it is committed, and applied right after."""
+        written = self._written.get(transactional_id)
+        return self._replica.committed(0 if written is None else written[0], None)
+
+    def check_member(
+        self, transactional_id: str, producer: Producer, participant: Participant
+    ) -> None:
+        """Ask whether the producer may write there: by what is committed, and still is so."""
+        if self.is_gone:
+            raise self._moved(transactional_id)
+        for value in (self.latest(transactional_id), self.stored.find(transactional_id)):
+            check_member(transactional_id, value, producer, participant)
+
+    def _note(self, offset: Offset, transactional_id: str, value: TransactionValue | None) -> None:
+        self._written[transactional_id] = (offset, value)
+        self._written.move_to_end(transactional_id)
+        self.batches.note(transactional_id, is_known=value is not None)
+
+    async def _until(self, offset: Offset, name: str) -> None:
+        """Wait until what was written up to there is committed."""
+        try:
+            await self._replica.committed(offset, None)
+        except NotLeader as problem:
+            raise self._moved(name) from problem
+        if self.ledger.applied_offset < offset:
+            raise self._moved(name)  # Nobody folds here any more.
+
+    # -- loading and forgetting ------------------------------------------------------------------
+
+    def _apply(self, record: Record) -> None:
+        if self.batches.apply(record):
+            return
+        transactional_id = self.stored.apply(record.key, record.value)
+        value = self.stored.find(transactional_id)
+        self.batches.note(transactional_id, is_known=self.latest(transactional_id) is not None)
+        if value is not None and value.is_preparing:
+            self.unmarked.add(transactional_id)
+        else:
+            self.unmarked.discard(transactional_id)
+
+    def _check(self, entry: Entry) -> None:
+        if not BatchGroupsState().apply(entry.key, entry.value):
+            decode_entry(entry.key, entry.value)
+
+    def _restore(self) -> Iterator[None]:
+        yield from ()
+
+    def _loaded(self) -> None:
+        if self.stored or self.skipped_count:
+            log.info(
+                "loaded transactional_ids=%d unmarked=%d log=%s skipped_records=%d",
+                len(self.stored),
+                len(self.unmarked),
+                self._replica.id,
+                self.skipped_count,
+            )
+        self._folded()
+
+    def _folded(self) -> None:
+        written, applied_offset = self._written, self.ledger.applied_offset
+        while written and next(iter(written.values()))[0] <= applied_offset:
+            written.popitem(last=False)
+        self.batches.forget_written(applied_offset)
+        if self.unmarked:
+            self._wake()
+
+    def _close(self) -> None:
+        self._written.clear()
+        self.unmarked.clear()
+
+
+def _entry(transactional_id: str, value: TransactionValue | None) -> Entry:
+    return Entry(encode_key(transactional_id), None if value is None else encode_value(value))

@@ -1,0 +1,210 @@
+"""Transactions from this node's side: which transactional ids it coordinates, and their time.
+
+Owns the one task that loads their coordinators, ends what was decided on, fences producers that let
+a transaction grow too old, and forgets ids that nobody came back for. Not gated: `transactions`
+and `partitions` are, and stand before it.
+"""
+
+import asyncio
+import logging
+
+from millstream.config import Config
+from millstream.control.catalog import Catalog
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, BROKER, Books, Shards
+from millstream.engine.partitions.markers import Markers
+from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.runtime.backoff import Backoff
+from millstream.engine.runtime.waiters import Alarms, loop_ms
+from millstream.engine.topics import Topics
+from millstream.engine.transactions.coordinator import TransactionCoordinator
+from millstream.errors import Overloaded, RequestError
+from millstream.internal_topics.batch_groups import (
+    BatchGroupValue,
+    group_of,
+    home_of,
+    is_forgettable,
+)
+from millstream.internal_topics.transaction_steps import (
+    completed,
+    fenced,
+    is_expired,
+    is_overdue,
+    needs_producer_id,
+)
+from millstream.internal_topics.transactions import NO_ID, Participant, TransactionValue
+from millstream.model import TRANSACTIONS_TOPIC, NodeId
+from millstream.ports import Clock
+from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+TRANSACTIONS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
+CHECKED_AT_ONCE = 1_000  # Transactional ids looked at in one step.
+
+
+class TransactionCoordinators:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hub: Hub,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        *,
+        config: Config,
+        clock: Clock,
+    ) -> None:
+        """`topics` and `producer_ids` serve the broker itself: their gates must admit it."""
+        self._producer_ids = producer_ids
+        self._limits = config.limits
+        self._timing = config.timing
+        self._clock = clock
+        self._markers = Markers(catalog, hub, clock)
+        self._alarms: Alarms[None] = Alarms()
+        self._ending: set[tuple[TransactionCoordinator, str]] = set()
+        books = Books(TRANSACTIONS_TOPIC, config.transaction_partitions, TRANSACTIONS_SETTINGS)
+        self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
+
+    # -- who coordinates -------------------------------------------------------------------------
+
+    async def node_of(self, transactional_id: str) -> NodeId:
+        """The node that coordinates the id, as far as it is known here."""
+        return await self._shards.node_of(home_of(transactional_id))
+
+    async def find(self, transactional_id: str) -> TransactionCoordinator:
+        """The coordinator of the id, if it is here and has loaded."""
+        return await self._shards.find(home_of(transactional_id))
+
+    def find_now(self, transactional_id: str) -> TransactionCoordinator:
+        """The same without waiting for anything."""
+        return self._shards.find_now(home_of(transactional_id))
+
+    def all_here(self) -> list[TransactionCoordinator]:
+        """Every coordinator on this node; `CoordinatorLoading` if one of them is not ready."""
+        return self._shards.all_here()
+
+    async def fresh_id(self, value: TransactionValue | None) -> int:
+        """A producer id that nobody has, if the next step needs one."""
+        if not needs_producer_id(value):
+            return NO_ID
+        if value is None:
+            count = sum(len(shard.stored) for shard in self._shards)
+            if count >= self._limits.transactional_ids_max:
+                raise Overloaded(f"{count} transactional ids are known here, which is all")
+        return await self._producer_ids.next(BROKER)
+
+    def check_room_for_group(self, value: BatchGroupValue | None) -> None:
+        """Raise if the batch group is a new one and there are as many as may be."""
+        count = sum(len(shard.batches) for shard in self._shards)
+        if value is None and count >= self._limits.transactional_ids_max:
+            raise Overloaded(f"{count} batch groups are known here, which is all")
+
+    # -- time ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load, end and check until cancelled."""
+        check_ms = loop_ms() + self._timing.transaction_check_ms
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._shards.adopt()
+                self._shards.load_some()
+                self._end_some(group)
+                if loop_ms() >= check_ms:
+                    await self.check()
+                    check_ms = loop_ms() + self._timing.transaction_check_ms
+                wait_ms = min(ADOPT_INTERVAL_MS, max(0, check_ms - loop_ms()))
+                await self._alarms.wait(ms_max=0 if self._shards.is_loading else wait_ms)
+
+    async def check(self) -> None:
+        """Fence producers whose time is up, and forget ids whose time is long over."""
+        for shard in self._shards:
+            for count, transactional_id in enumerate(list(shard.stored), start=1):
+                if count % CHECKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if shard.is_loaded and not shard.is_gone and shard.is_settled(transactional_id):
+                    self._check(shard, transactional_id)
+            if shard.is_loaded and not shard.is_gone:
+                self._check_groups(shard)
+
+    def _check(self, shard: TransactionCoordinator, transactional_id: str) -> None:
+        value, now_ms = shard.stored.find(transactional_id), self._clock.now_ms()
+        if value is None:
+            return
+        expiration_ms = self._timing.transactional_id_expiration_ms
+        try:
+            if is_overdue(value, now_ms):
+                log.info("aborting an overdue transaction transactional_id=%s", transactional_id)
+                shard.write(transactional_id, fenced(transactional_id, value, now_ms=now_ms))
+            elif is_expired(value, now_ms=now_ms, expiration_ms=expiration_ms):
+                shard.write(transactional_id, None)
+        except RequestError as problem:
+            log.warning("could not check id=%s problem=%s", transactional_id, problem)
+
+    def _check_groups(self, shard: TransactionCoordinator) -> None:
+        """Forget batch groups that nobody came back for."""
+        expiration_ms = self._timing.transactional_id_expiration_ms
+        for group in shard.batches.names():
+            value, now_ms = shard.batches.find(group), self._clock.now_ms()
+            if value is None or shard.batches.members(group):
+                continue
+            try:
+                if is_forgettable(value, now_ms=now_ms, expiration_ms=expiration_ms):
+                    shard.forget_batches(group)
+            except RequestError as problem:
+                log.warning("could not forget group=%s problem=%s", group, problem)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _end_some(self, group: asyncio.TaskGroup) -> None:
+        for shard in self._shards:
+            if not shard.is_loaded:
+                continue
+            for transactional_id in shard.unmarked:
+                if len(self._ending) >= self._limits.transaction_endings_max:
+                    return
+                if (shard, transactional_id) not in self._ending:
+                    self._ending.add((shard, transactional_id))
+                    group.create_task(self._end(shard, transactional_id))
+
+    async def _end(self, shard: TransactionCoordinator, transactional_id: str) -> None:
+        """Write all markers, then that they are written; try until it is done."""
+        value = shard.stored.find(transactional_id)
+        assert value is not None
+        left: list[Participant] | None = list(value.participants)
+        backoff = Backoff()
+        try:
+            while not shard.is_gone:
+                if left:
+                    left = await self._markers.write(value, left, epoch=shard.epoch)
+                if not left and await self._complete(shard, transactional_id):
+                    return
+                await backoff.wait()
+        finally:
+            self._ending.discard((shard, transactional_id))
+            self._alarms.wake()
+
+    async def _complete(self, shard: TransactionCoordinator, transactional_id: str) -> bool:
+        """Write that every partition has its marker; say whether that is committed."""
+
+        def step(value: TransactionValue | None) -> TransactionValue:
+            assert value is not None
+            return completed(transactional_id, value, now_ms=self._clock.now_ms())
+
+        try:
+            if shard.is_settled(transactional_id):
+                if group_of(transactional_id) is not None:
+                    # Each batch has ids of its own: nobody ever comes back to one.
+                    shard.write(transactional_id, None)
+                    await shard.settle(transactional_id)
+                else:
+                    await shard.change(transactional_id, step)
+            else:
+                await shard.settle(transactional_id)
+        except RequestError as problem:
+            log.warning("could not complete id=%s problem=%s", transactional_id, problem)
+            return False
+        return True
+
+    def _begin(self, replica: Replica) -> TransactionCoordinator:
+        self._alarms.wake()
+        return TransactionCoordinator(replica, self._clock, self._alarms.wake)

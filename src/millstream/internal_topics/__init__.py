@@ -1,0 +1,1 @@
+"""The records of internal topics: their keys and values, and the state they fold into. Pure."""

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol as typed tables: requests, replies, headers, frames, error codes. Pure."""

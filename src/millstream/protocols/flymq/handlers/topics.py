@@ -1,0 +1,136 @@
+"""Handlers of topics, and of the cluster that holds them.
+
+Owns the translation between FlyMQ's requests and the engine's topics. Who asks for what is there
+already, or asks away what is not, is told that it is done.
+"""
+
+from contextlib import suppress
+
+from millstream.control.catalog import Topic
+from millstream.engine.partitions.slices import Earliest, Latest, Place
+from millstream.errors import InvalidRequest, TopicExists, UnknownTopic
+from millstream.model import Isolation, TopicPartition
+from millstream.protocols.flymq.context import Context
+from millstream.protocols.flymq.gateway import Handler
+from millstream.protocols.flymq.wire import bodies
+from millstream.protocols.flymq.wire.frames import Opcode
+
+_HIDDEN = "__"  # How the names of the broker's own topics begin.
+_ONLINE, _OFFLINE = "online", "offline"
+
+
+async def create_topic(context: Context, request: bodies.CreateTopic) -> bodies.Done:
+    with suppress(TopicExists):
+        await context.services.topics.create(
+            context.session,
+            request.topic,
+            partitions=request.partitions or 1,
+            replicas=context.services.config.default_replicas,
+        )
+    return bodies.Done(True)
+
+
+async def delete_topic(context: Context, request: bodies.TopicOnly) -> bodies.Done:
+    with suppress(UnknownTopic):
+        await context.services.topics.delete(context.session, request.topic)
+    return bodies.Done(True)
+
+
+async def list_topics(context: Context, request: bodies.Nothing) -> bodies.Topics:
+    return bodies.Topics(tuple(topic.name for topic in _visible(context)))
+
+
+async def metadata(context: Context, request: bodies.TopicOnly) -> bodies.TopicMetadata:
+    services, session = context.services, context.session
+    topic = services.topics.describe(session, request.topic)
+    return bodies.TopicMetadata(
+        topic.name,
+        tuple(
+            [
+                bodies.PartitionMetadata(
+                    at,
+                    -1 if led.leader is None else led.leader,
+                    await find_offset(context, TopicPartition(topic.name, at), Earliest()),
+                    await find_offset(context, TopicPartition(topic.name, at), Latest()),
+                )
+                for at, led in enumerate(services.partitions.leadership(session, topic))
+            ]
+        ),
+    )
+
+
+async def find_offset(context: Context, target: TopicPartition, place: Place) -> int:
+    """Where that is, for readers of what is committed; the end if there is no such place."""
+    partitions, session = context.services.partitions, context.session
+    isolation = Isolation.READ_COMMITTED
+    found = await partitions.find(session, target, place, isolation=isolation)
+    if found is None:
+        found = await partitions.find(session, target, Latest(), isolation=isolation)
+        assert found is not None, "every log has an end"
+    return found.offset
+
+
+# -- cluster -------------------------------------------------------------------------------------
+
+
+async def cluster_metadata(context: Context, request: bodies.TopicOrAll) -> bodies.ClusterMetadata:
+    topics = _visible(context)
+    if request.topic:
+        topics = [context.services.topics.describe(context.session, request.topic)]
+    return bodies.ClusterMetadata(
+        context.services.cluster_id, tuple(_placed(context, topic) for topic in topics)
+    )
+
+
+def _placed(context: Context, topic: Topic) -> bodies.PlacedTopic:
+    leadership = context.services.partitions.leadership(context.session, topic)
+    return bodies.PlacedTopic(
+        topic.name,
+        tuple(
+            bodies.PlacedPartition(
+                at,
+                "" if led.leader is None else str(led.leader),
+                # A client knows this node by the address it dialled, and no other node at all.
+                str(context.dialled) if led.leader == context.services.config.node_id else "",
+                led.epoch,
+                _OFFLINE if led.leader is None else _ONLINE,
+                tuple(map(str, led.replicas)),
+                tuple(map(str, led.replicas)),
+            )
+            for at, led in enumerate(leadership)
+        ),
+    )
+
+
+async def cluster_status(context: Context, request: bodies.Nothing) -> bodies.ClusterStatus:
+    config, topics = context.services.config, _visible(context)
+    return bodies.ClusterStatus(
+        context.services.cluster_id,
+        str(config.node_id),
+        _ONLINE,
+        len(config.voters),
+        len(topics),
+        sum(topic.partition_count for topic in topics),
+    )
+
+
+async def change_cluster(context: Context, request: object) -> bodies.Message:
+    """Clients take any reply for a yes, so no must be an error."""
+    raise InvalidRequest("which nodes are in the cluster is configured, and not changed by clients")
+
+
+def _visible(context: Context) -> list[Topic]:
+    topics = context.services.topics.list(context.session)
+    return [topic for topic in topics if not topic.name.startswith(_HIDDEN)]
+
+
+HANDLERS: dict[Opcode, Handler] = {
+    Opcode.CREATE_TOPIC: create_topic,
+    Opcode.DELETE_TOPIC: delete_topic,
+    Opcode.LIST_TOPICS: list_topics,
+    Opcode.METADATA: metadata,
+    Opcode.CLUSTER_METADATA: cluster_metadata,
+    Opcode.CLUSTER_STATUS: cluster_status,
+    Opcode.CLUSTER_JOIN: change_cluster,
+    Opcode.CLUSTER_LEAVE: change_cluster,
+}

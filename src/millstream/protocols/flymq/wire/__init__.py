@@ -1,0 +1,1 @@
+"""FlyMQ's frames and bodies. Pure."""

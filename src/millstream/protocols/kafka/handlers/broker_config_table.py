@@ -1,0 +1,261 @@
+"""The configs of a node that Kafka's tools read: a name, a type, and where the value comes from.
+
+Owns the table. Defaults of topics are among them, under the names that Kafka gives them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.control.resources import NODE_SETTINGS
+from millstream.errors import InvalidRequest, InvalidSetting
+from millstream.protocols.kafka.context import Endpoint
+from millstream.protocols.kafka.handlers.config_table import (
+    TOPIC_CONFIGS,
+    Entry,
+    Inherited,
+    Kind,
+    Source,
+    Synonym,
+    TopicConfig,
+    inherited,
+    layers_of,
+    shown,
+)
+
+LISTENER = "PLAINTEXT"
+MEMORY = "memory"  # Where a node that keeps nothing on disk has its logs.
+
+
+class NodeConfig(NamedTuple):
+    kind: Kind
+    read: Callable[[Config], object]
+    meaning: str
+
+
+def directory_of(config: Config) -> str:
+    """The one directory that the logs of a node are in, as tools are told."""
+    return config.data_dir if config.storage == "disk" else MEMORY
+
+
+NODE_CONFIGS: dict[str, NodeConfig] = {
+    "process.roles": NodeConfig(
+        Kind.LIST, lambda c: "broker,controller", "Every node serves clients and votes."
+    ),
+    "controller.quorum.voters": NodeConfig(
+        Kind.LIST,
+        lambda c: ",".join(f"{node}@{c.host}:{c.port}" for node in sorted(c.voters)),
+        "The nodes that vote on the control log.",
+    ),
+    "controller.listener.names": NodeConfig(
+        Kind.LIST, lambda c: "CONTROLLER", "What the controller's listener is called."
+    ),
+    "inter.broker.listener.name": NodeConfig(
+        Kind.STRING, lambda c: LISTENER, "The listener that nodes use."
+    ),
+    "listener.security.protocol.map": NodeConfig(
+        Kind.STRING, lambda c: f"{LISTENER}:PLAINTEXT", "How listeners are secured."
+    ),
+    "listeners": NodeConfig(
+        Kind.STRING, lambda c: f"{LISTENER}://{c.host}:{c.port}", "Where this node listens."
+    ),
+    "broker.rack": NodeConfig(Kind.STRING, lambda c: None, "A node has no rack."),
+    "node.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
+    "broker.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
+    "log.dir": NodeConfig(Kind.STRING, directory_of, "Where this node keeps its data."),
+    "log.dirs": NodeConfig(Kind.STRING, directory_of, "Where this node keeps its data."),
+    "num.partitions": NodeConfig(
+        Kind.INT, lambda c: c.default_partitions, "Partitions of a topic that does not say."
+    ),
+    "default.replication.factor": NodeConfig(
+        Kind.INT, lambda c: c.default_replicas, "Replicas of a topic that does not say."
+    ),
+    "auto.create.topics.enable": NodeConfig(
+        Kind.BOOLEAN, lambda c: c.auto_create_topics, "Whether asking for a topic creates it."
+    ),
+    "offsets.topic.num.partitions": NodeConfig(
+        Kind.INT, lambda c: c.offsets_partitions, "Partitions of the topic of groups."
+    ),
+    "offsets.retention.minutes": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.offsets_retention_ms // 60_000,
+        "How long the offsets of an empty group are kept.",
+    ),
+    "offset.metadata.max.bytes": NodeConfig(
+        Kind.INT,
+        lambda c: c.limits.offset_metadata_length_max,
+        "How much text goes with a committed offset.",
+    ),
+    "group.initial.rebalance.delay.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.group_initial_rebalance_delay_ms,
+        "How long the first rebalance of a group waits for more members.",
+    ),
+    "group.min.session.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.group_session_timeout_ms_min, "The shortest session."
+    ),
+    "group.max.session.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.group_session_timeout_ms_max, "The longest session."
+    ),
+    "group.max.size": NodeConfig(
+        Kind.INT, lambda c: c.limits.group_members_max, "How many members a group may have."
+    ),
+    "socket.request.max.bytes": NodeConfig(
+        Kind.INT, lambda c: c.limits.frame_bytes_max, "How large a request may be."
+    ),
+    "max.connections": NodeConfig(
+        Kind.INT, lambda c: c.limits.connections_max, "How many connections are taken."
+    ),
+    "fetch.max.bytes": NodeConfig(
+        Kind.INT, lambda c: c.limits.read_bytes_max, "How much one fetch returns at most."
+    ),
+    "producer.id.expiration.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.producer_expiration_ms,
+        "How long an idle producer is remembered.",
+    ),
+    "log.retention.check.interval.ms": NodeConfig(
+        Kind.LONG, lambda c: c.timing.retention_check_ms, "How often old records are looked for."
+    ),
+    "log.cleaner.backoff.ms": NodeConfig(
+        Kind.LONG, lambda c: c.timing.compaction_check_ms, "How often compaction is looked for."
+    ),
+    "offsets.topic.replication.factor": NodeConfig(
+        Kind.INT, lambda c: len(c.voters), "Replicas of the topic of groups."
+    ),
+    "offsets.retention.check.interval.ms": NodeConfig(
+        Kind.LONG, lambda c: c.timing.offsets_check_ms, "How often old offsets are looked for."
+    ),
+    "transaction.state.log.num.partitions": NodeConfig(
+        Kind.INT, lambda c: c.transaction_partitions, "Partitions of the topic of transactions."
+    ),
+    "transaction.state.log.replication.factor": NodeConfig(
+        Kind.INT, lambda c: len(c.voters), "Replicas of the topic of transactions."
+    ),
+    "transaction.state.log.min.isr": NodeConfig(
+        Kind.INT, lambda c: 1, "Replicas that must be in step for a transaction."
+    ),
+    "transaction.max.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.transaction_timeout_ms_max, "The longest transaction."
+    ),
+    "transactional.id.expiration.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.transactional_id_expiration_ms,
+        "How long an idle transactional id is remembered.",
+    ),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.transaction_check_ms, "How often overdue ones are looked for."
+    ),
+    "group.coordinator.rebalance.protocols": NodeConfig(
+        Kind.LIST, lambda c: "classic,consumer", "The kinds of groups that are served."
+    ),
+    "group.consumer.assignors": NodeConfig(
+        Kind.LIST, lambda c: "uniform,range", "Who shares out partitions; the first is the default."
+    ),
+    "group.consumer.max.size": NodeConfig(
+        Kind.INT, lambda c: c.limits.group_members_max, "How many members a group may have."
+    ),
+    "group.consumer.session.timeout.ms": NodeConfig(
+        Kind.INT, lambda c: c.timing.consumer_session_timeout_ms, "When a silent member is lost."
+    ),
+    "group.consumer.heartbeat.interval.ms": NodeConfig(
+        Kind.INT,
+        lambda c: c.timing.consumer_heartbeat_interval_ms,
+        "How often a member is to be heard of.",
+    ),
+    "delete.topic.enable": NodeConfig(
+        Kind.BOOLEAN, lambda c: True, "Whether topics can be deleted."
+    ),
+    "auto.leader.rebalance.enable": NodeConfig(
+        Kind.BOOLEAN, lambda c: False, "Leaders are elected by consensus and stay."
+    ),
+    "log.cleaner.enable": NodeConfig(Kind.BOOLEAN, lambda c: True, "Whether compaction runs."),
+    "log.cleaner.dedupe.buffer.size": NodeConfig(
+        Kind.LONG,
+        lambda c: c.limits.compaction_keys_bytes_max,
+        "How much memory the keys of a compaction may take.",
+    ),
+    "remote.log.storage.system.enable": NodeConfig(
+        Kind.BOOLEAN, lambda c: False, "Nothing is tiered."
+    ),
+    "max.incremental.fetch.session.cache.slots": NodeConfig(
+        Kind.INT, lambda c: c.limits.fetch_sessions_max, "How many fetch sessions there may be."
+    ),
+}
+
+_BUILT_IN_NODE = Config()
+
+
+# What can be changed at run time: the settings of topics that say nothing, and throttles that
+# are stored only. By Kafka's names; a view is one topic's affair.
+RUN_TIME_SETTINGS: dict[str, str] = {
+    **{
+        row.node_name: TopicConfig.setting(name)
+        for name, row in TOPIC_CONFIGS.items()
+        if not name.startswith("view.")
+    },
+    **{TopicConfig.config(setting): setting for setting in NODE_SETTINGS},
+}
+_STARTED_WITH = "It is set when the node starts, not at run time: see docs/configuration.md."
+
+
+def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> list[Entry]:
+    """What Kafka's tools may want to know of a node, as a client at `advertised` meets it."""
+    entries = []
+    for name, row in NODE_CONFIGS.items():
+        layers = layers_of(name, row.read(config), row.read(_BUILT_IN_NODE))
+        entries.append(Entry(name, row.kind, layers, True, row.meaning))
+    address = f"{LISTENER}://{advertised.host}:{advertised.port}"
+    said = Synonym("advertised.listeners", address, Source.NODE)
+    meaning = "Where clients find this node: the address that they dialled, unless one is set."
+    entries.append(Entry("advertised.listeners", Kind.STRING, (said,), True, meaning))
+    for name, topic_config in TOPIC_CONFIGS.items():
+        node_name = topic_config.node_name
+        layers = inherited(node_name, TopicConfig.setting(name), defaults)
+        is_read_only = node_name not in RUN_TIME_SETTINGS
+        entries.append(
+            Entry(node_name, topic_config.kind, layers, is_read_only, topic_config.meaning)
+        )
+    return entries + _throttles(defaults)
+
+
+def _throttles(defaults: Inherited) -> list[Entry]:
+    """Only where they are set, as in Kafka."""
+    entries = []
+    for setting, row in NODE_SETTINGS.items():
+        name = TopicConfig.config(setting)
+        layers = tuple(
+            Synonym(name, overrides[setting], source)
+            for overrides, source in (
+                (defaults.node, Source.NODE_AT_RUN_TIME),
+                (defaults.every_node, Source.EVERY_NODE_AT_RUN_TIME),
+            )
+            if setting in overrides
+        )
+        if layers:
+            entries.append(Entry(name, Kind.LONG, layers, False, row.reason))
+    return entries
+
+
+def every_node_entries(defaults: Inherited) -> list[Entry]:
+    """What was set for all nodes at run time, and nothing else."""
+    names = {setting: name for name, setting in RUN_TIME_SETTINGS.items()}
+    kinds = {row.node_name: row.kind for row in TOPIC_CONFIGS.values()}
+    entries = []
+    for setting, text in defaults.every_node.items():
+        name = names.get(setting)
+        if name is not None:
+            value = text if setting in NODE_SETTINGS else shown(setting, text)
+            layers = (Synonym(name, value, Source.EVERY_NODE_AT_RUN_TIME),)
+            entries.append(Entry(name, kinds.get(name, Kind.LONG), layers, False, ""))
+    return entries
+
+
+def check_node_name(name: str) -> None:
+    """Raise unless a config of this name can be changed at run time."""
+    if name in RUN_TIME_SETTINGS:
+        return
+    if name in NODE_CONFIGS or name == "advertised.listeners":
+        raise InvalidRequest(f"{name} cannot be altered. {_STARTED_WITH}")
+    known = ", ".join(RUN_TIME_SETTINGS)
+    raise InvalidSetting(f"a node has no config {name[:100]!r}; at run time there are {known}")

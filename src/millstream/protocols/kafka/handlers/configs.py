@@ -1,0 +1,397 @@
+"""Handlers of configs: DescribeConfigs, and the two ways to alter them.
+
+Owns what the requests mean. Which configs there are, `config_table` says for topics,
+`broker_config_table` for nodes and `resource_configs` for all else.
+"""
+
+from collections import Counter
+from enum import IntEnum
+from typing import NamedTuple, assert_never
+
+from millstream.config import Config
+from millstream.control.resources import ResourceKind
+from millstream.engine.gate import Operation
+from millstream.errors import InvalidRequest, InvalidSetting, RequestError
+from millstream.kafka_wire.apis.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from millstream.kafka_wire.error_codes import ErrorCode, code_for, control_code_for
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.handlers.broker_config_table import every_node_entries, node_entries
+from millstream.protocols.kafka.handlers.config_table import (
+    FIXED_CONFIGS,
+    Entry,
+    TopicConfig,
+    check_name,
+    is_known,
+    is_list,
+    is_setting,
+    topic_entries,
+)
+from millstream.protocols.kafka.handlers.resource_configs import (
+    NAMES,
+    check_level,
+    client_metrics_entries,
+    group_entries,
+    logger_entries,
+    set_level,
+    setting_of,
+)
+from millstream.protocols.kafka.handlers.resource_configs import is_list as is_list_of
+
+
+class ResourceType(IntEnum):
+    """What has configs, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Change(IntEnum):
+    """What IncrementalAlterConfigs does to a config."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_EVERY_RESOURCE = 1  # The version of ListConfigResources that can ask for all of them.
+
+KINDS = {
+    ResourceType.BROKER: ResourceKind.NODE,
+    ResourceType.GROUP: ResourceKind.GROUP,
+    ResourceType.CLIENT_METRICS: ResourceKind.CLIENT_METRICS,
+}
+
+_Described = DescribeConfigsResponse.Result
+_Outcome = tuple[ErrorCode, str | None]
+
+
+class _Edit(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+class _Wish(NamedTuple):
+    """What a request wants of one resource; `replaces`: whatever it does not name is unset."""
+
+    resource_type: int
+    name: str
+    edits: list[_Edit]
+    replaces: bool
+
+
+# -- describe ----------------------------------------------------------------------------------
+
+
+def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_described(context, resource, request) for resource in request.resources]
+    )
+
+
+def _described(
+    context: Context, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
+) -> _Described:
+    result = _Described(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[]
+    )
+    try:
+        entries = _entries(context, resource.resource_type, resource.resource_name)
+    except RequestError as problem:
+        result.error_code, result.error_message = code_for(problem), str(problem)
+        return result
+    # As in Kafka, an empty list of names asks for all of them, like none at all.
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [
+        _config(entry, request) for entry in entries if not wanted or entry.name in wanted
+    ]
+    return result
+
+
+def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
+    broker, session = context.broker, context.session
+    match resource_type:
+        case ResourceType.TOPIC:
+            topic = broker.topics.describe(session, name)
+            return topic_entries(topic.overrides, context.inherited)
+        case ResourceType.BROKER:
+            config = broker.topics.node_config(session)
+            if not name:
+                return every_node_entries(context.inherited)
+            _check_node(config, name)
+            return node_entries(config, context.dialled, context.inherited)
+        case ResourceType.BROKER_LOGGER:
+            broker.resources.admit_to_loggers(session, Operation.DESCRIBE)
+            _check_node(broker.config, name)
+            return logger_entries()
+        case ResourceType.GROUP:
+            overrides = broker.resources.describe(session, ResourceKind.GROUP, name)
+            return group_entries(overrides, broker.config)
+        case ResourceType.CLIENT_METRICS:
+            overrides = broker.resources.describe(session, ResourceKind.CLIENT_METRICS, name)
+            return client_metrics_entries(overrides)
+        case _:
+            raise InvalidRequest(_unknown(resource_type))
+
+
+def _check_node(config: Config, name: str) -> None:
+    if name != str(config.node_id):
+        raise InvalidRequest(f"this is node {config.node_id}, not {name[:100]!r}")
+
+
+def _config(entry: Entry, request: DescribeConfigsRequest) -> _Described.Config:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return _Described.Config(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=[
+            _Described.Config.Synonym(name=one.name, value=one.value, source=one.source)
+            for one in synonyms
+        ],
+        config_type=entry.kind,
+        documentation=entry.meaning if request.include_documentation else None,
+    )
+
+
+# -- list --------------------------------------------------------------------------------------
+
+
+def list_config_resources(
+    context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Everything that has configs; version 0 knows client metrics only."""
+    kinds = request.resource_types or list(ResourceType)
+    if context.version < _EVERY_RESOURCE:
+        kinds = [ResourceType.CLIENT_METRICS]
+    answer = ListConfigResourcesResponse(config_resources=[])
+    if not set(kinds) <= set(ResourceType):
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION  # As Kafka answers for unknown types.
+        return answer
+    try:
+        for kind in dict.fromkeys(kinds):
+            answer.config_resources += [
+                ListConfigResourcesResponse.Resource(resource_name=name, resource_type=kind)
+                for name in _names(context, kind)
+            ]
+    except RequestError as problem:
+        return ListConfigResourcesResponse(error_code=code_for(problem), config_resources=[])
+    return answer
+
+
+def _unknown(kind: int) -> str:
+    known = ", ".join(one.name for one in ResourceType)
+    return f"there is no config resource of type {kind}; there are {known}"
+
+
+def _names(context: Context, kind: int) -> list[str]:
+    """The resources of a kind, by name."""
+    topics, session = context.broker.topics, context.session
+    match kind:
+        case ResourceType.TOPIC:
+            return [topic.name for topic in topics.list(session)]
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(topics.node_config(session).node_id)]
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            return context.broker.resources.names(session, KINDS[ResourceType(kind)])
+        case _:
+            raise InvalidRequest(_unknown(kind))
+
+
+# -- alter -------------------------------------------------------------------------------------
+
+
+async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace: what the request does not name goes back to its default."""
+    wishes = [
+        _Wish(
+            one.resource_type,
+            one.resource_name,
+            [_Edit(config.name, Change.SET, config.value) for config in one.configs],
+            replaces=True,
+        )
+        for one in request.resources
+    ]
+    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponse.Result(
+                error_code=code, error_message=message, resource_type=kind, resource_name=name
+            )
+            for (kind, name), (code, message) in outcomes.items()
+        ]
+    )
+
+
+async def incremental_alter_configs(
+    context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Change what the request names and nothing else."""
+    wishes = [
+        _Wish(
+            one.resource_type,
+            one.resource_name,
+            [_Edit(config.name, config.config_operation, config.value) for config in one.configs],
+            replaces=False,
+        )
+        for one in request.resources
+    ]
+    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponse.Result(
+                error_code=code, error_message=message, resource_type=kind, resource_name=name
+            )
+            for (kind, name), (code, message) in outcomes.items()
+        ]
+    )
+
+
+async def _alter_all(
+    context: Context, wishes: list[_Wish], *, validate_only: bool
+) -> dict[tuple[int, str], _Outcome]:
+    copies = Counter((one.resource_type, one.name) for one in wishes)
+    outcomes: dict[tuple[int, str], _Outcome] = {}
+    for wish in wishes:
+        which = (wish.resource_type, wish.name)
+        if which in outcomes:
+            continue
+        try:
+            if copies[which] > 1:
+                raise InvalidRequest("a resource is altered once in a request")
+            _check_once(wish.edits)
+            await _alter(context, wish, validate_only=validate_only)
+        except RequestError as problem:
+            outcomes[which] = control_code_for(problem), str(problem)
+        else:
+            outcomes[which] = ErrorCode.NONE, None
+    return outcomes
+
+
+def _check_once(edits: list[_Edit]) -> None:
+    for name, times in Counter(edit.name for edit in edits).items():
+        if times > 1:
+            raise InvalidRequest(f"{name[:100]} is changed twice")
+
+
+async def _alter(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    match wish.resource_type:
+        case ResourceType.TOPIC:
+            await _alter_topic(context, wish, validate_only=validate_only)
+        case ResourceType.BROKER | ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+            await _alter_resource(context, wish, validate_only=validate_only)
+        case ResourceType.BROKER_LOGGER:
+            _alter_loggers(context, wish, validate_only=validate_only)
+        case _:
+            raise InvalidRequest(_unknown(wish.resource_type))
+
+
+async def _alter_topic(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    topics, session = context.broker.topics, context.session
+    topic = topics.describe(session, wish.name)
+    changes: dict[str, str | None] = dict.fromkeys(topic.overrides) if wish.replaces else {}
+    entries = topic_entries(topic.overrides, context.inherited)
+    current = {entry.name: entry.value or "" for entry in entries}
+    for edit in wish.edits:
+        if edit.operation == Change.DELETE and not is_known(edit.name):
+            # As in Kafka: what is not set, and could not be, is not there afterwards. Another
+            # version may have set it.
+            if TopicConfig.setting(edit.name) in topic.overrides:
+                changes[TopicConfig.setting(edit.name)] = None
+            continue
+        check_name(edit.name)
+        value = _changed(edit, current[edit.name], is_list=is_list(edit.name))
+        if value is None:
+            if edit.name not in FIXED_CONFIGS:
+                changes[TopicConfig.setting(edit.name)] = None
+        elif is_setting(edit.name, value):
+            changes[TopicConfig.setting(edit.name)] = value
+    if validate_only or not changes:
+        topics.check_alter(session, wish.name, changes)
+    else:
+        await topics.alter(session, wish.name, changes)
+
+
+async def _alter_resource(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    resources, session = context.broker.resources, context.session
+    kind = KINDS[ResourceType(wish.resource_type)]
+    held = resources.describe(session, kind, wish.name)
+    changes: dict[str, str | None] = dict.fromkeys(held) if wish.replaces else {}
+    current = {
+        entry.name: entry.value or "" for entry in _entries(context, wish.resource_type, wish.name)
+    }
+    for edit in wish.edits:
+        if edit.operation == Change.DELETE:
+            taken_back = NAMES[kind].get(edit.name)
+            if taken_back is not None and taken_back in held:
+                changes[taken_back] = None
+            continue  # What is not set is not there afterwards.
+        setting = setting_of(kind, edit.name)
+        is_a_list = is_list_of(kind, edit.name)
+        changes[setting] = _changed(edit, current.get(edit.name, ""), is_list=is_a_list)
+    if validate_only or not changes:
+        resources.check_alter(session, kind, wish.name, changes)
+    else:
+        await resources.alter(session, kind, wish.name, changes)
+
+
+def _alter_loggers(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+    context.broker.resources.admit_to_loggers(context.session, Operation.ALTER)
+    _check_node(context.broker.config, wish.name)
+    if wish.replaces:
+        raise InvalidRequest("levels of loggers are changed one by one: IncrementalAlterConfigs")
+    levels = {edit.name: _changed(edit, "", is_list=False) for edit in wish.edits}
+    for name, level in levels.items():
+        check_level(name, level)
+    if not validate_only:
+        for name, level in levels.items():
+            set_level(name, level)
+
+
+def _changed(edit: _Edit, current: str, *, is_list: bool) -> str | None:
+    """The value that a config has after the change; None: its default."""
+    name, value = edit.name, edit.value
+    if edit.operation not in set(Change):
+        raise InvalidRequest(f"operation {edit.operation} on {name} is not known")
+    change = Change(edit.operation)
+    if change is Change.DELETE:
+        return None
+    if value is None:
+        raise InvalidSetting(f"{name} has no value")
+    if change is Change.SET:
+        return value
+    if not is_list:
+        raise InvalidSetting(f"{name} is not a list that could be added to or taken from")
+    held = [part for part in current.split(",") if part]
+    given = [part.strip() for part in value.split(",")]
+    match change:
+        case Change.APPEND:
+            return ",".join(dict.fromkeys([*held, *given]))
+        case Change.SUBTRACT:
+            return ",".join(part for part in held if part not in given)
+        case _:
+            assert_never(change)
+
+
+HANDLERS: dict[int, Handler] = {
+    74: list_config_resources,
+    32: describe_configs,
+    33: alter_configs,
+    44: incremental_alter_configs,
+}

@@ -1,0 +1,299 @@
+"""Handlers of finding one's way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+
+Owns what a client is told of the cluster. The one thing to know: a node calls itself by the address
+that the client dialled, unless it was configured with another, so a client that came through a
+port forward, a container or a tunnel comes the same way again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from millstream.control.catalog import Topic
+from millstream.engine.controller import Quorum
+from millstream.errors import RequestError, TopicExists, UnknownTopic
+from millstream.kafka_wire.apis.discovery import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    TopicCursor,
+)
+from millstream.kafka_wire.apis.table import (
+    FEATURES,
+    FINALIZED,
+    OWN_CLIENTS,
+    OWN_KEYS_FIRST,
+    api_versions,
+)
+from millstream.kafka_wire.error_codes import ErrorCode, code_for
+from millstream.kafka_wire.schema import NO_ID
+from millstream.model import INTERNAL_TOPICS
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.gateway import Handler
+from millstream.view_names import split_filtered
+
+NO_LEADER = -1
+# Kafka's bound on one page of DescribeTopicPartitions.
+PAGE_PARTITIONS_MAX = 2000
+
+CONTROL_TOPIC = "__cluster_metadata"  # What tools call the log that the control log is.
+CONTROL_LISTENER = "CONTROLLER"
+
+_NAMELESS_TOPICS = 12
+_MetadataTopic = MetadataResponse.Topic
+_PagedTopic = DescribeTopicPartitionsResponse.Topic
+_QuorumTopic = DescribeQuorumResponse.Topic
+
+
+def api_versions_handler(
+    context: Context, request: ApiVersionsRequest, served: Sequence[int]
+) -> ApiVersionsResponse:
+    is_ours = request.client_software_name.startswith(OWN_CLIENTS)
+    told = [key for key in served if is_ours or key < OWN_KEYS_FIRST]
+    return api_versions(context.version, told, FEATURES, FINALIZED)
+
+
+# -- metadata ----------------------------------------------------------------------------------
+
+
+async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
+    wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    topics = (
+        [_described(context, topic) for topic in context.broker.topics.list(context.session)]
+        if wants_all
+        else [await _wanted(context, one, request) for one in request.topics or []]
+    )
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.Broker(
+                node_id=context.broker.node_id, host=context.dialled.host, port=context.dialled.port
+            )
+        ],
+        cluster_id=context.broker.cluster_id,
+        controller_id=context.broker.node_id,
+        topics=topics,
+    )
+
+
+async def _wanted(
+    context: Context, want: MetadataRequest.Topic, request: MetadataRequest
+) -> _MetadataTopic:
+    topics, session = context.broker.topics, context.session
+    name = _asked_name(want)
+    try:
+        if name is None:
+            return _described(context, topics.describe_id(session, want.topic_id))
+        return _described(context, topics.describe(session, name))
+    except UnknownTopic as unknown:
+        if name is None:
+            return _refused(context, want, ErrorCode.UNKNOWN_TOPIC_ID)
+        is_wanted = request.allow_auto_topic_creation and split_filtered(name) is None
+        if not (is_wanted and context.broker.config.auto_create_topics):
+            return _refused(context, want, code_for(unknown))
+    except RequestError as problem:
+        return _refused(context, want, code_for(problem))
+    return await _created(context, want, name)
+
+
+def _asked_name(want: MetadataRequest.Topic) -> str | None:
+    """None where the id is what counts: Java's clients send an empty name with it, others none."""
+    return want.name if want.topic_id == NO_ID else None
+
+
+async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> _MetadataTopic:
+    """Create a topic that somebody asked for by name, as Kafka's brokers do by default."""
+    config = context.broker.config
+    try:
+        topic = await context.broker.topics.create(
+            context.session,
+            name,
+            partitions=config.default_partitions,
+            replicas=config.default_replicas,
+        )
+    except TopicExists:
+        topic = context.broker.topics.describe(context.session, name)
+    except RequestError as problem:
+        return _refused(context, want, code_for(problem))
+    return _described(context, topic)
+
+
+def _refused(context: Context, want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
+    name = _asked_name(want)
+    if name is None and context.version < _NAMELESS_TOPICS:
+        name = ""  # There is no word yet for a topic without a name.
+    return _MetadataTopic(error_code=code, name=name, topic_id=want.topic_id, partitions=[])
+
+
+def _described(context: Context, topic: Topic) -> _MetadataTopic:
+    leaderships = context.broker.partitions.leadership(context.session, topic)
+    return _MetadataTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _MetadataTopic.Partition(
+                error_code=_leader_error(one.leader),
+                partition_index=index,
+                leader_id=NO_LEADER if one.leader is None else one.leader,
+                leader_epoch=one.epoch,
+                replica_nodes=list(one.replicas),
+                isr_nodes=list(one.replicas),
+            )
+            for index, one in enumerate(leaderships)
+        ],
+    )
+
+
+def _leader_error(leader: int | None) -> ErrorCode:
+    return ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+
+def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=context.broker.cluster_id,
+        controller_id=context.broker.node_id,
+        brokers=[
+            DescribeClusterResponse.Broker(
+                broker_id=context.broker.node_id,
+                host=context.dialled.host,
+                port=context.dialled.port,
+            )
+        ],
+    )
+
+
+def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    try:
+        quorum = context.broker.topics.quorum(context.session)
+    except RequestError as problem:
+        return DescribeQuorumResponse(
+            error_code=code_for(problem), error_message=str(problem), topics=[]
+        )
+    host, port = context.dialled
+    node = DescribeQuorumResponse.Node
+    return DescribeQuorumResponse(
+        topics=[
+            _QuorumTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _quorum_of(context, topic.topic_name, part.partition_index, quorum)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        # Other nodes are known by their numbers only: their addresses are for replication.
+        nodes=[
+            node(
+                node_id=context.broker.node_id,
+                listeners=[node.Listener(name=CONTROL_LISTENER, host=host, port=port)],
+            )
+        ],
+    )
+
+
+def _quorum_of(context: Context, topic: str, index: int, quorum: Quorum) -> _QuorumTopic.Partition:
+    if (topic, index) != (CONTROL_TOPIC, 0):
+        return _QuorumTopic.Partition(
+            partition_index=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=f"only {CONTROL_TOPIC}-0 has a quorum",
+            current_voters=[],
+            observers=[],
+        )
+    me = context.broker.node_id
+    return _QuorumTopic.Partition(
+        partition_index=index,
+        leader_id=NO_LEADER if quorum.leader is None else quorum.leader,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[
+            _QuorumTopic.Partition.Replica(
+                replica_id=voter,
+                log_end_offset=quorum.end_offset if voter == me else -1,
+                last_caught_up_timestamp=quorum.as_of_ms if voter == me == quorum.leader else -1,
+            )
+            for voter in sorted(context.broker.config.voters)
+        ],
+        observers=[],
+    )
+
+
+def describe_topic_partitions(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page: topics in the order of their names, from the cursor on."""
+    known: Mapping[str, Topic] = {
+        topic.name: topic for topic in context.broker.topics.list(context.session)
+    }
+    names = sorted({topic.name for topic in request.topics} or known)
+    cursor, left = request.cursor, min(request.response_partition_limit, PAGE_PARTITIONS_MAX)
+    topics: list[_PagedTopic] = []
+    for name in names:
+        start = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            start = cursor.partition_index if name == cursor.topic_name else 0
+        topic = known.get(name)
+        if topic is None:
+            topics.append(
+                _PagedTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
+                )
+            )
+            continue
+        if left <= 0:
+            return _page(topics, TopicCursor(topic_name=name, partition_index=start))
+        page = _paged(context, topic, start, left)
+        topics.append(page)
+        left -= len(page.partitions)
+        end = start + len(page.partitions)
+        if end < topic.partition_count:
+            return _page(topics, TopicCursor(topic_name=name, partition_index=end))
+    return _page(topics, None)
+
+
+def _page(topics: list[_PagedTopic], cursor: TopicCursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _PagedTopic:
+    leaderships = context.broker.partitions.leadership(context.session, topic)
+    return _PagedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _PagedTopic.Partition(
+                error_code=_leader_error(one.leader),
+                partition_index=index,
+                leader_id=NO_LEADER if one.leader is None else one.leader,
+                leader_epoch=one.epoch,
+                replica_nodes=list(one.replicas),
+                isr_nodes=list(one.replicas),
+                # Null is allowed by the schema, but Java's admin client reads it as a list.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[],
+            )
+            for index, one in list(enumerate(leaderships))[start : start + count_max]
+        ],
+    )
+
+
+HANDLERS: dict[int, Handler] = {
+    3: metadata,
+    55: describe_quorum,
+    60: describe_cluster,
+    75: describe_topic_partitions,
+}

@@ -1,0 +1,192 @@
+"""The handler of Fetch: a request, its session, one read of the engine, and what to tell of it.
+
+Owns the translation between Kafka's fetch and the engine's words. What a session remembers and
+leaves out is `fetch_sessions`'; waiting for records is the engine's. A batch leaves as a range of
+the file it lies in, unless the engine had to sift it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from millstream.engine.partitions.slices import Sifted, Slice, Want
+from millstream.errors import RequestError, UnknownTopic
+from millstream.kafka_wire.apis.data import FetchRequest, FetchResponse
+from millstream.kafka_wire.error_codes import ErrorCode, code_for
+from millstream.kafka_wire.schema import Chunk
+from millstream.kafka_wire.writers import size_of
+from millstream.model import Isolation, TopicPartition
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.fetch_sessions import (
+    NO_SESSION,
+    OPENING_EPOCH,
+    Ask,
+    Part,
+    Told,
+    Turn,
+    Wanted,
+)
+from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.throttling import charge_fetch, fetch_bytes_max, throttle_fetch
+
+SINCE_TOPIC_IDS = 13
+
+_Fetched = FetchResponse.Topic.Partition
+_READ_COMMITTED = 1
+
+
+async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
+    loop = asyncio.get_running_loop()
+    throttle_ms = throttle_fetch(context)
+    if throttle_ms and request.session_epoch == OPENING_EPOCH:
+        # As in Kafka: a session whose opening was not answered in full must not be there.
+        return FetchResponse(throttle_time_ms=throttle_ms, responses=[])
+    turn = context.broker.fetch_sessions.begin(
+        _ask(context, request), now_ms=int(loop.time() * 1000)
+    )
+    if isinstance(turn, ErrorCode):
+        return FetchResponse(throttle_time_ms=throttle_ms, error_code=turn, responses=[])
+    if throttle_ms:
+        return FetchResponse(throttle_time_ms=throttle_ms, session_id=turn.session_id, responses=[])
+    found = _find(context, turn.wanted)
+    targets = [(part, found[part.topic, part.topic_id]) for part in turn.wanted]
+    wants = [
+        Want(TopicPartition(name, part.partition), *turn.wanted[part])
+        for part, name in targets
+        if isinstance(name, str)
+    ]
+    isolation = isolation_of(request.isolation_level)
+    wait_ms = min(request.max_wait_ms, context.broker.config.limits.fetch_wait_ms_max)
+    slices = await context.broker.partitions.read(
+        context.session,
+        wants,
+        # Nothing to wait for, or something to tell at once.
+        min_bytes=request.min_bytes if wants and len(wants) == len(targets) else 0,
+        bytes_max=fetch_bytes_max(context, request.max_bytes),
+        deadline=loop.time() + wait_ms / 1000,
+        isolation=isolation,
+    )
+    charge_fetch(context, slices)
+    served = iter(slices)
+    answers = [
+        (part, _fetched(part.partition, next(served), isolation))
+        if isinstance(name, str)
+        else (part, _refused(part.partition, name))
+        for part, name in targets
+    ]
+    return FetchResponse(session_id=turn.session_id, responses=_by_topic(_news(turn, answers)))
+
+
+def isolation_of(level: int) -> Isolation:
+    return Isolation.READ_COMMITTED if level == _READ_COMMITTED else Isolation.READ_UNCOMMITTED
+
+
+def _ask(context: Context, request: FetchRequest) -> Ask:
+    wanted = {
+        Part(topic.topic, topic.topic_id, part.partition): Wanted(
+            part.fetch_offset,
+            part.partition_max_bytes,
+            part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    }
+    return Ask(
+        principal=context.session.principal,
+        session_id=request.session_id,
+        epoch=request.session_epoch,
+        uses_ids=context.version >= SINCE_TOPIC_IDS,
+        wanted=wanted,
+        forgotten=[
+            Part(topic.topic, topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ],
+    )
+
+
+def _find(context: Context, parts: Iterable[Part]) -> Mapping[tuple[str, UUID], str | ErrorCode]:
+    """The name of each topic that is asked for, or why there is none."""
+    topics = {(part.topic, part.topic_id) for part in parts}
+    if context.version < SINCE_TOPIC_IDS:
+        return {(name, topic_id): name for name, topic_id in topics}
+    return {(name, topic_id): _name_of(context, topic_id) for name, topic_id in topics}
+
+
+def _name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
+    try:
+        return context.broker.topics.describe_id(context.session, topic_id).name
+    except UnknownTopic:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    except RequestError as problem:
+        return code_for(problem)
+
+
+def _news(turn: Turn, answers: list[tuple[Part, _Fetched]]) -> list[tuple[Part, _Fetched]]:
+    if turn.session_id == NO_SESSION:
+        return answers
+    return [
+        (part, answer)
+        for part, answer in answers
+        if turn.tells(
+            part,
+            Told(
+                size=sum(map(size_of, answer.records or ())),
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                is_special=answer.error_code != 0 or answer.diverging_epoch is not None,
+            ),
+        )
+    ]
+
+
+def _by_topic(answers: Iterable[tuple[Part, _Fetched]]) -> list[FetchResponse.Topic]:
+    """In the order of the answers, each topic at the place of its first partition."""
+    topics: dict[tuple[str, UUID], FetchResponse.Topic] = {}
+    for part, answer in answers:
+        key = part.topic, part.topic_id
+        topic = topics.get(key)
+        if topic is None:
+            topic = FetchResponse.Topic(topic=part.topic, topic_id=part.topic_id, partitions=[])
+            topics[key] = topic
+        topic.partitions.append(answer)
+    return list(topics.values())
+
+
+def _refused(partition: int, code: ErrorCode) -> _Fetched:
+    return _Fetched(partition_index=partition, error_code=code, high_watermark=-1, records=[])
+
+
+def _fetched(partition: int, part: Slice, isolation: Isolation) -> _Fetched:
+    if part.error is not None:
+        return _refused(partition, code_for(part.error))
+    aborted = None
+    if isolation is Isolation.READ_COMMITTED:
+        aborted = [
+            _Fetched.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+            for one in part.aborted
+        ]
+    diverging = None
+    if part.diverging is not None:
+        diverging = _Fetched.DivergingEpoch(
+            epoch=part.diverging.epoch, end_offset=part.diverging.end_offset
+        )
+    return _Fetched(
+        partition_index=partition,
+        high_watermark=part.high_watermark,
+        last_stable_offset=part.last_stable_offset,
+        log_start_offset=part.log_start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=aborted,
+        records=_spelled(part),
+    )
+
+
+def _spelled(part: Slice) -> list[Chunk]:
+    if part.records is None:
+        return []
+    return [part.records.data if isinstance(part.records, Sifted) else part.records]
+
+
+HANDLERS: dict[int, Handler] = {1: fetch}

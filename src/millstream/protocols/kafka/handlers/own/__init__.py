@@ -1,0 +1,1 @@
+"""Requests of Millstream's own, with API keys from 10,000 on."""

@@ -1,0 +1,48 @@
+"""Handlers of batch groups: what only Millstream has, for clients that know it.
+
+Owns the translation between the two requests and the engine's batch groups. The one thing to know:
+other clients are never told of these, so their keys can't be in anybody's way.
+"""
+
+from millstream.errors import InvalidRequest, RequestError
+from millstream.internal_topics.batch_groups import Ending
+from millstream.kafka_wire.apis.millstream import (
+    BeginBatchRequest,
+    BeginBatchResponse,
+    EndBatchRequest,
+    EndBatchResponse,
+)
+from millstream.kafka_wire.error_codes import code_for
+from millstream.model import Producer
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.gateway import Handler
+
+
+async def begin_batch(context: Context, request: BeginBatchRequest) -> BeginBatchResponse:
+    try:
+        opened = await context.broker.batch_groups.begin(context.session, request.group)
+    except RequestError as problem:
+        return BeginBatchResponse(error_code=code_for(problem), error_message=str(problem))
+    return BeginBatchResponse(
+        term=opened.term, series=opened.series, last_committed_batch=opened.last_committed_batch
+    )
+
+
+async def end_batch(context: Context, request: EndBatchRequest) -> EndBatchResponse:
+    members = {
+        one.transactional_id: Producer(one.producer_id, one.producer_epoch)
+        for one in request.members
+    }
+    try:
+        if len(members) != len(request.members):
+            raise InvalidRequest("a transaction is named twice in a batch")
+        ending = Ending(request.term, request.series, request.batch_id, members)
+        await context.broker.batch_groups.end(
+            context.session, request.group, ending, commits=request.committed
+        )
+    except RequestError as problem:
+        return EndBatchResponse(error_code=code_for(problem), error_message=str(problem))
+    return EndBatchResponse()
+
+
+HANDLERS: dict[int, Handler] = {10_000: begin_batch, 10_001: end_batch}

@@ -1,0 +1,252 @@
+"""Handlers of where partitions are: log directories, ElectLeaders, and the two of reassignments.
+
+Owns what operators' tools are told of placement. Nothing here moves anything: leaders are elected
+by consensus as soon as there is none, and replicas stay on the nodes they were placed on.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+
+from millstream.control.catalog import Topic
+from millstream.engine.partitions.service import Leadership
+from millstream.errors import InvalidPlacement, InvalidRequest, RequestError, UnknownTopic
+from millstream.kafka_wire.apis.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from millstream.kafka_wire.error_codes import ErrorCode, code_for
+from millstream.model import TopicPartition
+from millstream.protocols.kafka.context import Context
+from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.handlers.broker_config_table import directory_of
+
+_LogDir = DescribeLogDirsResponse.Result
+_Moved = AlterReplicaLogDirsResponse.Topic.Partition
+_Elected = ElectLeadersResponse.Topic.Partition
+_Reassigned = AlterPartitionReassignmentsResponse.Topic.Partition
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+# -- directories -------------------------------------------------------------------------------
+
+
+async def describe_log_dirs(
+    context: Context, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    try:
+        topics = context.broker.topics.list(context.session)
+    except RequestError as problem:
+        return DescribeLogDirsResponse(error_code=code_for(problem), results=[])
+    wanted: dict[str, set[int]] = {}
+    for one in request.topics or ():
+        wanted.setdefault(one.topic, set()).update(one.partitions)
+    found = []
+    for topic in topics:
+        if topic.is_view:
+            continue  # It takes no space of its own.
+        every = range(topic.partition_count)
+        indexes = every if request.topics is None else wanted.get(topic.name, set()) & set(every)
+        parts = _sizes(context, topic, indexes)
+        if parts:
+            found.append(_LogDir.Topic(name=topic.name, partitions=parts))
+        await asyncio.sleep(0)  # There may be very many, and others wait.
+    place = directory_of(context.broker.config)
+    return DescribeLogDirsResponse(results=[_LogDir(log_dir=place, topics=found)])
+
+
+def _sizes(
+    context: Context, topic: Topic, indexes: Collection[int]
+) -> list[_LogDir.Topic.Partition]:
+    parts = []
+    for index in sorted(indexes):
+        target = TopicPartition(topic.name, index)
+        try:
+            health = context.broker.partitions.health(context.session, target)
+        except RequestError:
+            continue  # Deleted meanwhile, or not readable: then it has no size to tell.
+        parts.append(
+            _LogDir.Topic.Partition(
+                partition_index=index,
+                partition_size=health.log.size_bytes,
+                offset_lag=max(0, health.high_watermark - health.log.end_offset),
+            )
+        )
+    return parts
+
+
+def alter_replica_log_dirs(
+    context: Context, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """A node has one directory: moving a replica there is done already, no other is known."""
+    results: dict[str, list[_Moved]] = {}
+    for directory in request.dirs:
+        is_here = directory.path.rstrip("/") == directory_of(context.broker.config).rstrip("/")
+        for topic in directory.topics:
+            held = _leaderships(context, topic.name)
+            parts = results.setdefault(topic.name, [])
+            for index in topic.partitions:
+                code = ErrorCode.NONE if is_here else ErrorCode.LOG_DIR_NOT_FOUND
+                try:
+                    _at(held, topic.name, index)
+                except RequestError as problem:
+                    code = code_for(problem)
+                parts.append(_Moved(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.Topic(topic_name=name, partitions=parts)
+            for name, parts in results.items()
+        ]
+    )
+
+
+# -- leaders -----------------------------------------------------------------------------------
+
+
+def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Say how it stands: who leads already, and where nobody can."""
+    try:
+        if request.election_type not in set(ElectionType):
+            raise InvalidRequest(f"election type {request.election_type} is not known")
+        election = ElectionType(request.election_type)
+        if request.topic_partitions is None:
+            return _elect_where_needed(context, election)
+    except RequestError as problem:
+        return ElectLeadersResponse(error_code=code_for(problem), replica_election_results=[])
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponse.Topic(
+                topic=want.topic,
+                partition_result=_elected(context, want.topic, want.partitions, election),
+            )
+            for want in request.topic_partitions
+        ]
+    )
+
+
+def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeadersResponse:
+    """Who asks for all partitions hears of those where something was to be done."""
+    results = []
+    for topic in context.broker.topics.list(context.session):
+        needed = [
+            one
+            for one in _elected(context, topic.name, range(topic.partition_count), election)
+            if one.error_code != ErrorCode.ELECTION_NOT_NEEDED
+        ]
+        if needed:
+            results.append(ElectLeadersResponse.Topic(topic=topic.name, partition_result=needed))
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _elected(
+    context: Context, topic: str, indexes: Sequence[int], election: ElectionType
+) -> list[_Elected]:
+    results = []
+    held = _leaderships(context, topic)
+    for index in indexes:
+        try:
+            code, message = _standing(_at(held, topic, index), election)
+        except RequestError as problem:
+            code, message = code_for(problem), str(problem)
+        results.append(_Elected(partition_id=index, error_code=code, error_message=message))
+    return results
+
+
+def _standing(held: Leadership, election: ElectionType) -> tuple[ErrorCode, str]:
+    preferred = held.replicas[0]
+    if election is ElectionType.PREFERRED and held.leader != preferred:
+        return (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"node {preferred} does not lead at the moment",
+        )
+    if held.leader is None:
+        return (
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "no replica in reach has all committed records",
+        )
+    return ErrorCode.ELECTION_NOT_NEEDED, f"node {held.leader} leads already"
+
+
+# -- reassignments -----------------------------------------------------------------------------
+
+
+def alter_partition_reassignments(
+    context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Refuse to move replicas; asking for the nodes they are on is granted."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            AlterPartitionReassignmentsResponse.Topic(
+                name=topic.name, partitions=_reassigned(context, topic)
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _reassigned(
+    context: Context, topic: AlterPartitionReassignmentsRequest.Topic
+) -> list[_Reassigned]:
+    results = []
+    held = _leaderships(context, topic.name)
+    for part in topic.partitions:
+        result = _Reassigned(partition_index=part.partition_index)
+        try:
+            replicas = list(_at(held, topic.name, part.partition_index).replicas)
+            if part.replicas is None:
+                result.error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+                result.error_message = "there is no reassignment to cancel"
+            elif part.replicas != replicas:
+                raise InvalidPlacement(f"the replicas are on nodes {replicas} and stay there")
+        except RequestError as problem:
+            result.error_code, result.error_message = code_for(problem), str(problem)
+        results.append(result)
+    return results
+
+
+def list_partition_reassignments(
+    context: Context, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(topics=[])
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _leaderships(context: Context, topic: str) -> list[Leadership] | RequestError:
+    """All of a topic's, looked up once; or why there are none."""
+    try:
+        described = context.broker.topics.describe(context.session, topic)
+        return context.broker.partitions.leadership(context.session, described)
+    except RequestError as problem:
+        return problem
+
+
+def _at(held: list[Leadership] | RequestError, topic: str, index: int) -> Leadership:
+    if isinstance(held, RequestError):
+        raise held
+    if not 0 <= index < len(held):
+        raise UnknownTopic(TopicPartition(topic, index))
+    return held[index]
+
+
+HANDLERS: dict[int, Handler] = {
+    34: alter_replica_log_dirs,
+    35: describe_log_dirs,
+    43: elect_leaders,
+    45: alter_partition_reassignments,
+    46: list_partition_reassignments,
+}

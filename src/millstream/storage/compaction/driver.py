@@ -1,0 +1,230 @@
+"""Compacts one log, run after run, while the log is in use.
+
+Owns when there is something to do, the order of steps that makes every moment safe, and the memory
+of how far the log is clean. Belongs to the event loop; only the reading and writing goes to a
+thread. The one thing to know: each rewritten segment is swapped in and made durable before the next
+one is begun, oldest first, and what the run achieved counts only after all of them.
+
+The memory is a small file beside the segments. It names the segments it speaks of, so that it is
+not believed of others: were it wrong, a tombstone could go before the value it deletes. Losing it
+costs a run over the whole log, nothing else.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import takewhile
+
+import msgspec
+from fastcrc import crc32
+
+from millstream.codec.lifetime import lifetime_of
+from millstream.config import Limits
+from millstream.errors import DamagedLog, storage_error
+from millstream.model import Offset
+from millstream.ports import Files, Threads
+from millstream.storage.compaction.policy import (
+    Cleaned,
+    CompactionRange,
+    SegmentFacts,
+    compaction_range,
+    rewrites,
+)
+from millstream.storage.compaction.rules import Circumstances, ProducerEnd
+from millstream.storage.compaction.run import Compaction, CompactionPlan, Rewritten
+from millstream.storage.log.log import Log
+from millstream.storage.log.rounds import write_aside
+from millstream.storage.log.segment import TEMPORARY, Segment
+
+MEMORY = "compacted"
+
+_CRC_BYTES = 4
+
+_log = logging.getLogger(__name__)
+
+
+class _Memory(msgspec.Struct, array_like=True, frozen=True):
+    cleaned: Cleaned
+    segments: tuple[SegmentFacts, ...]  # All that begin below the clean end.
+
+
+_NOTHING = _Memory(Cleaned(), ())
+
+
+class Compactor:
+    """One run at a time. The log must stay open until a run has ended, or its thread has."""
+
+    def __init__(self, log: Log, files: Files, limits: Limits) -> None:
+        self._log = log
+        self._files = files
+        self._limits = limits
+        self._memory: _Memory | None = None
+
+    async def run(
+        self,
+        threads: Threads,
+        *,
+        durable: Callable[[], Awaitable[None]],
+        now_ms: int,
+        limit_offset: Offset,
+    ) -> bool:
+        """Compact if it is worth it; True if a run was completed.
+
+        False if there is nothing to do yet, or the log changed meanwhile: try later. `durable`
+        returns when a sync round that began after the call has ended. `limit_offset` is the last
+        stable offset. Raises `StorageError`: on `NoSpace` try later, after anything else this log
+        must not be trusted.
+        """
+        log = self._log
+        if not rewrites(log.settings) or log.is_held or not self._sound():
+            return False
+        if self._memory is None:
+            self._memory = await threads.run(self._load)
+        cleaned = self._cleaned()
+        due = compaction_range(
+            [facts(segment) for segment in self._sound()],
+            cleaned=cleaned,
+            limit_offset=limit_offset,
+            now_ms=now_ms,
+            settings=log.settings,
+        )
+        if due is None or not await self._verify(threads, due.end_offset, again=False):
+            return False
+        size_before = log.health().size_bytes
+        compaction = Compaction(self._plan(due, now_ms), self._files)
+        while (rewritten := await self._step(threads, compaction, due.end_offset)) is not None:
+            if log.replace(rewritten.old, rewritten.new):
+                await durable()
+            elif rewritten.old[-1].end_offset > log.start_offset:
+                return False
+        outcome = compaction.outcome
+        log.producers.forget_aborted(outcome.forgotten)
+        end_offset = outcome.end_offset
+        self._memory = _Memory(
+            Cleaned(end_offset, outcome.due_ms),
+            tuple(facts(one) for one in log.sealed() if one.base_offset < end_offset),
+        )
+        await threads.run(self._save)
+        _log.info(
+            "compacted directory=%s from=%d to=%d bytes_before=%d bytes_after=%d",
+            log.directory,
+            due.dirty_start,
+            end_offset,
+            size_before,
+            log.health().size_bytes,
+        )
+        return True
+
+    async def _step(
+        self, threads: Threads, compaction: Compaction, end_offset: Offset
+    ) -> Rewritten | None:
+        try:
+            return await threads.run(compaction.step)
+        except DamagedLog:
+            # It was sound a while ago. All of it is verified again, so that the damage is named.
+            await self._verify(threads, end_offset, again=True)
+            raise
+
+    def _sound(self) -> list[Segment]:
+        """What may be rewritten: damage is never copied, and never left out in silence."""
+        return list(takewhile(lambda one: not one.damage, self._log.sealed()))
+
+    async def _verify(self, threads: Threads, end_offset: Offset, *, again: bool) -> bool:
+        """Verify what is to be rewritten; False if some of it is not what was written."""
+        segments = [one for one in self._sound() if one.end_offset <= end_offset]
+        for segment in segments:
+            work = self._log.verification(segment, again=again)
+            if work is not None:
+                await threads.run(work.carry_out)
+                work.finish()
+        return not any(segment.damage for segment in segments)
+
+    def _plan(self, due: CompactionRange, now_ms: int) -> CompactionPlan:
+        log, settings = self._log, self._log.settings
+        segments = [one for one in self._sound() if one.end_offset <= due.end_offset]
+        ends = {
+            view.producer_id: ProducerEnd(view.last_offset, view.epoch)
+            for view in log.producers.describe()
+        }
+        given = Circumstances(
+            start_offset=log.start_offset,
+            dirty_start=due.dirty_start,
+            now_ms=now_ms,
+            delete_retention_ms=settings.delete_retention_ms,
+            compacts=settings.cleanup_policy.compacts,
+            lifetime=lifetime_of(settings),
+            size_bytes=sum(segment.size for segment in segments),
+            aborted=log.producers.aborted(0, due.end_offset),
+            producer_ends=ends,
+            decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
+        )
+        return CompactionPlan(
+            directory=log.directory,
+            segments=segments,
+            contents=[log.contents(segment) for segment in segments],
+            given=given,
+            segment_bytes=settings.segment_bytes,
+            index_interval_bytes=settings.index_interval_bytes,
+            keys_bytes_max=self._limits.compaction_keys_bytes_max,
+        )
+
+    def _cleaned(self) -> Cleaned:
+        """How far the log is clean: over the segments that are what they were after the last run.
+
+        Retention may have taken the first of them. A restart makes the last one active again.
+        """
+        assert self._memory is not None
+        cleaned, known = self._memory.cleaned, self._memory.segments
+        held = [facts(segment) for segment in self._log.sealed()]
+        if not held or held[0] not in known:
+            return Cleaned()
+        end_offset = 0
+        for one, other in zip(held, known[known.index(held[0]) :], strict=False):
+            if one != other:
+                break
+            end_offset = one.end_offset
+        return Cleaned(min(end_offset, cleaned.end_offset), cleaned.due_ms)
+
+    def _load(self) -> _Memory:
+        path = f"{self._log.directory}/{MEMORY}"
+        try:
+            if not self._files.exists(path):
+                return _NOTHING
+            file = self._files.open(path)
+            return _decode(file.read(0, file.size()))
+        except OSError as problem:
+            raise storage_error(problem, path) from problem
+        except DamagedLog as problem:
+            _log.warning("compaction starts over path=%s reason=%s", path, problem)
+            return _NOTHING
+
+    def _save(self) -> None:
+        assert self._memory is not None
+        path = f"{self._log.directory}/{MEMORY}"
+        try:
+            if write_aside(self._files, path, [_encode(self._memory)]):
+                self._files.rename(path + TEMPORARY, path)
+                self._files.sync_directory(self._log.directory)
+        except OSError as problem:
+            raise storage_error(problem, path) from problem
+
+
+def facts(segment: Segment) -> SegmentFacts:
+    """What `cleaner` asks of a segment."""
+    return SegmentFacts(
+        segment.base_offset, segment.end_offset, segment.size, segment.max_timestamp
+    )
+
+
+def _encode(memory: _Memory) -> bytes:
+    body = msgspec.msgpack.encode(memory)
+    return crc32.iscsi(body).to_bytes(_CRC_BYTES, "big") + body
+
+
+def _decode(data: bytes) -> _Memory:
+    crc, body = data[:_CRC_BYTES], data[_CRC_BYTES:]
+    if len(data) < _CRC_BYTES or crc32.iscsi(body) != int.from_bytes(crc, "big"):
+        raise DamagedLog("it fails its checksum")
+    try:
+        return msgspec.msgpack.decode(body, type=_Memory)
+    except msgspec.DecodeError as problem:
+        raise DamagedLog(f"it is not readable: {problem}") from problem

@@ -1,0 +1,297 @@
+"""What compaction keeps of a log, batch by batch. The rules are Kafka's, with one more:
+
+- A record stays if the log holds no newer one of its key. One without a key goes.
+- What was written in a transaction that was aborted goes.
+- A tombstone gets a delete horizon when it is first cleaned, and goes some time after it. So does a
+  marker all of whose records are gone.
+- A record whose time to live is over goes, and takes the older ones of its key with it. In a topic
+  that is not compacted that is all that goes.
+- A batch stays, if need be empty, if it is the last of its epoch, of the segment that is written,
+  or of a producer that the log knows: ends of epochs, logs and sequences must not move.
+
+Owns the rules and nothing else: bytes in, bytes out. The one thing to know: a tombstone, a marker
+or a record past its time goes only if an *earlier* run has removed what it stands before, and that
+run is known to be durable. A power cut within a run must not bring a value back whose tombstone is
+gone.
+"""
+
+import logging
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from millstream.codec.batch import Header
+from millstream.codec.lifetime import NEVER_MS, Lifetime
+from millstream.codec.records import Record, filter_batch, iterate
+from millstream.errors import RequestError
+from millstream.model import Buffer, Offset
+from millstream.storage.compaction.policy import NOTHING_DUE
+from millstream.storage.log.aborted import Aborted
+
+# What a key costs in `KeyMap`: 125 to 153 bytes were measured for keys of 8 to 100 bytes, and a
+# dictionary that has just grown takes more.
+KEY_ENTRY_BYTES = 200
+DIGEST_BYTES = 20
+# How long a record may lie there past its time before the log is gone through for it again; for
+# every `RECLAIM_PAUSE_BYTES` of the log, so that looking takes little of a disk.
+RECLAIM_PAUSE_MS = 10 * 60 * 1000
+RECLAIM_PAUSE_BYTES = 2**30
+
+_TIMESTAMP_MAX = 2**63 - 1
+
+_log = logging.getLogger(__name__)
+
+
+class ProducerEnd(NamedTuple):
+    """Where a producer that the log knows wrote last; -1 if only markers speak of it."""
+
+    last_offset: Offset
+    epoch: int
+
+
+class Remembered(NamedTuple):
+    """What producer snapshots on disk speak of; the markers to it must stay."""
+
+    aborted_ends: frozenset[Offset]
+    open_producers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What was known of the log when the run was planned."""
+
+    start_offset: Offset
+    dirty_start: Offset  # Below it an earlier run, which is durable, left every key once.
+    now_ms: int
+    delete_retention_ms: int
+    aborted: Sequence[Aborted]
+    producer_ends: Mapping[int, ProducerEnd]
+    decompressed_bytes_max: int
+    compacts: bool = True  # Else only the records whose time is over go.
+    lifetime: Lifetime | None = None
+    size_bytes: int = 0  # Of all that the run goes through.
+
+
+class AbortedTransactions:
+    def __init__(self, aborted: Sequence[Aborted]) -> None:
+        self._by_producer: defaultdict[int, list[Aborted]] = defaultdict(list)
+        for one in aborted:
+            self._by_producer[one.producer_id].append(one)
+        self._by_end = {one.last_offset: one for one in aborted}
+
+    def covers(self, header: Header) -> bool:
+        """Whether this batch was written in a transaction that was aborted."""
+        if not header.is_transactional or header.is_control:
+            return False
+        aborted = self._by_producer.get(header.producer_id, [])
+        at = bisect_left(aborted, header.base_offset, key=lambda one: one.last_offset)
+        return at < len(aborted) and aborted[at].first_offset <= header.base_offset
+
+    def ending_at(self, offset: Offset) -> Aborted | None:
+        return self._by_end.get(offset)
+
+
+class KeyMap:
+    """The newest offset of every key, as far as the memory goes."""
+
+    def __init__(self, *, bytes_max: int) -> None:
+        self._newest: dict[bytes, Offset] = {}
+        self._count_max = max(1, bytes_max // KEY_ENTRY_BYTES)
+
+    @property
+    def is_full(self) -> bool:
+        """Asked before each batch, so that one batch always fits and every run gets on."""
+        return len(self._newest) >= self._count_max
+
+    def add(self, batch: Buffer, *, decompressed_bytes_max: int) -> None:
+        """Take the keys of a batch; none if it cannot be decoded, for then it stays as it is."""
+        try:
+            found = {
+                _short(record.key): record.offset
+                for record in iterate(batch, decompressed_bytes_max=decompressed_bytes_max)
+                if record.key is not None
+            }
+        except RequestError:
+            return
+        self._newest.update(found)
+
+    def has_newer(self, key: bytes, offset: Offset) -> bool:
+        return self._newest.get(_short(key), -1) > offset
+
+
+class Survivors:
+    """Must see all batches of the log in order. Those from `end_offset` on are left alone."""
+
+    def __init__(
+        self,
+        given: Circumstances,
+        keys: KeyMap,
+        aborted: AbortedTransactions,
+        *,
+        end_offset: Offset,
+        remembered: Callable[[], Remembered],
+    ) -> None:
+        self.end_offset = end_offset
+        self.due_ms = NOTHING_DUE  # When the first tombstone or marker that was kept may go.
+        self.forgotten: list[Aborted] = []  # Only the marker is left of them.
+        self._given = given
+        self._keys = keys
+        self._aborted = aborted
+        self._remembered = remembered
+        self._with_records: set[int] = set()  # Producers whose transaction has records so far.
+        self._pause_ms = RECLAIM_PAUSE_MS * (1 + given.size_bytes // RECLAIM_PAUSE_BYTES)
+        self._horizon_ms = min(given.now_ms + given.delete_retention_ms, _TIMESTAMP_MAX)
+
+    def of(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        """What stays of a verified batch: it, a smaller one, or None. `must_stay` forbids None."""
+        if header.base_offset >= self.end_offset:
+            return batch
+        must_stay = must_stay or self._ends_producer(header)
+        if header.is_control:
+            return self._of_marker(header, batch, must_stay=must_stay)
+        if header.is_transactional and header.count:
+            self._with_records.add(header.producer_id)
+        try:
+            return self._of_records(header, batch, must_stay=must_stay)
+        except RequestError as problem:
+            # The checksum is right, so a producer wrote this. Nobody can say what its keys are.
+            at = header.base_offset
+            _log.warning("kept a batch that cannot be decoded offset=%d reason=%s", at, problem)
+            return batch
+
+    def _of_records(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        if not self._given.compacts:
+            return self._of_mortals(header, batch, must_stay=must_stay)
+        is_aborted = self._aborted.covers(header)
+        is_due = self._is_due(header)
+        start_offset, has_newer = self._given.start_offset, self._keys.has_newer
+        is_clean = header.end_offset <= self._given.dirty_start
+        has_tombstone = False
+
+        def stays(record: Record) -> bool:
+            nonlocal has_tombstone
+            if is_aborted or record.key is None or record.offset < start_offset:
+                return False
+            if has_newer(record.key, record.offset):
+                return False
+            if self._has_ended(record, may_go=is_clean):
+                return False
+            if record.value is None:
+                if is_due:
+                    return False
+                has_tombstone = True
+            return True
+
+        kept = self._filter(batch, stays, must_stay=must_stay)
+        if has_tombstone:
+            if not header.has_delete_horizon:
+                kept = self._filter(batch, stays, horizon_ms=self._horizon_ms)
+            self._note_due(header)
+        return kept
+
+    def _of_mortals(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        lifetime = self._given.lifetime
+        if lifetime is None:
+            return batch
+        return filter_batch(
+            batch,
+            lambda record: not self._has_ended(record, may_go=True),
+            decompressed_bytes_max=self._given.decompressed_bytes_max,
+            glance=lambda data: None if lifetime.may_end(data) else True,
+            keep_empty=must_stay,
+        )
+
+    def _has_ended(self, record: Record, *, may_go: bool) -> bool:
+        """Whether the record goes because its time is over; if not yet, when to come back."""
+        if self._given.lifetime is None:
+            return False
+        ends_ms, now_ms = self._given.lifetime.ends_ms(record), self._given.now_ms
+        if ends_ms <= now_ms:
+            if not may_go:
+                self._note(now_ms)
+            return may_go
+        if ends_ms != NEVER_MS:
+            self._note(max(ends_ms, now_ms + self._pause_ms))
+        return False
+
+    def _of_marker(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        if not self._given.compacts:
+            return batch
+        has_records = header.producer_id in self._with_records
+        self._with_records.discard(header.producer_id)
+        if has_records or must_stay or not header.has_producer:
+            return batch
+        aborted = self._aborted.ending_at(header.last_offset)
+        if aborted is not None:
+            self.forgotten.append(aborted)
+        if not header.has_delete_horizon:
+            self._note_due(header)
+            return self._filter(batch, lambda _: True, horizon_ms=self._horizon_ms)
+        if not self._is_due(header):
+            self._note_due(header)
+            return batch
+        if aborted is not None or self._is_remembered(header):
+            return batch
+        return None
+
+    def _filter(
+        self,
+        batch: memoryview,
+        stays: Callable[[Record], bool],
+        *,
+        must_stay: bool = False,
+        horizon_ms: int | None = None,
+    ) -> bytes | None:
+        return filter_batch(
+            batch,
+            stays,
+            decompressed_bytes_max=self._given.decompressed_bytes_max,
+            keep_empty=must_stay,
+            delete_horizon_ms=horizon_ms,
+        )
+
+    def _is_due(self, header: Header) -> bool:
+        """Whether the horizon has passed, and an earlier run removed what came before."""
+        return (
+            header.has_delete_horizon
+            and header.base_timestamp <= self._given.now_ms
+            and header.end_offset <= self._given.dirty_start
+        )
+
+    def _note_due(self, header: Header) -> None:
+        self._note(header.base_timestamp if header.has_delete_horizon else self._horizon_ms)
+
+    def _note(self, due_ms: int) -> None:
+        if self.due_ms == NOTHING_DUE or due_ms < self.due_ms:
+            self.due_ms = due_ms
+
+    def _ends_producer(self, header: Header) -> bool:
+        """Whether this is what the producer's sequence, or else its epoch, is known from."""
+        end = self._given.producer_ends.get(header.producer_id)
+        if end is None:
+            return False
+        if end.last_offset >= 0:
+            return header.last_offset == end.last_offset
+        return header.is_control and header.producer_epoch == end.epoch
+
+    def _is_remembered(self, header: Header) -> bool:
+        """Whether a restart from a snapshot could miss this marker.
+
+        A reader who is told of an aborted transaction drops what its producer wrote until he meets
+        the marker; a transaction that is open in a snapshot would stay open for ever.
+        """
+        remembered = self._remembered()
+        return (
+            header.last_offset in remembered.aborted_ends
+            or header.producer_id in remembered.open_producers
+        )
+
+
+def _short(key: bytes) -> bytes:
+    """A digest is longer than any key that stands for itself, so the two never meet."""
+    if len(key) < DIGEST_BYTES:
+        return key
+    return blake2b(key, digest_size=DIGEST_BYTES).digest()

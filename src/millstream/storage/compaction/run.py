@@ -1,0 +1,245 @@
+"""The rewriting of a compacted log: sealed segments in, fewer and smaller ones out.
+
+Owns one run, from a plan that was fixed on the event loop; `survivors` has the rules, `compactor`
+decides when to run and puts the results in place. Made for another thread: it reads the files that
+the plan holds and writes new ones aside, and never touches the log. Two passes: find the newest
+offset of every key in the dirty part, then go through all from the start of the log.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+from millstream.codec.batch import Header, read_header
+from millstream.errors import DamagedLog, storage_error
+from millstream.model import Buffer, Offset
+from millstream.ports import Files
+from millstream.storage.compaction.replacement import Replacement
+from millstream.storage.compaction.rules import (
+    AbortedTransactions,
+    Circumstances,
+    KeyMap,
+    Remembered,
+    Survivors,
+)
+from millstream.storage.log.aborted import Aborted
+from millstream.storage.log.producers import Producers
+from millstream.storage.log.segment import PRODUCERS, FileRange, Segment
+
+WRITE_BYTES = 2**20
+SEGMENT_OFFSETS_MAX = 2**31 - 1  # As in Kafka; an index entry has four bytes for them.
+
+_OFFSET_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """All that a run needs to know.
+
+    `segments` reach from the start of the log to the end of what may be compacted, and `contents`
+    are theirs.
+    """
+
+    directory: str
+    segments: Sequence[Segment]
+    contents: Sequence[FileRange]
+    given: Circumstances
+    segment_bytes: int
+    index_interval_bytes: int
+    keys_bytes_max: int
+
+
+class Rewritten(NamedTuple):
+    """A segment that is ready to take the place of `old`."""
+
+    old: Sequence[Segment]
+    new: Segment
+
+
+class Outcome(NamedTuple):
+    """What holds when everything that was rewritten is in its place and durable."""
+
+    end_offset: Offset  # Below it every key stands once.
+    due_ms: int  # When the first tombstone or marker that was kept may go; -1 if there is none.
+    forgotten: Sequence[Aborted]  # Only their markers are left: readers need not hear of them.
+
+
+class Compaction:
+    """One run: call `step` until it returns None, then ask for the `outcome`.
+
+    `step` blocks, for another thread, one call at a time; what it returns must be in its place
+    before the next. It raises `StorageError`, and then leaves nothing that opening the log would
+    not remove.
+    """
+
+    def __init__(self, plan: CompactionPlan, files: Files) -> None:
+        assert plan.segments
+        assert len(plan.segments) == len(plan.contents)
+        self._plan = plan
+        self._files = files
+        self._steps = self._run()
+        self._survivors: Survivors | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        survivors = self._survivors
+        assert survivors is not None
+        return Outcome(survivors.end_offset, survivors.due_ms, survivors.forgotten)
+
+    def step(self) -> Rewritten | None:
+        """Write one segment in the place of those that are due next; None if none is left."""
+        try:
+            return next(self._steps, None)
+        except OSError as problem:
+            raise storage_error(problem, f"compaction of {self._plan.directory}") from problem
+
+    def _run(self) -> Iterator[Rewritten]:
+        plan = self._plan
+        aborted = AbortedTransactions(plan.given.aborted)
+        keys, end_offset = newest_keys(plan, aborted)
+        survivors = self._survivors = Survivors(
+            plan.given,
+            keys,
+            aborted,
+            end_offset=end_offset,
+            remembered=cache(lambda: _remembered(self._files, plan.directory)),
+        )
+        for group in groups(plan, end_offset):
+            rewritten = self._rewrite(group, survivors)
+            if rewritten is not None:
+                yield rewritten
+
+    def _rewrite(self, group: range, survivors: Survivors) -> Rewritten | None:
+        """Write one segment for those of `group`; None if it would be what is there already."""
+        plan = self._plan
+        old = plan.segments[group.start : group.stop]
+        contents = plan.contents[group.start : group.stop]
+        output = _Output(self._files, old, interval_bytes=plan.index_interval_bytes)
+        is_changed = len(group) > 1
+        same_bytes = 0  # At the beginning, not copied before something else has changed.
+        try:
+            for header, batch, following in _with_next(contents):
+                must_stay = following is None or following.epoch != header.epoch
+                kept = survivors.of(header, batch, must_stay=must_stay)
+                if not is_changed:
+                    if kept == batch:
+                        same_bytes += header.size
+                        continue
+                    is_changed = True
+                    output.copy(contents[0]._replace(size=same_bytes))
+                if kept is not None:
+                    output.append(kept)
+            return Rewritten(old, output.finish()) if is_changed else None
+        except BaseException:
+            output.discard()
+            raise
+
+
+def newest_keys(plan: CompactionPlan, aborted: AbortedTransactions) -> tuple[KeyMap, Offset]:
+    """The keys from `dirty_start` on, and how far they were looked at.
+
+    That is the end of the plan, or the first batch for which there was no memory.
+    """
+    keys = KeyMap(bytes_max=plan.keys_bytes_max)
+    dirty_start = plan.given.dirty_start
+    if not plan.given.compacts:
+        return keys, plan.segments[-1].end_offset
+    for segment, contents in zip(plan.segments, plan.contents, strict=True):
+        if segment.end_offset <= dirty_start:
+            continue
+        for header, batch in contents.batches():
+            if header.end_offset <= dirty_start or header.is_control or aborted.covers(header):
+                continue
+            if keys.is_full:
+                return keys, header.base_offset
+            keys.add(batch, decompressed_bytes_max=plan.given.decompressed_bytes_max)
+    return keys, plan.segments[-1].end_offset
+
+
+def groups(plan: CompactionPlan, end_offset: Offset) -> Iterator[range]:
+    """Which segments become one: neighbours that fit into one, as far as there is work to do."""
+    segments = [one for one in plan.segments if one.base_offset < end_offset]
+    start, size = 0, 0
+    for at, segment in enumerate(segments):
+        span = segment.end_offset - segments[start].base_offset
+        if at > start and (size + segment.size > plan.segment_bytes or span > SEGMENT_OFFSETS_MAX):
+            yield range(start, at)
+            start, size = at, 0
+        size += segment.size
+    yield range(start, len(segments))
+
+
+class _Output:
+    """Gathers small batches into large writes. There is no file before the first of them."""
+
+    def __init__(self, files: Files, old: Sequence[Segment], *, interval_bytes: int) -> None:
+        self._files = files
+        self._old = old
+        self._interval_bytes = interval_bytes
+        self._replacement: Replacement | None = None
+        self._chunks: list[Buffer] = []
+        self._headers: list[Header] = []
+        self._bytes = 0
+
+    def append(self, batch: Buffer) -> None:
+        self._chunks.append(batch)
+        self._headers.append(read_header(batch))
+        self._bytes += len(batch)
+        if self._bytes >= WRITE_BYTES:
+            self._flush()
+
+    def copy(self, contents: FileRange) -> None:
+        for _, batch in contents.batches():
+            self.append(batch)
+
+    def finish(self) -> Segment:
+        self._flush()
+        assert self._replacement is not None, "the last batch of a group stays"
+        return self._replacement.finish()
+
+    def discard(self) -> None:
+        if self._replacement is not None:
+            with suppress(OSError):  # What is left goes when the log is opened again.
+                self._replacement.discard()
+
+    def _flush(self) -> None:
+        if not self._chunks:
+            return
+        if self._replacement is None:
+            self._replacement = Replacement(
+                self._files, self._old, interval_bytes=self._interval_bytes
+            )
+        self._replacement.append(self._chunks, self._headers)
+        self._chunks, self._headers, self._bytes = [], [], 0
+
+
+def _with_next(
+    contents: Sequence[FileRange],
+) -> Iterator[tuple[Header, memoryview, Header | None]]:
+    """Each batch, and the header of the one behind it."""
+    batches = chain.from_iterable(one.batches() for one in contents)
+    held = next(batches, None)
+    while held is not None:
+        following = next(batches, None)
+        yield *held, None if following is None else following[0]
+        held = following
+
+
+def _remembered(files: Files, directory: str) -> Remembered:
+    ends: set[Offset] = set()
+    producer_ids: set[int] = set()
+    for name in files.list(directory):
+        if not name.endswith(PRODUCERS):
+            continue
+        try:
+            file = files.open(f"{directory}/{name}")
+            producers = Producers.decode(file.read(0, file.size()))
+        except (FileNotFoundError, DamagedLog):
+            continue  # Opening the log will not use it either.
+        ends.update(one.last_offset for one in producers.aborted(0, _OFFSET_MAX))
+        views = producers.describe()
+        producer_ids.update(v.producer_id for v in views if v.transaction_first_offset >= 0)
+    return Remembered(frozenset(ends), frozenset(producer_ids))

@@ -1,0 +1,1 @@
+"""Files: a real disk, memory that behaves like one, and the data directory."""

@@ -1,0 +1,63 @@
+"""What a journal remembers of one log, as a fold over its entries.
+
+Owns the rules of what may follow what; `entries` has the bytes, `journal` the file. Pure.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, assert_never
+
+from millstream.boundaries import cut, prune
+from millstream.model import NEVER_VOTED, Boundary, HardState, Offset
+from millstream.storage.journal.entries import Cut, Event, Forgotten, Moved, Opened, Reset, Voted
+
+
+class LogState(NamedTuple):
+    """What the journal remembers of one log. A value: each change makes another one."""
+
+    hard_state: HardState = NEVER_VOTED
+    boundaries: tuple[Boundary, ...] = ()
+    start_offset: Offset = 0
+
+
+UNKNOWN_LOG = LogState()
+
+
+def fold(state: LogState, event: Event) -> LogState:
+    """Return the state after `event`; `AssertionError` for what consensus never does."""
+    hard_state, boundaries, start_offset = state
+    match event:
+        case Voted():
+            _check_vote(hard_state, event.hard_state)
+            return LogState(event.hard_state, boundaries, start_offset)
+        case Opened():
+            # Who opened an epoch and forgot that it voted there could open it a second time.
+            assert event.boundary.epoch <= hard_state.epoch, "the vote precedes the boundary"
+            if boundaries:
+                _check_order((boundaries[-1], event.boundary))
+            return LogState(hard_state, (*boundaries, event.boundary), start_offset)
+        case Cut():
+            return LogState(hard_state, tuple(cut(boundaries, event.epoch)), start_offset)
+        case Moved():
+            assert event.start_offset >= start_offset, "a log never grows at its start"
+            kept = tuple(prune(boundaries, event.start_offset))
+            return LogState(hard_state, kept, event.start_offset)
+        case Reset():
+            _check_order(event.boundaries)
+            return LogState(hard_state, event.boundaries, event.start_offset)
+        case Forgotten():
+            return UNKNOWN_LOG
+        case _:
+            assert_never(event)
+
+
+def _check_vote(old: HardState, new: HardState) -> None:
+    assert new.epoch >= old.epoch, "a voter never goes back to an earlier epoch"
+    if new.epoch == old.epoch and old.voted_for is not None:
+        assert new.voted_for == old.voted_for, "a vote is never taken back"
+
+
+def _check_order(boundaries: Sequence[Boundary]) -> None:
+    for before, after in pairwise(boundaries):
+        assert before.epoch < after.epoch, "an epoch was opened twice or late"
+        assert before.start_offset <= after.start_offset, "an epoch starts before the last one"

@@ -1,0 +1,462 @@
+"""Opening a log: what is trusted, what is scanned, what is cut, and what is left alone as damaged.
+
+Owns the judgement of what a stop left behind. First everything is judged and nothing touched, so
+that a log found damaged stays exactly as it is; then the findings are carried out and made durable,
+so that all an opened log holds will survive the next power cut. A log that was closed in good order
+needs neither.
+
+The one thing to know: a segment's index proves that its first bytes were synced. Behind what is
+proven anything may be torn: there the log ends at the last whole batch. But proven bytes that are
+gone are no torn write: that is `DamagedLog`. Neither is a bad batch in front of sound ones: the log
+keeps all of it, and knows the bad one as damage. After a clean stop nothing can be torn.
+"""
+
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from millstream.codec.batch import HEADER_BYTES, Header, read_header
+from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, storage_error
+from millstream.model import NO_EPOCH, Boundary, Epoch, Offset
+from millstream.ports import File, Files
+from millstream.settings import TopicSettings
+from millstream.storage.files.paths import parent_of
+from millstream.storage.log.cache import LogCache
+from millstream.storage.log.chain import Chain
+from millstream.storage.log.index import (
+    PROOF_BYTES,
+    RELATIVE_OFFSET_MAX,
+    Proof,
+    Table,
+    decode_proof,
+)
+from millstream.storage.log.log import Log
+from millstream.storage.log.rounds import write_aside
+from millstream.storage.log.segment import (
+    CLEANED,
+    INDEX,
+    LOG,
+    PRODUCERS,
+    TEMPORARY,
+    Segment,
+    file_path,
+    scan,
+    walk,
+)
+from millstream.storage.log.snapshots import Snapshots
+from millstream.storage.log.verifying import BadRange, Unverified, sound_batch_behind, stand_in
+
+_NAME = re.compile(r"(\d{20})(\.log|\.index|\.producers)", re.ASCII)
+
+_log = logging.getLogger(__name__)
+
+
+def open_log(
+    files: Files,
+    directory: str,
+    *,
+    settings: TopicSettings,
+    cache: LogCache,
+    start_offset: Offset,
+    boundaries: Sequence[Boundary],
+    producer_ids_max: int = 100_000,
+    decompressed_bytes_max: int,
+    was_clean: bool = False,
+    may_have_gaps: bool = True,
+) -> Log:
+    """Open the log in `directory`, or one that is yet to be there.
+
+    `start_offset` and `boundaries` are the journal's. The log is cut at the first batch whose epoch
+    is not the one in force at its offset; the caller then drops boundaries behind `end_offset`. All
+    that the log holds then is durable. `DamagedLog` or `DiskFailed` if it must not be served; with
+    `was_clean` also instead of any cut. Without `may_have_gaps` a batch that leaves offsets out is
+    not what was written.
+    """
+    recovery = _Recovery(
+        files, directory, settings, start_offset, boundaries, was_clean, may_have_gaps
+    )
+    try:
+        recovery.judge()
+        recovery.carry_out()
+    except OSError as problem:
+        raise storage_error(problem, directory) from problem
+    for one in recovery.kept:
+        for bad in one.segment.damage:
+            cache.on_damage(one.segment, bad)
+    chain = Chain(
+        files,
+        directory,
+        cache=cache,
+        segments=[found.segment for found in recovery.kept],
+        snapshots=Snapshots(files, directory, recovery.snapshots),
+    )
+    return Log(
+        chain,
+        directory,
+        settings=settings,
+        cache=cache,
+        start_offset=start_offset,
+        producer_ids_max=producer_ids_max,
+        decompressed_bytes_max=decompressed_bytes_max,
+    )
+
+
+class _Found:
+    """A segment on disk and what was found out about it."""
+
+    __slots__ = ("_file", "cut_to", "file_size", "is_scanned", "last", "proof", "segment")
+
+    def __init__(self, files: Files, directory: str, base_offset: Offset) -> None:
+        self.segment = Segment(files, directory, base_offset)
+        self._file: File | None = files.open(self.segment.path)
+        self.file_size = self._file.size()
+        self.proof = _read_proof(files, self.segment, self._file, self.file_size)
+        self.last: tuple[Offset, int] | None = None  # Base offset and epoch of the last batch.
+        self.is_scanned = False
+        self.cut_to: int | None = None
+        if self.proof is not None and self.proof.size == self.file_size:
+            self._file = None  # A log may have more segments than a process may open files.
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.segment.files.open(self.segment.path)
+        return self._file
+
+
+class _Recovery:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        settings: TopicSettings,
+        start_offset: Offset,
+        boundaries: Sequence[Boundary],
+        was_clean: bool,
+        may_have_gaps: bool,
+    ) -> None:
+        self.kept: list[_Found] = []
+        self.snapshots: list[Offset] = []
+        self._files = files
+        self._directory = directory
+        self._may_have_gaps = may_have_gaps
+        self._interval_bytes = settings.index_interval_bytes
+        self._start_offset = start_offset
+        self._boundaries = boundaries
+        self._was_clean = was_clean
+        self._doomed: set[str] = set()
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Decide what to keep; changes nothing on disk."""
+        named: dict[str, list[Offset]] = {LOG: [], INDEX: [], PRODUCERS: []}
+        for name in self._files.list(self._directory):
+            match = _NAME.fullmatch(name)
+            if match is not None:
+                named[match[2]].append(int(match[1]))
+            elif name.endswith((TEMPORARY, CLEANED)):
+                self._doomed.add(f"{self._directory}/{name}")
+        self._link([_Found(self._files, self._directory, base) for base in named[LOG]])
+        self._check_epochs()
+        self._drop_below_start()
+        proven = {f.segment.base_offset for f in self.kept if f.proof is not None}
+        for offset in set(named[INDEX]) - proven:
+            self._doom(offset, INDEX)
+        end = self.kept[-1].segment.end_offset if self.kept else self._start_offset
+        self.snapshots = [offset for offset in named[PRODUCERS] if offset <= end]
+        for offset in set(named[PRODUCERS]) - set(self.snapshots):
+            self._doom(offset, PRODUCERS)
+
+    def _link(self, found: list[_Found]) -> None:
+        """Keep the segments that follow one another without a hole."""
+        for at, one in enumerate(found):
+            base = one.segment.base_offset
+            end = self.kept[-1].segment.end_offset if self.kept else self._start_offset
+            if self.kept and base < end:
+                # Compaction merged it, or it follows a cut that never became durable.
+                self._drop([one], "superseded")
+                continue
+            if base > end:
+                if base > self._start_offset:
+                    self._drop_unproven(found[at:], f"offsets {end} to {base} are missing")
+                    return
+                # The hole lies below the log start: all in front of it was to be removed.
+                self._drop(self.kept, "below the log start")
+                self.kept = []
+            following = found[at + 1].segment.base_offset if at + 1 < len(found) else None
+            is_proven_behind = any(later.proof is not None for later in found[at + 1 :])
+            is_whole = self._read(one, following, is_proven_behind)
+            if one.segment.size == 0 and self.kept:
+                self._drop([one], "empty")
+            else:
+                self.kept.append(one)
+            # A segment that was given up as below the log start may never have been synced.
+            is_needed = following is None or following > self._start_offset
+            if not is_whole and is_needed:
+                position = one.segment.size
+                damage = f"{one.segment.path} has no batch at position {position}"
+                self._drop_unproven(found[at + 1 :], damage)
+                return
+
+    def _read(self, one: _Found, following: Offset | None, is_proven_behind: bool) -> bool:
+        """Find out what the segment holds; False if the log cannot go on behind it."""
+        segment, proof = one.segment, one.proof
+        if proof is not None:
+            one.last = proof.last_base_offset, proof.last_epoch
+            in_question = Unverified(proof.size, proof.end_offset, self._boundaries)
+            if proof.size == one.file_size or proof.end_offset == following:
+                one.segment = Segment.from_proof(self._files, self._directory, proof)
+                one.segment.unverified = in_question
+                return True
+            segment = self._resume(one, proof)
+            segment.unverified = in_question
+        else:
+            segment.table = Table()
+        one.segment, one.is_scanned = segment, True
+        one.file.forget_cached()  # After a failed sync the cache may show what no disk holds.
+        while (problem := self._scan(one)) is not None:
+            sound = sound_batch_behind(
+                one.file, segment.size, one.file_size, segment.end_offset, self._boundaries
+            )
+            if sound is not None and not (following and sound[1] >= following):
+                self._keep_damage(one, *sound, str(problem))
+            elif is_proven_behind and following is not None and following > segment.end_offset:
+                self._keep_damage(one, one.file_size, following, str(problem))
+            else:
+                self._cut_torn(one, str(problem))
+                break
+        return one.cut_to is None or segment.end_offset == following
+
+    def _scan(self, one: _Found) -> Exception | None:
+        """Take note of sound batches from the end of what is known; return what stopped it."""
+        segment = one.segment
+        try:
+            for position, header in scan(one.file, segment.size, one.file_size):
+                if header.base_offset != segment.end_offset:
+                    self._check_gap(one, position, header)
+                if segment.size == 0 and header.max_timestamp >= 0:
+                    segment.opened_ms = header.max_timestamp
+                segment.extend([header], self._interval_bytes)
+                one.last = header.base_offset, header.epoch
+        except (CorruptBatch, InvalidBatch) as problem:
+            return problem
+        return None
+
+    def _check_gap(self, one: _Found, position: int, header: Header) -> None:
+        """Offsets ascend. Only logs that are rewritten have gaps, which the next batch respects."""
+        expected = one.segment.end_offset
+        is_near = header.end_offset - one.segment.base_offset <= RELATIVE_OFFSET_MAX
+        if header.base_offset > expected and self._may_have_gaps and is_near:
+            try:
+                behind = read_header(one.file.read(position + header.size, HEADER_BYTES))
+            except (CorruptBatch, InvalidBatch):
+                return
+            if not expected < behind.base_offset < header.end_offset:
+                return
+        raise InvalidBatch(f"base offset {header.base_offset}, {expected} was expected")
+
+    def _keep_damage(self, one: _Found, end: int, end_offset: Offset, reason: str) -> None:
+        """Sound batches follow, so this is no torn tail. Readers are refused these offsets only."""
+        segment = one.segment
+        position, offset = segment.size, segment.end_offset
+        bad = BadRange(segment.path, position, end - position, offset, end_offset, reason)
+        segment.extend([stand_in(bad, one.last[1] if one.last else 0)], self._interval_bytes)
+        segment.damage = (*segment.damage, bad)
+
+    def _cut_torn(self, one: _Found, reason: str) -> None:
+        segment = one.segment
+        cut_bytes = one.file_size - segment.size
+        if self._was_clean:
+            raise DamagedLog(
+                f"{segment.path} ends with {cut_bytes} bytes from position {segment.size} that are "
+                f"not what was written, and the last stop was clean: {reason}"
+            )
+        one.cut_to = segment.size
+        _log.info(
+            "cut torn tail segment=%s kept_bytes=%d cut_bytes=%d reason=%r",
+            segment.path,
+            segment.size,
+            cut_bytes,
+            reason,
+        )
+
+    def _resume(self, one: _Found, proof: Proof) -> Segment:
+        """Take what is proven as it is; what was appended since is to be scanned."""
+        segment = Segment.from_proof(self._files, self._directory, proof)
+        try:
+            index = self._files.open(segment.index_path)
+            data = index.read(PROOF_BYTES, proof.entries_bytes)
+            segment.table = Table.decode(data, proof)
+        except DamagedLog:
+            segment = segment.rewalked(one.file, self._interval_bytes)
+        segment.take_over(proof)
+        return segment
+
+    def _check_epochs(self) -> None:
+        """Cut at the first batch whose epoch is not in force at its offset.
+
+        The journal holds the epochs, and loses its unsynced tail independently of the log. Batches
+        of other epochs always stand at the end, so the last of a proven segment speaks for it.
+        """
+        for at, one in enumerate(self.kept):
+            if one.last is None or one.segment.end_offset <= self._start_offset:
+                continue
+            if not one.is_scanned and self._is_in_force(*one.last):
+                continue
+            position = self._other_epoch(one)
+            if position is None:
+                continue
+            if not self._boundaries and one.proof is not None:
+                raise DamagedLog(f"{self._directory} was synced, but the journal knows no epoch")
+            self._drop(self.kept[at + 1 :], "behind another epoch")
+            del self.kept[at + 1 :]
+            if position > 0 or self._was_clean:
+                self._cut(one, position)
+            else:
+                self._drop([one], "of another epoch")
+                del self.kept[at]
+            return
+
+    def _other_epoch(self, one: _Found) -> int | None:
+        """The position from which on no batch's epoch is in force.
+
+        A batch of another epoch in front of one that is in force was changed: that is damage.
+        """
+        position_of_first: int | None = None
+        others: list[tuple[int, Header]] = []
+        for position, header in self._sound_headers(one):
+            is_seen = header.end_offset > self._start_offset
+            if is_seen and not self._is_in_force(header.base_offset, header.epoch):
+                others.append((position, header))
+                continue
+            for at, other in others:
+                reason = f"its epoch is {other.epoch}, which was not in force"
+                offsets = other.base_offset, other.end_offset
+                bad = BadRange(one.segment.path, at, other.size, *offsets, reason)
+                one.segment.damage = (*one.segment.damage, bad)
+            others = []
+        if others:
+            position_of_first = others[0][0]
+        return position_of_first
+
+    def _sound_headers(self, one: _Found) -> Iterator[tuple[int, Header]]:
+        at = 0
+        for bad in one.segment.damage:
+            yield from walk(one.file, at, bad.position)
+            at = bad.end_position
+        yield from walk(one.file, at, one.segment.size)
+
+    def _cut(self, one: _Found, position: int) -> None:
+        segment = one.segment
+        if self._was_clean:
+            raise DamagedLog(
+                f"{segment.path} has another epoch from position {position} on than the journal "
+                "says, and the last stop was clean"
+            )
+        _log.info(
+            "cut another epoch segment=%s kept_bytes=%d cut_bytes=%d",
+            segment.path,
+            position,
+            segment.size - position,
+        )
+        table = segment.table or segment.rewalked(one.file, self._interval_bytes).table
+        assert table is not None
+        one.segment = segment.cut(one.file, table, position)
+        one.segment.file = None
+        one.cut_to, one.is_scanned = position, True
+        if one.proof is not None and one.proof.size > position:
+            one.proof = None  # Its index must go first.
+
+    def _is_in_force(self, offset: Offset, epoch: int) -> bool:
+        at = bisect_right(self._boundaries, offset, key=lambda boundary: boundary.start_offset)
+        in_force: Epoch = self._boundaries[at - 1].epoch if at else NO_EPOCH
+        return epoch == in_force
+
+    def _drop_below_start(self) -> None:
+        """A log that ends before its start holds nothing; else the last segment tells the end."""
+        count = sum(f.segment.end_offset <= self._start_offset for f in self.kept[:-1])
+        if self.kept and self.kept[-1].segment.end_offset < self._start_offset:
+            count = len(self.kept)
+        self._drop(self.kept[:count], "below the log start")
+        del self.kept[:count]
+
+    def _drop_unproven(self, found: Sequence[_Found], damage: str) -> None:
+        """Give up what follows a torn place; `DamagedLog` if any of it had been synced."""
+        for one in found:
+            if one.proof is not None:
+                raise DamagedLog(f"{damage}, but {one.segment.path} was synced after that")
+        self._drop(found, "behind a torn place")
+
+    def _drop(self, found: Sequence[_Found], why: str) -> None:
+        for one in found:
+            path, size = one.segment.path, one.file_size
+            _log.info("dropped segment=%s bytes=%d reason=%r", path, size, why)
+            self._doom(one.segment.base_offset, LOG)
+            self._doom(one.segment.base_offset, INDEX)
+
+    def _doom(self, offset: Offset, suffix: str) -> None:
+        self._doomed.add(file_path(self._directory, offset, suffix))
+
+    # -- carrying out ------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """Make the disk what was judged. Stopped at any point, the next start judges the same."""
+        scanned = [one for one in self.kept if one.is_scanned]
+        # Newest first: a hole in front of synced segments would pass for damage.
+        for path in sorted(self._doomed, reverse=True):
+            self._files.remove(path)
+        if self._doomed:
+            # An index must be gone for good before the file it spoke of becomes shorter.
+            self._files.sync_directory(self._directory)
+        for one in scanned:
+            if one.cut_to is not None:
+                one.file.truncate(one.cut_to)
+            # What the page cache shows after a kill may not be on the disk yet.
+            one.file.sync()
+        if scanned:
+            path = self._directory
+            self._files.sync_directory(path)
+            while path:
+                path = parent_of(path)
+                self._files.sync_directory(path)
+        for one in scanned:
+            if one is not self.kept[-1]:
+                self._write_index(one)
+
+    def _write_index(self, one: _Found) -> None:
+        """Prove a sealed segment that was scanned and synced, so that it is not scanned again."""
+        segment = one.segment
+        assert segment.table is not None
+        if write_aside(self._files, segment.index_path, segment.encoded_index()):
+            self._files.rename(segment.index_path + TEMPORARY, segment.index_path)
+            segment.unpin()
+
+
+class _SyncedBytesLost(DamagedLog):
+    """The segment ends before what its index proves."""
+
+
+def _read_proof(files: Files, segment: Segment, file: File, file_size: int) -> Proof | None:
+    """What the segment's index proves of its file; None if there is none or they do not agree."""
+    try:
+        index = files.open(segment.index_path)
+    except FileNotFoundError:
+        return None
+    try:
+        proof = decode_proof(index.read(0, PROOF_BYTES))
+        index_size = PROOF_BYTES + proof.entries_bytes
+        if proof.base_offset != segment.base_offset or index.size() != index_size:
+            return None
+        if proof.size > file_size:
+            # Whoever shortens a segment removes its index first, and durably.
+            lost = f"{segment.path} has {file_size} bytes, but {proof.size} were synced"
+            raise _SyncedBytesLost(lost)
+    except _SyncedBytesLost:
+        raise
+    except DamagedLog:
+        return None
+    # Nothing shortens or replaces a segment before its index is gone for good: where the two do not
+    # agree, the segment has changed by itself, and `verifying` says where.
+    return proof

@@ -1,0 +1,418 @@
+"""A segment: one file of consecutive batches, and what is known of it without reading it.
+
+Owns the names of a log's files, the few numbers per segment that stay in memory, and the ways to
+walk its bytes. Does not own order or durability: `log` decides what is appended, sealed, synced and
+removed. The one thing to know: bytes behind `size` are nothing, whatever the file holds there. A
+failed write may have left them, and the next one goes over them.
+
+For those who rewrite or read segments in another thread: once a segment is sealed its numbers never
+change. Cutting or compacting one puts another `Segment` in its place, so identity tells whether the
+log still holds what one started from. A `FileRange` needs nothing but its file, from any thread.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fastcrc import crc32
+
+from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify
+from millstream.errors import (
+    CorruptBatch,
+    DamagedLog,
+    InvalidBatch,
+    StorageError,
+    storage_error,
+)
+from millstream.model import Offset
+from millstream.ports import File, Files
+from millstream.storage.log.index import NO_TIMESTAMP, Proof, Table, dense_flag, encode_index
+from millstream.storage.log.verifying import BadRange, Part, Unverified, prefix_check
+
+LOG = ".log"
+INDEX = ".index"
+PRODUCERS = ".producers"
+CLEANED = ".cleaned"
+TEMPORARY = ".tmp"
+
+# How much is read to find the next header: what an index entry is worth by default.
+WALK_BYTES = 4096
+SCAN_BYTES = 2**20
+
+_CHECKED_FROM = 21  # Where the part of a batch begins that its checksum covers.
+_UNKNOWN_MS = 2**63 - 1
+
+
+def file_path(directory: str, offset: Offset, suffix: str) -> str:
+    return f"{directory}/{offset:020d}{suffix}"
+
+
+class FileRange(NamedTuple):
+    """Whole batches in a file. Stays readable after the segment was deleted or replaced."""
+
+    file: File
+    at: int
+    size: int
+    base_offset: Offset  # Of the first batch.
+    end_offset: Offset  # Where reading goes on behind the last batch.
+    segment: "Segment | None" = None  # Where it lies; told when it cannot be read.
+
+    def read(self) -> bytes:
+        """All the bytes, unverified, for a reader who checks them or only passes them on.
+
+        What fails for good is noted in the segment: the next search there is refused, whoever
+        reads, and the replica learns of it.
+        """
+        try:
+            data = self.file.read(self.at, self.size)
+        except OSError as problem:
+            raise self._noted(storage_error(problem, self._place)) from problem
+        if len(data) != self.size:
+            raise self._noted(DamagedLog(f"{self._place}: {len(data)} of {self.size} bytes"))
+        return data
+
+    @property
+    def _place(self) -> str:
+        path = "" if self.segment is None else f"{self.segment.path}: "
+        return f"{path}reading from offset {self.base_offset}"
+
+    def _noted(self, problem: StorageError) -> StorageError:
+        if self.segment is not None and not problem.is_transient:
+            self.segment.failure = problem
+        return problem
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file, for `sendfile`; -1 where there is none."""
+        return self.file.fileno()
+
+    def part(self, start: int, size: int) -> "FileRange":
+        """Some of the same bytes, which need not be whole batches, for a sender with little room.
+
+        It keeps the offsets of the whole: nobody walks a part.
+        """
+        assert start >= 0
+        assert start + size <= self.size
+        return self._replace(at=self.at + start, size=size)
+
+    def headers(self) -> Iterator[tuple[int, Header]]:
+        """Each batch's position in the file and its header, unverified."""
+        return walk(self.file, self.at, self.at + self.size)
+
+    def batches(self) -> Iterator[tuple[Header, memoryview]]:
+        """Each batch, its checksum verified; `DamagedLog` at the first that is not what it was."""
+        for position, header in walk(self.file, self.at, self.at + self.size):
+            data = _read(self.file, position, header.size)
+            try:
+                yield verify(data), memoryview(data)
+            except (CorruptBatch, InvalidBatch) as problem:
+                raise DamagedLog(f"batch at offset {header.base_offset}: {problem}") from problem
+
+    def verify(self) -> int:
+        """Check every batch and the order of their offsets; return how many there are."""
+        count, end_offset = 0, self.base_offset
+        try:
+            for position, header in scan(self.file, self.at, self.at + self.size):
+                if header.base_offset < end_offset or header.end_offset > self.end_offset:
+                    raise DamagedLog(f"offset {header.base_offset} at {position} is out of order")
+                count, end_offset = count + 1, header.end_offset
+        except (CorruptBatch, InvalidBatch) as problem:
+            raise DamagedLog(f"behind offset {end_offset}: {problem}") from problem
+        except OSError as problem:
+            raise storage_error(problem, f"behind offset {end_offset}") from problem
+        return count
+
+
+class Segment:
+    """One segment of a log.
+
+    `size`, `end_offset` and `max_timestamp` (-1 if no record has one) are what retention asks for;
+    `Log.contents` gives the bytes. `file` and `table` are pinned here while the segment has no
+    index on disk; of all others the cache opens them on demand.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "damage",
+        "directory",
+        "end_offset",
+        "entry_count",
+        "failure",
+        "file",
+        "files",
+        "is_dense",
+        "last",
+        "last_position",
+        "max_timestamp",
+        "opened_ms",
+        "size",
+        "synced_size",
+        "table",
+        "unverified",
+        "widest",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: Offset) -> None:
+        self.files = files
+        self.directory = directory
+        self.base_offset = base_offset  # As in the file's name; the first batch may lie behind it.
+        self.end_offset = base_offset
+        self.size = 0
+        self.synced_size = 0  # Of the bytes written in this life, those that a round made durable.
+        self.max_timestamp = NO_TIMESTAMP
+        self.opened_ms = _UNKNOWN_MS  # When the first batch came, as far as one can know.
+        self.last: Header | None = None  # The last batch; known while there is no index on disk.
+        self.last_position = 0
+        self.file: File | None = None
+        self.table: Table | None = None
+        self.entry_count = 0  # These two speak of the index on disk.
+        self.widest = 0
+        self.is_dense = True  # Whether each batch begins where the one before it ends.
+        # What was on disk at the start and nobody has read since; None: this process wrote it, or
+        # has verified it.
+        self.unverified: Unverified | None = None
+        self.damage: tuple[BadRange, ...] = ()  # Known so far, in order.
+        self.failure: StorageError | None = None  # Why some of it could not be read, for good.
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path} {self.base_offset}..{self.end_offset} {self.size} bytes>"
+
+    @property
+    def path(self) -> str:
+        return file_path(self.directory, self.base_offset, LOG)
+
+    @property
+    def index_path(self) -> str:
+        return file_path(self.directory, self.base_offset, INDEX)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether an index on disk vouches for all of it."""
+        return self.table is None
+
+    def take_over(self, proof: Proof) -> None:
+        """Know the last batch by its index, which is protected where the batch's header is not."""
+        delta = proof.end_offset - proof.last_base_offset - 1
+        self.last = Header(
+            base_offset=proof.last_base_offset,
+            size=proof.size - proof.last_position,
+            epoch=proof.last_epoch,
+            crc=proof.last_crc,
+            attributes=0,
+            last_offset_delta=delta,
+            base_timestamp=NO_TIMESTAMP,
+            max_timestamp=NO_TIMESTAMP,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            count=0,
+        )
+
+    @classmethod
+    def from_proof(cls, files: Files, directory: str, proof: Proof) -> "Segment":
+        segment = cls(files, directory, proof.base_offset)
+        segment.end_offset = proof.end_offset
+        segment.size = proof.size
+        segment.max_timestamp = proof.max_timestamp
+        segment.opened_ms = proof.opened_ms
+        segment.last_position = proof.last_position
+        segment.entry_count = proof.entry_count
+        segment.widest = proof.widest
+        segment.is_dense = proof.is_dense
+        return segment
+
+    def extend(self, headers: Sequence[Header], interval_bytes: int) -> None:
+        """Take note of batches that were written at the end."""
+        table = self.table
+        assert table is not None, "only a pinned segment grows"
+        position, end_offset = self.size, self.end_offset
+        for header in headers:
+            if header.base_offset != end_offset:
+                self.is_dense = False
+            end_offset = header.base_offset + header.last_offset_delta + 1
+            if position >= table.due_at:
+                table.add(header.base_offset, position, self.max_timestamp)
+                table.due_at = position + interval_bytes
+            # An empty batch stands for offsets only; its time is that of records long gone.
+            if header.max_timestamp > self.max_timestamp and header.count:
+                self.max_timestamp = header.max_timestamp
+            self.last_position = position
+            position += header.size
+        self.last = header
+        self.size = position
+        self.end_offset = end_offset
+
+    def cut(self, file: File, table: Table, size: int) -> "Segment":
+        """What this segment is when its file ends at `size`, which is where a batch begins."""
+        assert 0 < size <= self.size
+        rest = Segment(self.files, self.directory, self.base_offset)
+        rest.opened_ms = self.opened_ms
+        rest.file = file
+        rest.table = table.cut(size)
+        rest.size = rest.table.positions[-1]
+        rest.end_offset = rest.table.offset(len(rest.table) - 1)
+        rest.is_dense = self.is_dense
+        rest.max_timestamp = rest.table.times[-1]
+        rest.table.due_at = size  # No entry is missing before it.
+        rest.extend([header for _, header in walk(file, rest.size, size)], 0)
+        assert rest.size == size
+        if self.unverified is not None:
+            end = min(size, self.unverified.end)
+            end_offset = min(rest.end_offset, self.unverified.end_offset)
+            rest.unverified = self.unverified.cut(end, end_offset)
+        rest.damage = tuple(bad for bad in self.damage if bad.end_position <= size)
+        return rest
+
+    def rewalked(self, file: File, interval_bytes: int) -> "Segment":
+        """The same segment with its table, built again from the headers in the file."""
+        again = Segment(self.files, self.directory, self.base_offset)
+        again.opened_ms = self.opened_ms
+        again.table = Table()
+        for _, header in walk(file, 0, self.size):
+            again.extend([header], interval_bytes)
+        return again
+
+    def proof(self) -> Proof:
+        """What an index of this segment says once the bytes are synced."""
+        last, table = self.last, self.table
+        assert last is not None
+        assert table is not None
+        return Proof(
+            base_offset=self.base_offset,
+            first_offset=table.first_offset,
+            end_offset=self.end_offset,
+            size=self.size,
+            opened_ms=self.opened_ms,
+            max_timestamp=self.max_timestamp,
+            last_position=self.last_position,
+            last_base_offset=last.base_offset,
+            last_epoch=last.epoch,
+            last_crc=last.crc,
+            widest=table.widest,
+            entry_count=len(table),
+            entries_crc=0,
+            flags=dense_flag(self.is_dense),
+        )
+
+    def let_go(self) -> bool:
+        """Give up the pinned file, to be opened again on demand; False if it is needed.
+
+        It is, as long as a round has to sync it, or a failed write left bytes behind its end.
+        """
+        if self.file is None:
+            return True
+        if self.synced_size != self.size or self.file.size() != self.size:
+            return False
+        self.file = None
+        return True
+
+    def encoded_index(self) -> list[bytes]:
+        """Spell the index, once the bytes are synced. Blocks."""
+        table = self.table
+        assert table is not None
+        if self.is_dense or self.damage:
+            table.checks = array("I")
+        else:
+            self._complete_checks(table)
+        return encode_index(self.proof(), table)
+
+    def _complete_checks(self, table: Table) -> None:
+        file = self.file or self.files.open(self.path)
+        try:
+            for at in range(len(table.checks), len(table)):
+                end = table.positions[at + 1] if at + 1 < len(table) else self.size
+                headers = [header for _, header in walk(file, table.positions[at], end)]
+                table.checks.append(prefix_check(headers))
+        except DamagedLog:
+            # The next reader finds it. An index without checks is still right about the rest.
+            table.checks = array("I")
+
+    # -- verification --------------------------------------------------------------------------
+
+    def part(self, file: File, table: Table) -> Part:
+        """What is in question, for `Part.bad_ranges`."""
+        rest = self.unverified
+        assert rest is not None
+        path, end, end_offset = self.path, rest.end, rest.end_offset
+        return Part(file, path, table, end, end_offset, self.is_dense, rest.boundaries)
+
+    def verified(self, start: int, end: int, bad: Sequence[BadRange]) -> list[BadRange]:
+        """Note that the stretches from `start` to `end` were verified; return damage that is new.
+
+        Damaged stretches count as verified too: `damage` keeps readers off them.
+        """
+        known = {one.position for one in self.damage}
+        new = [one for one in bad if one.position not in known]
+        self.damage = tuple(sorted((*self.damage, *new), key=lambda one: one.position))
+        if self.unverified is not None:
+            self.unverified.add(start, min(end, self.unverified.end))
+            if self.unverified.is_done:
+                self.unverified = None
+        return new
+
+    def unpin(self) -> None:
+        """An index on disk says it all from here on."""
+        assert self.table is not None
+        self.entry_count, self.widest = len(self.table), self.table.widest
+        self.file = self.table = self.last = None
+
+
+def walk(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
+    """Each batch's position and header from `at` to `end`, reading little more than the headers.
+
+    Nothing is verified but that the batches fill the range exactly; else `DamagedLog`.
+    """
+    chunk, start = b"", at
+    while at < end:
+        if at + HEADER_BYTES > start + len(chunk):
+            chunk, start = _read(file, at, min(WALK_BYTES, end - at)), at
+        try:
+            header = read_header(chunk, at - start)
+        except (CorruptBatch, InvalidBatch) as problem:
+            raise DamagedLog(f"no batch at position {at}: {problem}") from problem
+        if header.size > end - at:
+            raise DamagedLog(f"the batch at position {at} reaches beyond {end}")
+        yield at, header
+        at += header.size
+
+
+def scan(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
+    """Like `walk`, but every batch is read and verified; `CorruptBatch` or `InvalidBatch` if bad.
+
+    A wrong length must not make us hold gigabytes, so long batches are checked piece by piece.
+    """
+    chunk, start = b"", at
+    while at < end:
+        header = None
+        if at + HEADER_BYTES <= start + len(chunk):
+            header = read_header(chunk, at - start)
+        if header is None or at + header.size > start + len(chunk):
+            chunk, start = file.read(at, min(SCAN_BYTES, end - at)), at
+            header = read_header(chunk)
+        if header.size > end - at:
+            raise CorruptBatch(f"batch of {header.size} bytes, {end - at} are there")
+        if at + header.size <= start + len(chunk):
+            header = verify(chunk, at - start)
+        else:
+            _verify_pieces(file, at, header)
+        yield at, header
+        at += header.size
+
+
+def _verify_pieces(file: File, at: int, header: Header) -> None:
+    crc = 0
+    end = at + header.size
+    for piece in range(at + _CHECKED_FROM, end, SCAN_BYTES):
+        crc = crc32.iscsi(file.read(piece, min(SCAN_BYTES, end - piece)), crc)
+    if crc != header.crc:
+        raise CorruptBatch(f"checksum {crc:#010x}, the batch says {header.crc:#010x}")
+
+
+def _read(file: File, at: int, size: int) -> bytes:
+    try:
+        data = file.read(at, size)
+    except OSError as problem:
+        raise storage_error(problem, f"reading at position {at}") from problem
+    if len(data) < size:
+        raise DamagedLog(f"{len(data)} of {size} bytes at position {at}")
+    return data

@@ -1,0 +1,209 @@
+"""A crash in the middle of a hand-over, at every step that it has."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from millstream.config import Config
+from millstream.engine.ledgers.exactly_once import Courier
+from millstream.engine.partitions.slices import Earliest
+from millstream.engine.push import RetryPolicy, SubscriptionSpec
+from millstream.engine.push.shard import DeliveryShard
+from millstream.model import TopicPartition
+from millstream.server.node import Node, build_node
+from tests.support.crashing_files import CrashingFiles
+from tests.support.deliveries import Subscriber, make_topic, pause, publish, until, values_in
+from tests.support.nodes import ORDERS, SESSION, fake_ports
+from tests.support.virtual_loop import run
+
+BILLING = SubscriptionSpec(
+    name="billing",
+    topics=("orders",),
+    start=Earliest(),
+    retry=RetryPolicy(max_retries=0, ack_timeout_ms=60_000),
+)
+CONFIG = Config(delivery_partitions=1)
+
+
+@asynccontextmanager
+async def life(files: CrashingFiles) -> AsyncIterator[Node]:
+    node = build_node(CONFIG, fake_ports(files))
+    task = asyncio.ensure_future(node.run())
+    await node.ready.wait()
+    try:
+        yield node
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def stop_after_the_intent(shard: DeliveryShard, reached: asyncio.Event) -> None:
+    async def deliver(*arguments: object) -> int:
+        reached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    shard.courier._deliver = deliver  # type: ignore[method-assign]
+
+
+def stop_after_the_append(shard: DeliveryShard, reached: asyncio.Event) -> None:
+    courier = shard.courier
+    deliver = courier._deliver
+
+    async def deliver_and_stop(*arguments: object) -> int:
+        await deliver(*arguments)  # type: ignore[arg-type]
+        reached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    courier._deliver = deliver_and_stop  # type: ignore[method-assign]
+
+
+def stop_after_the_end(shard: DeliveryShard, reached: asyncio.Event) -> None:
+    write = shard.courier._write
+
+    def write_and_tell(target: object, lane: object, others: object = ()) -> int:
+        offset = write(target, lane, others)  # type: ignore[arg-type]
+        if others:
+            asyncio.get_running_loop().call_soon(reached.set)
+        return offset
+
+    shard.courier._write = write_and_tell  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize("stop", [stop_after_the_intent, stop_after_the_append, stop_after_the_end])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hand_over_that_was_cut_short_is_finished_once(
+    stop: Callable[[DeliveryShard, asyncio.Event], None], seed: int
+) -> None:
+    files = CrashingFiles()
+
+    async def first_life() -> None:
+        async with life(files) as node:
+            await make_topic(node)
+            await publish(node, b"good", b"bad")
+            subscriber = await Subscriber().subscribe(node, BILLING)
+            await until(lambda: len(subscriber.got) == 2)
+            assert subscriber.ack(subscriber.got[0])
+            await pause()
+            (shard,) = node._delivering.shards.all_here()
+            reached = asyncio.Event()
+            stop(shard, reached)
+            assert subscriber.member is not None
+            assert subscriber.member.reject(ORDERS, 1, "bad", "why")
+            await reached.wait()
+            files.power_cut(Random(seed), reorder=seed % 2 == 1)
+
+    async def second_life() -> None:
+        async with life(files) as node:
+            subscriber = await Subscriber(acks=True).subscribe(node, BILLING)
+            await publish(node, b"new")
+            await until(lambda: bool(subscriber.got))
+            await pause(5)
+
+            assert subscriber.values == [b"new"]
+            assert await values_in(node, "orders.dlq") == [b"bad"]
+            (letter,) = await node.dead_letters.list(SESSION, "orders")
+            assert letter.origin == (TopicPartition("orders", 0), 1, "billing", 1, "bad", "why")
+            view = await node.deliveries.describe(SESSION, "billing")
+            assert view.cursors[ORDERS].floor == 3
+            (shard,) = node._delivering.shards.all_here()
+            assert not shard.courier.unfinished
+            await pause()
+            assert shard.stored.settled("billing") == {}, "marks are taken back"
+
+    run(first_life())
+    run(second_life())
+
+
+def test_a_hand_over_that_cannot_be_finished_holds_up_only_its_own_subscription(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = CrashingFiles()
+    other = replace(BILLING, name="other")
+
+    async def first_life() -> None:
+        async with life(files) as node:
+            await make_topic(node)
+            await publish(node, b"bad")
+            subscriber = await Subscriber().subscribe(node, BILLING)
+            await until(lambda: len(subscriber.got) == 1)
+            (shard,) = node._delivering.shards.all_here()
+            reached = asyncio.Event()
+            stop_after_the_intent(shard, reached)
+            assert subscriber.member is not None
+            assert subscriber.member.reject(ORDERS, 0, "bad", "why")
+            await reached.wait()
+            files.power_cut(Random(1), reorder=False)
+
+    async def second_life() -> None:
+        gate, deliver = asyncio.Event(), Courier._deliver
+
+        async def deliver_later(courier: Courier, *arguments: object) -> int:
+            await gate.wait()
+            return await deliver(courier, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Courier, "_deliver", deliver_later)
+        async with life(files) as node:
+            working = await Subscriber(acks=True).subscribe(node, other)
+            waiting = asyncio.ensure_future(Subscriber(acks=True).subscribe(node, BILLING))
+            await publish(node, b"new")
+            await until(lambda: working.values == [b"bad", b"new"])
+            await pause(30)
+            assert not waiting.done()
+
+            gate.set()
+            subscriber = await waiting
+            await until(lambda: subscriber.values == [b"new"])
+            await pause()
+            assert await values_in(node, "orders.dlq") == [b"bad"]
+
+    run(first_life())
+    run(second_life())
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("write", errno.ENOSPC), ("write", errno.EIO), ("sync", errno.EIO)],
+    ids=["full", "failing", "not_syncing"],
+)
+def test_a_disk_that_refuses_once_makes_no_dead_letter_twice_and_loses_none(
+    kind: str, error: int, nth: int
+) -> None:
+    files = CrashingFiles()
+    patient = replace(BILLING, retry=RetryPolicy(max_retries=0, ack_timeout_ms=10**9))
+
+    async def first_life() -> None:
+        async with life(files) as node:
+            await make_topic(node)
+            await publish(node, b"a", b"bad", b"c")
+            subscriber = await Subscriber().subscribe(node, patient)
+            await until(lambda: len(subscriber.got) == 3)
+            refuse = files.fail_write if kind == "write" else files.fail_sync
+            refuse(nth, error=error)
+            assert subscriber.member is not None
+            assert subscriber.member.reject(ORDERS, 1, "bad", "why")
+            await pause(30)
+            files.heal()
+            await pause(60)
+            files.power_cut(Random(nth), reorder=nth % 2 == 1)
+
+    async def second_life() -> None:
+        async with life(files) as node:
+            subscriber = await Subscriber(acks=True).subscribe(node, patient)
+            await until(lambda: len(subscriber.got) >= 2)
+            await pause(60)
+            letters = await node.dead_letters.list(SESSION, "orders")
+            together = [one.record.value or b"" for one in (*subscriber.got, *letters)]
+
+            assert sorted(together) == [b"a", b"bad", b"c"]
+
+    run(first_life())
+    run(second_life())
