@@ -38,7 +38,7 @@ LAPTOP: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    # Halves the time of a small trigger; safe on a local disk, see docs/spark.md.
+    # Halves the time of a small trigger; safe on a local disk, see docs/spark/laptop-session.md.
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

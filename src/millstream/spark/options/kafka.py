@@ -14,7 +14,7 @@ from millstream.spark.errors import InvalidOption
 
 PREFIX = "kafka."
 LIKENESS_MIN = 0.75  # Of an unknown name to the one that is proposed instead, from 0 to 1.
-FETCH_BYTES = 4 * 2**20  # One Arrow batch of this size keeps Spark busy; see docs/spark.md.
+FETCH_BYTES = 4 * 2**20  # One Arrow batch of this size keeps Spark busy.
 
 _ISOLATIONS = {level.name.lower(): level for level in Isolation}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

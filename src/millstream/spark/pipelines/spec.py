@@ -50,7 +50,7 @@ class Source(_Strict, frozen=True, kw_only=True):
     schema: str | None = None  # DDL of the JSON value.
     malformed: Literal["fail", "skip", "keep"] = "fail"  # Of values that are not of the schema.
     watermark: Watermark | None = None
-    options: dict[str, Option] = {}  # Of the source, as in docs/spark.md.
+    options: dict[str, Option] = {}  # Of the source, as in docs/spark/source-options.md.
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (not self.topics):
