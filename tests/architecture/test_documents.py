@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from millstream.cli.reference import setting_rows
 from tests.support.source_tree import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -45,3 +46,10 @@ def test_every_part_that_can_be_installed_is_in_the_first_document() -> None:
     missing = [name for name in project["optional-dependencies"] if f"`{name}`" not in table]
 
     assert missing == ["dev"]
+
+
+def test_every_default_of_a_topic_says_what_it_means() -> None:
+    rows = [row for row in setting_rows() if str(row["key"]).startswith("topic_defaults.")]
+
+    assert rows
+    assert [row["key"] for row in rows if not row["meaning"]] == []

@@ -18,6 +18,7 @@ from millstream.cli.commands.serve import flatten
 from millstream.cli.main import ALIASES, commands
 from millstream.config import Config
 from millstream.config_sources import describe_type, keys, variable
+from millstream.protocols.kafka.handlers.config_table import TOPIC_CONFIGS, TopicConfig
 from millstream.settings import BOUNDS
 
 BEGIN = "<!-- generated: python -m millstream.cli.reference docs -->"
@@ -32,7 +33,10 @@ _TRAILING = re.compile(r"^    (\w+): [^#\n]*#\s*(.*)$", re.MULTILINE)
 def setting_rows() -> list[dict[str, object]]:
     """Every key of a node's configuration."""
     defaults = flatten(Config())
-    meanings = _meanings(Config)
+    meanings = _meanings(Config) | {
+        f"topic_defaults.{TopicConfig.setting(name)}": config.meaning
+        for name, config in TOPIC_CONFIGS.items()
+    }
     return [
         {
             "key": key,
