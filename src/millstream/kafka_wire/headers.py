@@ -15,7 +15,6 @@ from millstream.errors import ProtocolError
 from millstream.kafka_wire.apis.table import (
     API_VERSIONS,
     APIS,
-    SERVED,
     Api,
     unsupported_api_versions,
 )
@@ -52,9 +51,7 @@ class UnsupportedRequest(ProtocolError):
         self.header = header
 
 
-def decode_request(
-    frame: Buffer, served: Collection[int] = SERVED
-) -> tuple[RequestHeader, Message]:
+def decode_request(frame: Buffer, served: Collection[int] = APIS) -> tuple[RequestHeader, Message]:
     """Read the request that fills `frame`; records in it are views of the frame.
 
     Raises `UnsupportedRequest`, or another `ProtocolError` if the bytes break the rules.

@@ -1,7 +1,7 @@
 """Every API that Millstream can spell: its key, its messages and the versions it serves.
 
-Owns the list and what of it is advertised. `SERVED` is the part that has handlers: only this is
-advertised and decoded, so a table may be here long before anything answers it.
+A message may be here before a handler answers it: which APIs the broker serves is said by the
+router's table of handlers alone.
 """
 
 from collections.abc import Collection
@@ -285,7 +285,3 @@ _ROWS = (
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}
-
-_WITHOUT_HANDLERS = frozenset({17, 29, 30, 31, 36, 50, 51})
-
-SERVED: frozenset[int] = frozenset(APIS) - _WITHOUT_HANDLERS

@@ -9,46 +9,11 @@ from millstream.kafka_wire.schema import Message
 from millstream.model import Session
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
 from millstream.protocols.kafka.fetch_sessions import Sessions
-from millstream.protocols.kafka.handlers import (
-    commits,
-    configs,
-    consumer_groups,
-    data,
-    discovery,
-    fetch,
-    groups,
-    placement,
-    quotas,
-    topics,
-    transactions,
-)
-from millstream.protocols.kafka.handlers.own import (
-    batch_groups,
-    dead_letters,
-    delayed,
-    logs,
-)
+from millstream.protocols.kafka.router import HANDLERS
 from millstream.server.connection import Pace
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
-HANDLERS = {
-    **topics.HANDLERS,
-    **commits.HANDLERS,
-    **configs.HANDLERS,
-    **consumer_groups.HANDLERS,
-    **groups.HANDLERS,
-    **data.HANDLERS,
-    **discovery.HANDLERS,
-    **fetch.HANDLERS,
-    **placement.HANDLERS,
-    **quotas.HANDLERS,
-    **transactions.HANDLERS,
-    **batch_groups.HANDLERS,
-    **dead_letters.HANDLERS,
-    **logs.HANDLERS,
-    **delayed.HANDLERS,
-}
 STRANGER = Session(principal="stranger")
 
 M = TypeVar("M", bound=Message)
@@ -73,6 +38,7 @@ def context_of(
         usage=node.usage,
         dead_letters=node.dead_letters,
         deferred=node.deferred,
+        repairs=node.repairs,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 
