@@ -174,7 +174,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "message.ttl.ms": TopicConfig(
         Kind.LONG,
         "log.message.ttl.ms",
-        "How old a record may grow before nobody is shown it; -1: ever. Millstream's own.",
+        "The age at which a record is no longer shown; -1: none. Millstream's own.",
     ),
     "message.ttl.headers": TopicConfig(
         Kind.STRING,
