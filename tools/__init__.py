@@ -1,0 +1,1 @@
+"""Commands of the repository that are not part of the package."""
