@@ -8,7 +8,7 @@ WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
 
-.PHONY: help run test test-slow lint fmt coverage bench bench-before soak interop dist clean
+.PHONY: help run test test-slow lint fmt coverage bench bench-before soak interop docs pictures dist clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -55,11 +55,18 @@ soak: $(STAMP)  ## Run thousands of simulated lives and long fault tests (SEEDS=
 interop: $(STAMP)  ## Run the clients of other languages: Java, Go, Node, kcat, Spark clusters.
 	$(BIN)/python -m pytest --timeout 600 -m interop tests/interop tests/spark
 
+docs: $(STAMP)  ## Build the site into dist/site; a broken link is an error.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+pictures: $(STAMP)  ## Make the pictures of the documents anew, from the real commands.
+	$(BIN)/python -m tools.pictures
+
 dist: $(STAMP)  ## Build the wheel and the source archive into dist/, and check them.
-	rm -rf dist
+	rm -rf dist/*.whl dist/*.tar.gz
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=5'
 	$(BIN)/python -m build --quiet
-	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
 clean:  ## Remove everything that was installed or made.
 	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -27,6 +27,30 @@ def blocks(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+class Program(NamedTuple):
+    """A `python` block, and what the `text` block right behind it says that it prints."""
+
+    code: str
+    output: str | None
+
+
+_FENCED = re.compile(
+    r"^```(?P<kind>console|python)\n(?P<body>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def plot(text: str) -> list[Step | Program]:
+    """The commands and programs of a page, in order."""
+    acts: list[Step | Program] = []
+    for fenced in _FENCED.finditer(text):
+        if fenced["kind"] == "console":
+            acts += steps(fenced[0])
+        else:
+            acts.append(Program(fenced["body"], fenced["output"]))
+    return acts
+
+
 def steps(text: str) -> list[Step]:
     """The commands of all `console` blocks, in order."""
     found = []

@@ -17,6 +17,7 @@ SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout
 EXAMPLES = [
     pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())
     for document in pages()
+    if document.name != "get-started.md"  # tests/cli/test_documents.py runs it as a whole.
     for at, code in enumerate(blocks(document.read_text(encoding="utf-8"), "python"))
 ]
 
