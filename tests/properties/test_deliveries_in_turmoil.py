@@ -176,13 +176,13 @@ def test_the_node_lives_and_all_that_stays_is_settled(seed: int) -> None:
 
             members.append(await node.deliveries.subscribe(SESSION, SPECS[0], finish))
             members[0].resume()
-            desk = members[0]._subscription.desk
+            dispatcher = members[0]._subscription.dispatcher
             ends = {
                 target: node.partitions.health(SESSION, target).high_watermark
                 for target in members[0]._subscription.logs
             }
-            await until(lambda: all(desk.cursors[at].floor >= ends[at] for at in ends))
-            assert not desk.burials
+            await until(lambda: all(dispatcher.cursors[at].floor >= ends[at] for at in ends))
+            assert not dispatcher.given_up
             letters = [one for one in await origins(node, "stays.dlq") if one.group == "kept"]
             assert len({(one.target, one.offset) for one in letters}) == len(letters)
 

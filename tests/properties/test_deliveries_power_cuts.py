@@ -140,8 +140,8 @@ def test_every_record_is_acknowledged_or_one_dead_letter(seed: int) -> None:
             assert count >= world.published
             worker = await work(node, world, random, patient=True)
             assert worker.member is not None
-            desk = worker.member._subscription.desk
-            await until(lambda: all(c.floor >= count for c in desk.cursors.values()))
+            dispatcher = worker.member._subscription.dispatcher
+            await until(lambda: all(c.floor >= count for c in dispatcher.cursors.values()))
 
             letters = [letter.origin.offset for letter in await dead_letters(node)]
             assert len(letters) == len(set(letters)), "two dead letters of one record"
@@ -157,7 +157,7 @@ def test_every_dead_letter_is_sent_back_once(seed: int) -> None:
     random = Random(seed)
     world = World()
 
-    async def bury() -> None:
+    async def make_dead_letters() -> None:
         async with life(world, random) as node:
             futures = node.publisher.publish(
                 SESSION, [Publication("orders", b"%d" % at) for at in range(20)]
@@ -172,8 +172,8 @@ def test_every_dead_letter_is_sent_back_once(seed: int) -> None:
 
             member.append(await node.deliveries.subscribe(SESSION, BILLING, send))
             member[0].resume()
-            desk = member[0]._subscription.desk
-            await until(lambda: all(c.floor >= 20 for c in desk.cursors.values()))
+            dispatcher = member[0]._subscription.dispatcher
+            await until(lambda: all(c.floor >= 20 for c in dispatcher.cursors.values()))
             await asyncio.sleep(1)
             world.files.power_cut(random, reorder=False)
 
@@ -192,7 +192,7 @@ def test_every_dead_letter_is_sent_back_once(seed: int) -> None:
             values = await values_in(node, "orders")
             assert Counter(values) == Counter({b"%d" % at: 2 for at in range(20)})
 
-    run(bury())
+    run(make_dead_letters())
     for _ in range(3):
         run(redrive_and_lose_power())
     run(last_life())

@@ -97,7 +97,7 @@ class SettledKey(msgspec.Struct, frozen=True, array_like=True, tag=2):
 AnyKey = SubscriptionKey | CursorKey | SettledKey
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class DeadLetterIntent(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The id of a record on its way to, or back from, the dead letters: all that must be known to
     send the same one again after a crash."""
 
@@ -106,7 +106,7 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=0):
     topic: str
     partition: int
     offset: Offset
-    revives: bool = False  # Back to where it came from.
+    is_redrive: bool = False  # Back to where it came from.
     attempts: int = 0
     reason: str = ""
     error: str = ""
@@ -232,17 +232,17 @@ def encode_value(value: SubscriptionValue | CursorValue) -> bytes:
     return _encoder.encode(value)
 
 
-def encode_hand_over(hand_over: HandOver) -> bytes:
-    return _encoder.encode(hand_over)
+def encode_intent(intent: DeadLetterIntent) -> bytes:
+    return _encoder.encode(intent)
 
 
-def decode_hand_over(data: bytes) -> HandOver:
+def decode_intent(data: bytes) -> DeadLetterIntent:
     """Read an id; `msgspec.MsgspecError` for what is none, or of a later version."""
-    return _hand_over_decoder.decode(data)
+    return _intent_decoder.decode(data)
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 _key_decoder = msgspec.msgpack.Decoder(AnyKey)
 _subscription_decoder = msgspec.msgpack.Decoder(SubscriptionValue)
 _cursor_decoder = msgspec.msgpack.Decoder(CursorValue)
-_hand_over_decoder = msgspec.msgpack.Decoder(HandOver)
+_intent_decoder = msgspec.msgpack.Decoder(DeadLetterIntent)

@@ -302,7 +302,7 @@ class Node:
             catalog,
             self.partitions,
             self._delivering.shards,
-            self._delivering.hand_overs,
+            self._delivering.dead_letter_writer,
             self._errands,
             clock=ports.clock,
         )

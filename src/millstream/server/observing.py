@@ -119,12 +119,12 @@ class Observer:
         for subscription in self._pump.live:
             named[subscription.name].append(subscription)
         for name, found in sorted(named.items()):
-            members = [one.statistics(seat) for one in found for seat in one.members.values()]
+            members = [one.statistics(member) for one in found for member in one.members.values()]
             figures: dict[Metric, int] = {
                 SUBSCRIBERS: len(members),
                 SLOW_SUBSCRIBERS: sum(member.is_slow for member in members),
                 OUTSTANDING_RECORDS: sum(member.in_flight for member in members),
-                WAITING_RECORDS: sum(one.desk.ready_count for one in found),
+                WAITING_RECORDS: sum(one.dispatcher.ready_count for one in found),
             }
             yield [Sample(metric, (name,), value) for metric, value in figures.items()]
 

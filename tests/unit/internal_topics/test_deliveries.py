@@ -8,16 +8,16 @@ from millstream.internal_topics.deliveries import (
     AckMode,
     CursorKey,
     CursorValue,
+    DeadLetterIntent,
     DeliveriesState,
     FlowPolicy,
-    HandOver,
     RetryPolicy,
     SettledKey,
     SubscriptionKey,
     SubscriptionValue,
     Unsettled,
-    decode_hand_over,
-    encode_hand_over,
+    decode_intent,
+    encode_intent,
     encode_key,
     encode_value,
 )
@@ -85,8 +85,8 @@ def test_keys_are_spelled_the_same_for_ever() -> None:
     assert encode_key(mark).hex() == "9502a161c410" + "00" * 15 + "0702cd012c"
 
 
-def test_the_id_of_a_hand_over_says_all() -> None:
-    told = HandOver(
+def test_an_intent_holds_all_that_is_needed_to_write_the_record_again() -> None:
+    intent = DeadLetterIntent(
         name="billing",
         topic_id=LOG.topic_id,
         topic="orders",
@@ -99,6 +99,6 @@ def test_the_id_of_a_hand_over_says_all() -> None:
         group="billing",
     )
 
-    assert decode_hand_over(encode_hand_over(told)) == told
-    assert told.settled == SettledKey("billing", LOG.topic_id, 2, 5)
-    assert told.log == LOG
+    assert decode_intent(encode_intent(intent)) == intent
+    assert intent.settled == SettledKey("billing", LOG.topic_id, 2, 5)
+    assert intent.log == LOG

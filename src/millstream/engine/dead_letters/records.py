@@ -24,7 +24,7 @@ from millstream.engine.produce.options import (
     TTL_MS,
 )
 from millstream.engine.publish.subjects import subject_of
-from millstream.internal_topics.deliveries import HandOver
+from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, TopicPartition
 
 DLQ_SUBJECT = "ms-dlq-subject"  # What the record's own header said, if it had one.
@@ -32,8 +32,8 @@ DLQ_SUBJECT = "ms-dlq-subject"  # What the record's own header said, if it had o
 DLQ_BATCH = "ms-dlq-batch"
 GONE = "the record was gone from its topic before it could be copied"
 
-_ACTING = frozenset({DELAY_MS, DELIVER_AT, TTL_MS})
-_TOLD = frozenset(
+_ACTING_HEADERS = frozenset({DELAY_MS, DELIVER_AT, TTL_MS})
+_ORIGIN_HEADERS = frozenset(
     {
         DLQ_TOPIC,
         DLQ_PARTITION,
@@ -58,24 +58,26 @@ class Origin(NamedTuple):
     error: str
 
 
-def dead_letter(record: Record, told: HandOver, now_ms: int) -> Record:
+def dead_letter(record: Record, intent: DeadLetterIntent, now_ms: int) -> Record:
     """The record as a dead letter. It begins to age from now on."""
-    subject = subject_of(told.topic, record.headers)
+    subject = subject_of(intent.topic, record.headers)
     kept = [
         header
         for header in record.headers
-        if header[0] not in _ACTING and header[0] not in _TOLD and header[0] != SUBJECT
+        if header[0] not in _ACTING_HEADERS
+        and header[0] not in _ORIGIN_HEADERS
+        and header[0] != SUBJECT
     ]
     headers = (
         *kept,
-        (SUBJECT, f"{told.prefix}{subject}".encode()),
-        (DLQ_TOPIC, told.topic.encode()),
-        (DLQ_PARTITION, b"%d" % told.partition),
-        (DLQ_OFFSET, b"%d" % told.offset),
-        (DLQ_GROUP, told.group.encode()),
-        (DLQ_ATTEMPTS, b"%d" % told.attempts),
-        (DLQ_REASON, told.reason.encode()),
-        (DLQ_ERROR, told.error.encode()),
+        (SUBJECT, f"{intent.prefix}{subject}".encode()),
+        (DLQ_TOPIC, intent.topic.encode()),
+        (DLQ_PARTITION, b"%d" % intent.partition),
+        (DLQ_OFFSET, b"%d" % intent.offset),
+        (DLQ_GROUP, intent.group.encode()),
+        (DLQ_ATTEMPTS, b"%d" % intent.attempts),
+        (DLQ_REASON, intent.reason.encode()),
+        (DLQ_ERROR, intent.error.encode()),
         *((DLQ_SUBJECT, value) for name, value in record.headers if name == SUBJECT),
     )
     return record._replace(offset=0, timestamp=now_ms, headers=headers)
@@ -86,23 +88,23 @@ def raw_record(raw: bytes, offset: Offset, last_offset: Offset, timestamp: int) 
     return Record(offset, timestamp, None, raw, ((DLQ_BATCH, b"%d" % last_offset),))
 
 
-def lost_letter(told: HandOver, now_ms: int) -> Record:
+def lost_letter(intent: DeadLetterIntent, now_ms: int) -> Record:
     """What can be said of a record that is no longer there."""
-    told = msgspec.structs.replace(told, error=GONE)
-    return dead_letter(Record(0, now_ms, None, None), told, now_ms)
+    intent = msgspec.structs.replace(intent, error=GONE)
+    return dead_letter(Record(0, now_ms, None, None), intent, now_ms)
 
 
 def origin_of(letter: Record) -> Origin | None:
     """Where a dead letter comes from; None for a record that does not say."""
-    told = {name: (value or b"").decode("utf-8", "replace") for name, value in letter.headers}
+    fields = {name: (value or b"").decode("utf-8", "replace") for name, value in letter.headers}
     try:
         return Origin(
-            TopicPartition(told[DLQ_TOPIC], int(told[DLQ_PARTITION])),
-            int(told[DLQ_OFFSET]),
-            told.get(DLQ_GROUP, ""),
-            int(told.get(DLQ_ATTEMPTS, "0")),
-            told.get(DLQ_REASON, ""),
-            told.get(DLQ_ERROR, ""),
+            TopicPartition(fields[DLQ_TOPIC], int(fields[DLQ_PARTITION])),
+            int(fields[DLQ_OFFSET]),
+            fields.get(DLQ_GROUP, ""),
+            int(fields.get(DLQ_ATTEMPTS, "0")),
+            fields.get(DLQ_REASON, ""),
+            fields.get(DLQ_ERROR, ""),
         )
     except (KeyError, ValueError):
         return None
@@ -113,6 +115,6 @@ def revived(letter: Record, now_ms: int) -> Record:
     headers = [
         (SUBJECT if name == DLQ_SUBJECT else name, value)
         for name, value in letter.headers
-        if name == DLQ_SUBJECT or (name not in _TOLD and name != SUBJECT)
+        if name == DLQ_SUBJECT or (name not in _ORIGIN_HEADERS and name != SUBJECT)
     ]
     return letter._replace(offset=0, timestamp=now_ms, headers=tuple(headers))

@@ -20,7 +20,7 @@ SKIPPED_MAX = 10_000  # Letters that wait before the floor.
 MARKS_MAX = 50_000  # Letters sent back behind more than `SKIPPED_MAX` that still wait.
 
 
-class Settled(NamedTuple):
+class RedrivenOffsets(NamedTuple):
     """Of one partition: all letters before the floor but the skipped ones, and the marked ones."""
 
     floor: Offset
@@ -38,18 +38,20 @@ class Settled(NamedTuple):
         return min(self.skipped, default=self.floor)
 
 
-class SentBack:
+class RedrivenLetters:
     def __init__(self, name: str, shard: DeliveryShard) -> None:
         self.name = name
         self.shard = shard
 
-    def settled(self, log_id: LogId) -> Settled:
+    def offsets(self, log_id: LogId) -> RedrivenOffsets:
         """As of now; the marks change with the shard."""
         value = self.shard.stored.cursor(self.name, log_id)
         marks = self.shard.stored.marks(self.name, log_id)
         if value is None:
-            return Settled(0, frozenset(), marks)
-        return Settled(value.next_offset, frozenset(one.offset for one in value.unsettled), marks)
+            return RedrivenOffsets(0, frozenset(), marks)
+        return RedrivenOffsets(
+            value.next_offset, frozenset(one.offset for one in value.unsettled), marks
+        )
 
     def check_room(self, log_id: LogId) -> None:
         """Raise if no more may be remembered of letters that are sent back out of their order."""
@@ -62,7 +64,7 @@ class SentBack:
 
     async def tidy(self, log_id: LogId, least: Offset) -> None:
         """Raise the floor: nothing waits before `least`, nor among the marks next to it."""
-        known = self.settled(log_id)
+        known = self.offsets(log_id)
         marks = known.marks
         floor = max(known.floor, least)
         while floor in marks:

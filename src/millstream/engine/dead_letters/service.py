@@ -16,8 +16,8 @@ from typing import NamedTuple
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog, Topic
 from millstream.engine.dead_letters.records import Origin, origin_of, revived
-from millstream.engine.dead_letters.redriven import SentBack
-from millstream.engine.dead_letters.writer import HAND_OVER_RECORDS_MAX, HandOvers
+from millstream.engine.dead_letters.redriven import RedrivenLetters
+from millstream.engine.dead_letters.writer import LETTER_BATCH_RECORDS_MAX, DeadLetterWriter
 from millstream.engine.filters.filter import Filter, parse
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.ledgers.shards import Shards
@@ -34,7 +34,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.errors.deliveries import UnknownDeadLetter
-from millstream.internal_topics.deliveries import HandOver
+from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock
 
@@ -52,7 +52,7 @@ class DeadLetter(NamedTuple):
     def size(self) -> int:
         key, value, headers = self.record.key, self.record.value, self.record.headers
         named = sum(len(name) + len(content or b"") for name, content in headers)
-        # What the headers say of the origin is told once more.
+        # What the headers say of the origin is intents once more.
         return len(key or b"") + len(value or b"") + 2 * named
 
 
@@ -90,7 +90,7 @@ class DeadLetters:
         catalog: Catalog,
         partitions: Partitions,
         shards: Shards[DeliveryShard],
-        hand_overs: HandOvers,
+        dead_letter_writer: DeadLetterWriter,
         errands: Errands,
         *,
         clock: Clock,
@@ -99,7 +99,7 @@ class DeadLetters:
         self._catalog = catalog
         self._partitions = partitions
         self._shards = shards
-        self._hand_overs = hand_overs
+        self._dead_letter_writer = dead_letter_writer
         self._errands = errands
         self._clock = clock
         self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
@@ -159,12 +159,12 @@ class DeadLetters:
         target = TopicPartition(name, place.partition)
         async with self._turn(name):
             topic = self._find(name, target)
-            books = await self._books(topic)
-            if books.settled(topic.log(target.partition)).has(offset):
+            redriven = await self._redriven_letters(topic)
+            if redriven.offsets(topic.log(target.partition)).has(offset):
                 raise UnknownDeadLetter(f"{target}@{offset}")
             letter = await self._read(session, target, offset)
-            goal = self._goal(session, letter.origin, to)
-            return goal, await self._step(books, topic, goal, [letter], least=0)
+            destination = self._destination(session, letter.origin, to)
+            return destination, await self._step(redriven, topic, destination, [letter], least=0)
 
     async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
         """Send back all that the plan wants, of those that wait at this moment.
@@ -179,7 +179,7 @@ class DeadLetters:
         async with self._turn(name):
             sent = skipped = 0
             run: Sequence[DeadLetter] = ()
-            goal: TopicPartition | None = None
+            destination: TopicPartition | None = None
             firsts: dict[TopicPartition, Offset] = {}  # Nothing waits before them.
             async for letter in self._waiting(session, name):
                 firsts.setdefault(letter.target, letter.record.offset)
@@ -189,16 +189,18 @@ class DeadLetters:
                     skipped += 1
                     continue
                 try:
-                    its_goal = self._goal(session, letter.origin, plan.to)
+                    its_destination = self._destination(session, letter.origin, plan.to)
                 except UnknownTopic:
                     skipped += 1  # Its topic is gone: only with another one it can be sent back.
                     continue
-                is_other = its_goal != goal or (bool(run) and run[0].target != letter.target)
-                if is_other or self._is_full((*run, letter), its_goal, plan.rate):
-                    sent += await self._send_run(run, goal, plan, firsts)
+                is_other = its_destination != destination or (
+                    bool(run) and run[0].target != letter.target
+                )
+                if is_other or self._is_full((*run, letter), its_destination, plan.rate):
+                    sent += await self._send_run(run, destination, plan, firsts)
                     run = ()
-                run, goal = (*run, letter), its_goal
-            sent += await self._send_run(run, goal, plan, firsts)
+                run, destination = (*run, letter), its_destination
+            sent += await self._send_run(run, destination, plan, firsts)
             return Redriven(sent, skipped)
 
     async def purge(self, session: Session, topic: str) -> int:
@@ -214,10 +216,10 @@ class DeadLetters:
             start = self._partitions.delete_records(session, target, end.offset)
             count += start - before.offset
             found = self._catalog.find(name)
-            books, log_id = await self._books(found), found.log(target.partition)
-            settled = books.settled(log_id)
-            if settled.marks or settled.skipped:
-                await books.tidy(log_id, start)
+            redriven, log_id = await self._redriven_letters(found), found.log(target.partition)
+            redriven_offsets = redriven.offsets(log_id)
+            if redriven_offsets.marks or redriven_offsets.skipped:
+                await redriven.tidy(log_id, start)
         return count
 
     @asynccontextmanager
@@ -255,22 +257,22 @@ class DeadLetters:
         """Every dead letter that was not sent back, as of the moment it is looked at."""
         for target in self._targets(name):
             topic = self._catalog.find(name)
-            books, log_id = await self._books(topic), topic.log(target.partition)
+            redriven, log_id = await self._redriven_letters(topic), topic.log(target.partition)
             start = await self._partitions.find(session, target, Earliest())
             end = await self._partitions.find(session, target, Latest())
             assert start is not None
             assert end is not None
-            offset = max(start.offset, books.settled(log_id).first_waiting)
+            offset = max(start.offset, redriven.offsets(log_id).first_waiting)
             while offset < end.offset:
                 try:
                     chunk = await read_records(self._partitions, session, target, offset)
                 except OffsetOutOfRange as problem:
                     offset = max(offset + 1, problem.start_offset)  # Purged in the meantime.
                     continue
-                settled = books.settled(log_id)
+                redriven_offsets = redriven.offsets(log_id)
                 for record in chunk.records:
                     origin = origin_of(record)
-                    if origin is not None and not settled.has(record.offset):
+                    if origin is not None and not redriven_offsets.has(record.offset):
                         yield DeadLetter(target, record, origin)
                 if chunk.next_offset <= offset:
                     return
@@ -285,85 +287,95 @@ class DeadLetters:
                     return DeadLetter(target, record, origin)
         raise UnknownDeadLetter(f"{target}@{offset}")
 
-    async def _books(self, topic: Topic) -> SentBack:
+    async def _redriven_letters(self, topic: Topic) -> RedrivenLetters:
         name = f"__redrive/{topic.topic_id.hex}"
-        return SentBack(name, await find_open(self._shards, name))
+        return RedrivenLetters(name, await find_open(self._shards, name))
 
     # -- sending back ----------------------------------------------------------------------------
 
-    def _goal(self, session: Session, origin: Origin, to: str | None) -> TopicPartition:
+    def _destination(self, session: Session, origin: Origin, to: str | None) -> TopicPartition:
         name = to or origin.target.topic
         self._gate.admit(session, Operation.APPEND, topic_resource(name))
         topic = self._catalog.find(name)
         topic.check_writable()
         return TopicPartition(name, origin.target.partition % topic.partition_count)
 
-    def _is_full(self, run: Sequence[DeadLetter], goal: TopicPartition, rate: float | None) -> bool:
+    def _is_full(
+        self, run: Sequence[DeadLetter], destination: TopicPartition, rate: float | None
+    ) -> bool:
         """Whether that is too much for a batch, which holds what the rate allows in a second."""
-        count_max = HAND_OVER_RECORDS_MAX if rate is None else min(HAND_OVER_RECORDS_MAX, int(rate))
+        count_max = (
+            LETTER_BATCH_RECORDS_MAX if rate is None else min(LETTER_BATCH_RECORDS_MAX, int(rate))
+        )
         size = sum(one.size for one in run)
-        return len(run) > max(1, count_max) or size > self._hand_overs.bytes_max(goal.topic)
+        return len(run) > max(1, count_max) or size > self._dead_letter_writer.bytes_max(
+            destination.topic
+        )
 
     async def _send_run(
         self,
         run: Sequence[DeadLetter],
-        goal: TopicPartition | None,
+        destination: TopicPartition | None,
         plan: RedrivePlan,
         firsts: Mapping[TopicPartition, Offset],
     ) -> int:
-        if not run or goal is None or plan.is_dry_run:
+        if not run or destination is None or plan.is_dry_run:
             return len(run)
         target = run[0].target
         topic = self._catalog.find(target.topic)
-        await self._step(await self._books(topic), topic, goal, run, least=firsts[target])
+        await self._step(
+            await self._redriven_letters(topic), topic, destination, run, least=firsts[target]
+        )
         if plan.rate is not None:
             await asyncio.sleep(len(run) / plan.rate)
         return len(run)
 
     async def _step(
         self,
-        books: SentBack,
+        redriven: RedrivenLetters,
         topic: Topic,
-        goal: TopicPartition,
+        destination: TopicPartition,
         letters: Sequence[DeadLetter],
         *,
         least: Offset,
     ) -> Offset:
         """Send some back; that goes on to its end even if nobody waits for it any more. No other
         one waits in the partition before `least`."""
-        done = self._errands.begin(self._send_back(books, topic, goal, letters, least))
+        done = self._errands.begin(self._send_back(redriven, topic, destination, letters, least))
         self._begun[topic.name] = done
         return await asyncio.shield(done)
 
     async def _send_back(
         self,
-        books: SentBack,
+        redriven: RedrivenLetters,
         topic: Topic,
-        goal: TopicPartition,
+        destination: TopicPartition,
         letters: Sequence[DeadLetter],
         least: Offset,
     ) -> Offset:
         """Append records to where they belong, and write down that it was done."""
         log_id = topic.log(letters[0].target.partition)
-        books.check_room(log_id)
-        told = [
-            HandOver(
-                name=books.name,
+        redriven.check_room(log_id)
+        intents = [
+            DeadLetterIntent(
+                name=redriven.name,
                 topic_id=log_id.topic_id,
                 topic=topic.name,
                 partition=log_id.partition,
                 offset=letter.record.offset,
-                revives=True,
+                is_redrive=True,
             )
             for letter in letters
         ]
         now_ms = self._clock.now_ms()
         records = [revived(letter.record, now_ms) for letter in letters]
-        target = self._catalog.find(goal.topic).log(goal.partition)
-        self._hand_overs.check_size(target, records)
-        offset = await self._hand_overs.carry(books.shard, target, told, records)
-        await books.shard.settle(books.name)
-        await books.tidy(log_id, least)
+        target = self._catalog.find(destination.topic).log(destination.partition)
+        self._dead_letter_writer.check_size(target, records)
+        offset = await self._dead_letter_writer.append_once(
+            redriven.shard, target, intents, records
+        )
+        await redriven.shard.settle(redriven.name)
+        await redriven.tidy(log_id, least)
         return offset
 
 

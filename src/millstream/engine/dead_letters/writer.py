@@ -1,8 +1,10 @@
-"""Records handed over to the dead letters, or back from them, each exactly once.
+"""Writes records to dead-letter topics, and back from them, each exactly once.
 
-Owns which log a record goes to and what is tried again; the `Courier` of a shard owns that it
-arrives once. The one thing to know: the id of a hand-over says all that must be known to build the
-same record again, so that a crash in the middle is finished before anybody is sent the record.
+Owns the choice of the log that a record goes to, and the retries; the `Courier` of a shard
+guarantees that the record arrives once.
+
+Invariant: an intent holds all that is needed to build the same record again, so a write that a
+crash cut short is finished before any member is sent the record.
 """
 
 import asyncio
@@ -21,8 +23,8 @@ from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.records import dead_letter, lost_letter, raw_record, revived
 from millstream.engine.ledgers.shards import BROKER, REPLICAS, Shards
 from millstream.engine.produce.unpacking import Unpacking
-from millstream.engine.push.chunked import bundles
-from millstream.engine.push.cursor import Pending
+from millstream.engine.push.chunked import chunked
+from millstream.engine.push.cursor import InFlight
 from millstream.engine.push.dispatcher import UNREADABLE
 from millstream.engine.push.shard import DeliveryShard, find_open, mark, unmark
 from millstream.engine.push.subscription import Subscription
@@ -38,26 +40,26 @@ from millstream.errors import (
     TopicExists,
     UnknownTopic,
 )
-from millstream.internal_topics.deliveries import HandOver, decode_hand_over, encode_hand_over
+from millstream.internal_topics.deliveries import DeadLetterIntent, decode_intent, encode_intent
 from millstream.model import LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 
 log = logging.getLogger(__name__)
 
-HAND_OVER_RECORDS_MAX = 100  # In one batch,
-HAND_OVER_BYTES_MAX = 2**20  # and what they hold, but one at least.
-LETTER_BYTES = 1_000  # What a dead letter holds besides its record and the error, about.
+LETTER_BATCH_RECORDS_MAX = 100
+LETTER_BATCH_BYTES_MAX = 2**20  # A single larger record makes a batch of its own.
+LETTER_BYTES = 1_000  # Estimated size of a dead letter without its record and error.
 
 
-class Burial(NamedTuple):
-    """A record on its way to the dead letters."""
+class FailedRecord(NamedTuple):
+    """A record that becomes a dead letter, and the intent that says so."""
 
-    pending: Pending
-    told: HandOver
+    in_flight: InFlight
+    intent: DeadLetterIntent
 
 
-class HandOvers:
+class DeadLetterWriter:
     def __init__(
         self,
         catalog: Catalog,
@@ -80,74 +82,86 @@ class HandOvers:
         self._defaults = defaults
         self._clock = clock
 
-    def prepare(self, subscription: Subscription, failed: Sequence[Pending]) -> list[list[Burial]]:
-        """What is to be told of records of one partition, in batches. Their topic may be gone by
-        the time that it is their turn."""
-        burials = [Burial(pending, self._told(subscription, pending)) for pending in failed]
-        topic = _dead_topic(subscription, burials[0].told)
+    def prepare(
+        self, subscription: Subscription, failed: Sequence[InFlight]
+    ) -> list[list[FailedRecord]]:
+        """Return the intents for records of one partition, in batches. The intents are built now
+        because the topic may be deleted before a batch is written."""
+        failed_records = [
+            FailedRecord(in_flight, self._intent_of(subscription, in_flight))
+            for in_flight in failed
+        ]
+        topic = _dead_topic(subscription, failed_records[0].intent)
         return list(
-            bundles(
-                burials,
-                lambda one: one.pending.size + LETTER_BYTES + 4 * len(one.told.error),
-                count_max=HAND_OVER_RECORDS_MAX,
+            chunked(
+                failed_records,
+                lambda one: one.in_flight.size + LETTER_BYTES + 4 * len(one.intent.error),
+                count_max=LETTER_BATCH_RECORDS_MAX,
                 bytes_max=self.bytes_max(topic),
             )
         )
 
-    async def bury(self, subscription: Subscription, batches: Sequence[Sequence[Burial]]) -> None:
-        """Write dead letters of one partition, trying until it is done: until then the records are
-        not settled."""
-        for burials in batches:
-            topic = _dead_topic(subscription, burials[0].told)
+    async def write(
+        self, subscription: Subscription, batches: Sequence[Sequence[FailedRecord]]
+    ) -> None:
+        """Write dead letters of one partition and retry until they are written; until then the
+        records are not settled."""
+        for failed_records in batches:
+            topic = _dead_topic(subscription, failed_records[0].intent)
             backoff = Backoff()
-            while not await self._buried(subscription, topic, burials):
+            while not await self._is_written(subscription, topic, failed_records):
                 if subscription.shard is not None and subscription.shard.is_gone:
-                    return  # Whoever leads it next begins where the cursor was kept.
+                    return  # The next leader of the shard starts from the stored cursor.
                 await backoff.wait()
-            useless = [told for pending, told in burials if not subscription.buried(pending)]
+            useless = [
+                intent
+                for in_flight, intent in failed_records
+                if not subscription.dead_letter_written(in_flight)
+            ]
             if useless and subscription.shard is not None:
                 self._unmark(subscription.shard, useless)
 
     async def finish(self, shard: DeliveryShard) -> None:
-        """Carry to its end what a crash cut short, and let go of the names that it held."""
-        left = {
-            target: [decode_hand_over(one) for one in ids]
+        """Finish the writes that a crash cut short, and release the names that they held."""
+        unfinished = {
+            target: [decode_intent(data) for data in ids]
             for target, ids in shard.courier.unfinished.items()
         }
 
-        async def finish_one(target: LogId, told: Sequence[HandOver]) -> None:
+        async def finish_one(target: LogId, intents: Sequence[DeadLetterIntent]) -> None:
             backoff = Backoff()
-            while not (shard.is_gone or await self._is_finished(shard, target, told)):
+            while not (shard.is_gone or await self._is_finished(shard, target, intents)):
                 await backoff.wait()
-            del left[target]
-            shard.held = frozenset(one.name for each in left.values() for one in each)
+            del unfinished[target]
+            shard.held = frozenset(one.name for each in unfinished.values() for one in each)
 
         async with asyncio.TaskGroup() as group:
-            for target, told in list(left.items()):
-                group.create_task(finish_one(target, told))
+            for target, intents in list(unfinished.items()):
+                group.create_task(finish_one(target, intents))
 
-    async def carry(
+    async def append_once(
         self,
         shard: DeliveryShard,
         target: LogId,
-        told: Sequence[HandOver],
+        intents: Sequence[DeadLetterIntent],
         letters: Sequence[Record],
     ) -> Offset:
-        """Append these there once, with the marks that say so; return where they begin."""
-        ids = [encode_hand_over(one) for one in told]
-        done = [mark(one.settled) for one in told if one.name]
+        """Append `letters` to `target` once, with the marks that settle their records; return the
+        offset of the first."""
+        ids = [encode_intent(one) for one in intents]
+        done = [mark(one.settled) for one in intents if one.name]
         return await shard.courier.carry(target, ids, letters, done=done)
 
     def bytes_max(self, topic: str) -> int:
-        """What a batch may hold that goes to a topic, which need not be there yet."""
+        """Largest batch for a topic, which need not exist yet."""
         settings = self._defaults.settings
         with suppress(UnknownTopic):
             settings = self._catalog.find(topic).settings(settings)
-        return min(HAND_OVER_BYTES_MAX, settings.segment_bytes)
+        return min(LETTER_BATCH_BYTES_MAX, settings.segment_bytes)
 
     def check_size(self, target: LogId, letters: Sequence[Record]) -> None:
-        """Raise `BatchTooLarge` for what the log would never take, before anything is intended:
-        all that goes there would have to wait for it."""
+        """Raise `BatchTooLarge` for records that the log would never accept. Runs before the intent
+        is written: an intent that cannot be finished blocks all later ones for that log."""
         replica = self._hub.replicas.get(target)
         if replica is None:
             return
@@ -159,34 +173,36 @@ class HandOvers:
     # -- parts -----------------------------------------------------------------------------------
 
     async def _is_finished(
-        self, shard: DeliveryShard, target: LogId, told: Sequence[HandOver]
+        self, shard: DeliveryShard, target: LogId, intents: Sequence[DeadLetterIntent]
     ) -> bool:
         try:
-            letters = [self._letter(one, await self._read_back(one)) for one in told]
-            with suppress(UnknownTopic):  # It ended with its topic.
-                await self.carry(shard, target, told, letters)
-            # What was settled just now must be seen by whoever asks.
+            letters = [self._letter(one, await self._read_back(one)) for one in intents]
+            with suppress(UnknownTopic):  # The topic was deleted, and the intent with it.
+                await self.append_once(shard, target, intents, letters)
+            # The marks must be in `stored` before the names are released.
             await shard.settle("*")
         except (RequestError, StorageError) as problem:
-            log.warning("could not finish a hand-over target=%s problem=%s", target, problem)
+            log.warning(
+                "could not finish writing dead letters target=%s problem=%s", target, problem
+            )
             return False
         return True
 
-    async def _buried(
-        self, subscription: Subscription, topic: str, burials: Sequence[Burial]
+    async def _is_written(
+        self, subscription: Subscription, topic: str, failed_records: Sequence[FailedRecord]
     ) -> bool:
         now_ms = self._clock.now_ms()
-        told = [one.told for one in burials]
-        letters = [dead_letter(one.pending.record, one.told, now_ms) for one in burials]
+        intents = [one.intent for one in failed_records]
+        letters = [dead_letter(one.in_flight.record, one.intent, now_ms) for one in failed_records]
         try:
-            target = await self._dead_log(topic, told[0].partition)
+            target = await self._dead_log(topic, intents[0].partition)
             self.check_size(target, letters)
             shard = subscription.shard or await find_open(self._shards, topic)
-            await self.carry(shard, target, told, letters)
+            await self.append_once(shard, target, intents, letters)
         except RequestError as problem:
             log.warning(
-                "kept records that should be dead letters count=%d topic=%s problem=%s",
-                len(told),
+                "could not write dead letters, retrying count=%d topic=%s problem=%s",
+                len(intents),
                 topic,
                 problem,
             )
@@ -194,7 +210,7 @@ class HandOvers:
         return True
 
     async def _dead_log(self, name: str, partition: int) -> LogId:
-        """The log for dead letters of a partition, created if there is none."""
+        """Log of the dead letters of a partition; creates the topic if it does not exist."""
         try:
             topic = self._catalog.find(name)
         except UnknownTopic:
@@ -206,72 +222,72 @@ class HandOvers:
         topic.check_writable()
         return topic.log(partition % topic.partition_count)
 
-    def _unmark(self, shard: DeliveryShard, told: Sequence[HandOver]) -> None:
-        """Their partition is gone: nobody needs to be told that they are settled there."""
+    def _unmark(self, shard: DeliveryShard, intents: Sequence[DeadLetterIntent]) -> None:
+        """Remove the marks of records whose partition is gone."""
         try:
-            shard.write([unmark(one.name, one.log, one.offset) for one in told])
+            shard.write([unmark(one.name, one.log, one.offset) for one in intents])
         except RequestError as problem:
-            log.warning("could not forget marks count=%d problem=%s", len(told), problem)
+            log.warning("could not remove marks count=%d problem=%s", len(intents), problem)
 
-    def _letter(self, told: HandOver, record: Record | None) -> Record:
+    def _letter(self, intent: DeadLetterIntent, record: Record | None) -> Record:
         now_ms = self._clock.now_ms()
         if record is None:
-            return lost_letter(told, now_ms)
-        if told.revives:
+            return lost_letter(intent, now_ms)
+        if intent.is_redrive:
             return revived(record, now_ms)
-        return dead_letter(record, told, now_ms)
+        return dead_letter(record, intent, now_ms)
 
-    async def _read_back(self, told: HandOver) -> Record | None:
-        """A record as it is in its log; None if it is gone."""
-        replica, offset = self._hub.replicas.get(told.log), told.offset
+    async def _read_back(self, intent: DeadLetterIntent) -> Record | None:
+        """The record as stored in its log; None if the log no longer has it."""
+        replica, offset = self._hub.replicas.get(intent.log), intent.offset
         if replica is None or not (
             replica.log.start_offset <= offset < replica.log.records.end_offset
         ):
             return None
-        found = replica.log.records.read(
+        batch_slice = replica.log.records.read(
             offset, bytes_max=1, end_offset=replica.log.records.end_offset
         )
-        if found is None:
+        if batch_slice is None:
             return None
-        data = found.read()
+        data = batch_slice.read()
         header = read_header(data)
         read = partial(
             read_some, data, 0, offset, 1, decompressed_bytes_max=self._unpacking.bytes_max
         )
         try:
-            if told.reason == UNREADABLE:
-                raise InvalidBatch(told.error)
+            if intent.reason == UNREADABLE:
+                raise InvalidBatch(intent.error)
             is_packed = header.codec is not Codec.NONE
             size = header.size
             records = await self._unpacking.run(read, packed_bytes=size) if is_packed else read()
         except (CorruptBatch, InvalidBatch, BatchTooLarge):
-            verify(data)  # Damage is not copied.
+            verify(data)  # Raises for a damaged batch: damage is not copied.
             raw = data[: header.size]
             return raw_record(raw, offset, header.last_offset, header.max_timestamp)
         return next((record for record in records if record.offset == offset), None)
 
-    def _told(self, subscription: Subscription, pending: Pending) -> HandOver:
-        log_id = subscription.logs[pending.target]
+    def _intent_of(self, subscription: Subscription, in_flight: InFlight) -> DeadLetterIntent:
+        log_id = subscription.logs[in_flight.target]
         try:
-            # Of a view, the topic that it shows: there it can be sent back to.
+            # For a view, the topic behind it: a redrive can write there.
             topic = self._catalog.find_id(log_id.topic_id).name
         except UnknownTopic:
-            topic = pending.target.topic
-        return HandOver(
+            topic = in_flight.target.topic
+        return DeadLetterIntent(
             name=subscription.name if subscription.shard is not None else "",
             topic_id=log_id.topic_id,
             topic=topic,
-            partition=pending.target.partition,
-            offset=pending.offset,
-            attempts=pending.attempts,
-            reason=pending.reason,
-            error=pending.error,
+            partition=in_flight.target.partition,
+            offset=in_flight.offset,
+            attempts=in_flight.attempts,
+            reason=in_flight.reason,
+            error=in_flight.error,
             prefix=subscription.spec.retry.dead_subject_prefix,
             group=subscription.name,
         )
 
 
-def _dead_topic(subscription: Subscription, told: HandOver) -> str:
+def _dead_topic(subscription: Subscription, intent: DeadLetterIntent) -> str:
     template = subscription.spec.retry.dead_letter_topic
     assert template is not None
-    return template.replace("{topic}", told.topic)
+    return template.replace("{topic}", intent.topic)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.dead_letters.writer import HandOvers
+from millstream.engine.dead_letters.writer import DeadLetterWriter
 from millstream.engine.gate import Gate
 from millstream.engine.ledgers.exactly_once import Road
 from millstream.engine.ledgers.shards import Books, Shards
@@ -29,7 +29,7 @@ class Delivering(NamedTuple):
     deliveries: Deliveries
     pump: Pump
     shards: Shards[DeliveryShard]
-    hand_overs: HandOvers
+    dead_letter_writer: DeadLetterWriter
 
 
 def open_deliveries(
@@ -55,10 +55,10 @@ def open_deliveries(
     books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
     shards = Shards(books, catalog, hub, topics, begin, config=config)
     unpacking = partitions.unpacking
-    hand_overs = HandOvers(
+    dead_letter_writer = DeadLetterWriter(
         catalog, hub, topics, shards, unpacking, config=config, defaults=defaults, clock=clock
     )
-    pump = Pump(catalog, hub, partitions, shards, hand_overs, config=config, clock=clock)
+    pump = Pump(catalog, hub, partitions, shards, dead_letter_writer, config=config, clock=clock)
     deliveries = Deliveries(
         gate,
         catalog,
@@ -70,4 +70,4 @@ def open_deliveries(
         metrics=metrics,
         chance=entropy.random,
     )
-    return Delivering(deliveries, pump, shards, hand_overs)
+    return Delivering(deliveries, pump, shards, dead_letter_writer)

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def bundles(
+def chunked(
     items: Iterable[T], size_of: Callable[[T], int], *, count_max: int, bytes_max: int
 ) -> Iterator[list[T]]:
     """Cut `items` into lists that keep within both bounds, in their order."""

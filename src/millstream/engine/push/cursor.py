@@ -2,7 +2,7 @@
 
 Owns the states of a record between the log and its end, and the cursor: what is done, what is not,
 and how that is kept. Pure. The one thing to know: everything before `next_offset` is settled,
-except what is in `pending`. So the floor needs no book of its own, and a record that is not for
+except what is in `in_flight`. So the floor needs no book of its own, and a record that is not for
 this subscription costs nothing.
 """
 
@@ -13,7 +13,7 @@ from millstream.codec.records import Record
 from millstream.internal_topics.deliveries import CursorValue, Unsettled
 from millstream.model import Offset, TopicPartition
 
-PENDING_BYTES = 200  # What a record takes besides what is in it, about.
+IN_FLIGHT_BYTES = 200  # What a record takes besides what is in it, about.
 HEADER_BYTES = 150  # The same for each of its headers.
 SENT_HELD_MAX = 4  # Records held, of those that were sent together, for each that is still out.
 ERRORS_KEPT_MAX = 2**18  # Characters of a cursor's errors that are kept; the rest is left out.
@@ -26,7 +26,7 @@ class Phase(IntEnum):
     READY = 1  # To be sent to any member.
     SENT = 2  # A member has it.
     WAITING = 3  # It failed, and will be ready again after a while.
-    BURYING = 4  # It failed for good, and is on its way to the dead letters.
+    GIVEN_UP = 4  # It failed for good, and is on its way to the dead letters.
 
 
 class Event(IntEnum):
@@ -37,7 +37,7 @@ class Event(IntEnum):
     RETRY_NOW = 5
     GIVE_UP = 6
     DUE = 7
-    BURIED = 8
+    DEAD_LETTERED = 8
     DROP = 9
     EXPIRE = 10
 
@@ -48,20 +48,20 @@ TRANSITIONS: dict[tuple[Phase, Event], Phase | None] = {
     (Phase.READY, Event.DROP): None,
     (Phase.READY, Event.EXPIRE): None,
     (Phase.READY, Event.ACK): None,  # By the member that had it before, late.
-    (Phase.READY, Event.GIVE_UP): Phase.BURYING,  # The same member rejects it, late.
+    (Phase.READY, Event.GIVE_UP): Phase.GIVEN_UP,  # The same member rejects it, late.
     (Phase.SENT, Event.REFUSE): Phase.READY,
     (Phase.SENT, Event.ACK): None,
     (Phase.SENT, Event.RETRY_LATER): Phase.WAITING,
     (Phase.SENT, Event.RETRY_NOW): Phase.READY,
-    (Phase.SENT, Event.GIVE_UP): Phase.BURYING,
+    (Phase.SENT, Event.GIVE_UP): Phase.GIVEN_UP,
     (Phase.WAITING, Event.DUE): Phase.READY,
     (Phase.WAITING, Event.ACK): None,
-    (Phase.WAITING, Event.GIVE_UP): Phase.BURYING,
-    (Phase.BURYING, Event.BURIED): None,
+    (Phase.WAITING, Event.GIVE_UP): Phase.GIVEN_UP,
+    (Phase.GIVEN_UP, Event.DEAD_LETTERED): None,
 }
 
 
-class Pending:
+class InFlight:
     """A record that is not settled. There is one for every record delivered: slots, no checks."""
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Pending:
 
 def size_of(record: Record) -> int:
     """What a record takes while it is not settled, in bytes."""
-    size = PENDING_BYTES
+    size = IN_FLIGHT_BYTES
     if record.value is not None:
         size += len(record.value)
     if record.key is not None:
@@ -119,14 +119,14 @@ class Sending:
 
     __slots__ = ("deadline_ms", "items", "left")
 
-    def __init__(self, deadline_ms: int, items: list[Pending]) -> None:
+    def __init__(self, deadline_ms: int, items: list[InFlight]) -> None:
         self.deadline_ms = deadline_ms
         self.items = items
         self.left = len(items)  # Still out.
 
-    def drop(self, pending: Pending) -> None:
+    def drop(self, in_flight: InFlight) -> None:
         """It is out no more. Payloads are not kept until the deadline, but for a few."""
-        pending.sending = None
+        in_flight.sending = None
         self.left -= 1
         if SENT_HELD_MAX * self.left <= len(self.items):
             self.items = [one for one in self.items if one.sending is self] if self.left else []
@@ -137,7 +137,7 @@ class Cursor:
         self.target = target
         self.next_offset = next_offset
         self.is_changed = False  # It is not as it was kept.
-        self.pending: dict[Offset, Pending] = {}  # Ascending, because records come in order.
+        self.in_flight: dict[Offset, InFlight] = {}  # Ascending, because records come in order.
         self.marked: frozenset[Offset] = frozenset()  # Settled, and kept as such one by one.
         self._restored: dict[Offset, Unsettled] = {}
         self._restored_end: Offset = 0
@@ -160,7 +160,7 @@ class Cursor:
     @property
     def floor(self) -> Offset:
         """All before it is settled."""
-        return min(next(iter(self.pending), self.next_offset), self.next_offset)
+        return min(next(iter(self.in_flight), self.next_offset), self.next_offset)
 
     @property
     def known_end_offset(self) -> Offset:
@@ -169,35 +169,35 @@ class Cursor:
 
     @property
     def unsettled_count(self) -> int:
-        return len(self.pending) + len(self._restored)
+        return len(self.in_flight) + len(self._restored)
 
     def is_settled(self, offset: Offset) -> bool:
-        if offset in self.pending or offset in self._restored:
+        if offset in self.in_flight or offset in self._restored:
             return False
         if offset in self.marked:
             return True
         return offset < max(self.next_offset, self._restored_end)
 
     def take(
-        self, record: Record, subject: str, size: int = PENDING_BYTES, ends_ms: int = NEVER_MS
-    ) -> Pending | None:
+        self, record: Record, subject: str, size: int = IN_FLIGHT_BYTES, ends_ms: int = NEVER_MS
+    ) -> InFlight | None:
         """Take the next record that is for this subscription; None if it is settled already."""
         assert record.offset >= self.next_offset, "records come in order"
         self.next_offset = record.offset + 1
         known = self._restored.pop(record.offset, None)
         if known is None and (record.offset < self._restored_end or record.offset in self.marked):
             return None
-        pending = Pending(self, record, subject, size, ends_ms)
+        in_flight = InFlight(self, record, subject, size, ends_ms)
         if known is not None:
-            pending.attempts = known.attempts
+            in_flight.attempts = known.attempts
             if known.reason:
-                pending.phase = Phase.BURYING
-                pending.reason, pending.error = known.reason, known.error
-        self.pending[record.offset] = pending
-        return pending
+                in_flight.phase = Phase.GIVEN_UP
+                in_flight.reason, in_flight.error = known.reason, known.error
+        self.in_flight[record.offset] = in_flight
+        return in_flight
 
     def settle(self, offset: Offset) -> None:
-        del self.pending[offset]
+        del self.in_flight[offset]
         if offset >= self._settled_end:
             self._settled_end = offset + 1
         self.is_changed = True
@@ -224,7 +224,7 @@ class Cursor:
         """What must be kept: a tail of records that never failed is simply read again."""
         unsettled = []
         room = ERRORS_KEPT_MAX
-        for at, one in self.pending.items():
+        for at, one in self.in_flight.items():
             room -= len(one.error)
             error = one.error if room >= 0 else ""
             # An attempt that a restart cuts short has not failed.

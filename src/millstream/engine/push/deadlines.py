@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from millstream.engine.push.cursor import Pending, Phase, Sending
+from millstream.engine.push.cursor import InFlight, Phase, Sending
 from millstream.internal_topics.deliveries import RetryPolicy
 
 BACKOFF_EXPONENT_MAX = 64  # Beyond it every delay is the longest anyway.
@@ -18,7 +18,7 @@ SPARE = 64  # Finished ones that may be remembered beyond what is unsettled.
 class Deadlines:
     def __init__(self) -> None:
         self._sendings: deque[Sending] = deque()  # All wait equally long: the first is due first.
-        self._waiting: list[tuple[int, int, Pending]] = []  # A heap; numbers break ties.
+        self._waiting: list[tuple[int, int, InFlight]] = []  # A heap; numbers break ties.
         self._numbers = 0
 
     def watch(self, sending: Sending, *, unsettled: int) -> None:
@@ -27,22 +27,22 @@ class Deadlines:
         if len(self._sendings) > 2 * unsettled + SPARE:
             self._sendings = deque(one for one in self._sendings if one.left)
 
-    def wait(self, until_ms: int, pending: Pending, *, unsettled: int) -> None:
+    def wait(self, until_ms: int, in_flight: InFlight, *, unsettled: int) -> None:
         self._numbers += 1
-        heappush(self._waiting, (until_ms, self._numbers, pending))
+        heappush(self._waiting, (until_ms, self._numbers, in_flight))
         if len(self._waiting) > 2 * unsettled + SPARE:
             # Sorted is a heap too. What was acknowledged while it waited is kept no longer.
             self._waiting = sorted(one for one in self._waiting if one[2].phase is Phase.WAITING)
 
-    def first_of(self, holder: int) -> Pending | None:
+    def first_of(self, holder: int) -> InFlight | None:
         """What a member has had for longer than anything else that it still has."""
         for sending in self._sendings:
-            for pending in sending.items:
-                if pending.sending is sending and pending.holder == holder:
-                    return pending
+            for in_flight in sending.items:
+                if in_flight.sending is sending and in_flight.holder == holder:
+                    return in_flight
         return None
 
-    def late(self, now_ms: int) -> list[Pending]:
+    def late(self, now_ms: int) -> list[InFlight]:
         """Take out what was sent and not answered in time."""
         found = []
         while self._sendings:
@@ -50,16 +50,16 @@ class Deadlines:
             if sending.left and sending.deadline_ms > now_ms:
                 break
             self._sendings.popleft()
-            found += [pending for pending in sending.items if pending.sending is sending]
+            found += [in_flight for in_flight in sending.items if in_flight.sending is sending]
         return found
 
-    def due(self, now_ms: int) -> list[Pending]:
+    def due(self, now_ms: int) -> list[InFlight]:
         """Take out what has waited long enough."""
         found = []
         while self._waiting and self._waiting[0][0] <= now_ms:
-            pending = heappop(self._waiting)[2]
-            if pending.phase is Phase.WAITING:
-                found.append(pending)
+            in_flight = heappop(self._waiting)[2]
+            if in_flight.phase is Phase.WAITING:
+                found.append(in_flight)
         return found
 
     def next_ms(self) -> int | None:

@@ -1,8 +1,8 @@
 """One subscription's decisions: what is sent to whom, what again and when, what is given up.
 
-Owns the records that are not settled and the members' seats. Pure: time and chance are passed in,
+Owns the records that are not settled and the members' windows. Pure: time and chance are passed in,
 sending and reading are the shell's. The one thing to know: whatever happens, a record leaves by one
-of three ways only, each once: acknowledged, dropped by the flow policy, or handed to `burials`,
+of three ways only, each once: acknowledged, dropped by the flow policy, or handed to `given_up`,
 which it leaves when its dead letter is written.
 """
 
@@ -14,17 +14,17 @@ from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
 from millstream.engine.publish.subjects import is_dead_topic
 from millstream.engine.push.cursor import (
-    PENDING_BYTES,
+    IN_FLIGHT_BYTES,
     TRANSITIONS,
     Cursor,
     Event,
-    Pending,
+    InFlight,
     Phase,
     Sending,
 )
 from millstream.engine.push.deadlines import Deadlines, delay_ms
 from millstream.engine.push.ready import ReadyRecords
-from millstream.engine.push.window import Seat
+from millstream.engine.push.window import Window
 from millstream.internal_topics.deliveries import AckMode, FlowPolicy, Overflow, RetryPolicy
 from millstream.model import Offset, TopicPartition
 
@@ -42,13 +42,13 @@ class Bounds(NamedTuple):
     bytes_max: int
 
 
-class Desk:
+class Dispatcher:
     def __init__(
         self, acks: AckMode, retry: RetryPolicy, bounds: Bounds, chance: Callable[[], float]
     ) -> None:
         """`chance` returns a number from 0 to 1, for jitter."""
         self.cursors: dict[TopicPartition, Cursor] = {}
-        self.burials: dict[tuple[TopicPartition, Offset], Pending] = {}
+        self.given_up: dict[tuple[TopicPartition, Offset], InFlight] = {}
         self.is_changed = False  # Some cursor is not as it was kept.
         self.ready_count = 0
         self.dropped = 0
@@ -59,7 +59,7 @@ class Desk:
         self._retry = retry
         self._bounds = bounds
         self._chance = chance
-        self._seats: deque[Seat] = deque()  # The first is next.
+        self._windows: deque[Window] = deque()  # The first is next.
         self._ready = ReadyRecords()
         self._deadlines = Deadlines()
         self._unsettled = 0
@@ -68,66 +68,66 @@ class Desk:
     # -- members ---------------------------------------------------------------------------------
 
     @property
-    def seats(self) -> list[Seat]:
-        return sorted(self._seats, key=lambda seat: seat.number)
+    def windows(self) -> list[Window]:
+        return sorted(self._windows, key=lambda window: window.number)
 
-    def join(self, number: int, flow: FlowPolicy, now_ms: int) -> Seat:
+    def join(self, number: int, flow: FlowPolicy, now_ms: int) -> Window:
         assert number > 0
-        seat = Seat(number, flow, now_ms)
-        self._seats.append(seat)
-        self.count_seats()
-        return seat
+        window = Window(number, flow, now_ms)
+        self._windows.append(window)
+        self.update_buffer()
+        return window
 
-    def count_seats(self) -> None:
-        """Seats or their policies are others: add up what they allow."""
-        self.buffer = sum(seat.flow.buffer for seat in self._seats)
-        policies = {seat.flow.overflow for seat in self._seats}
+    def update_buffer(self) -> None:
+        """Windows or their policies are others: add up what they allow."""
+        self.buffer = sum(window.flow.buffer for window in self._windows)
+        policies = {window.flow.overflow for window in self._windows}
         # Blocking wins where members disagree: it loses nothing.
         self.overflow = policies.pop() if len(policies) == 1 else Overflow.BLOCK
 
-    def leave(self, seat: Seat, now_ms: int) -> None:
+    def leave(self, window: Window, now_ms: int) -> None:
         """Others get what it has, at once. Of the first it counts as an attempt: a record that
         kills whoever gets it must come to an end, and those behind it had no part in that."""
-        self._seats.remove(seat)
-        self.count_seats()
-        first = self._deadlines.first_of(seat.number)
-        held = [one for cursor in self.cursors.values() for one in cursor.pending.values()]
-        for pending in held:
-            if pending.holder != seat.number or pending.phase is not Phase.SENT:
+        self._windows.remove(window)
+        self.update_buffer()
+        first = self._deadlines.first_of(window.number)
+        held = [one for cursor in self.cursors.values() for one in cursor.in_flight.values()]
+        for in_flight in held:
+            if in_flight.holder != window.number or in_flight.phase is not Phase.SENT:
                 continue
-            if pending is not first:
-                pending.attempts -= 1
-            self._fail(pending, now_ms, wait_ms=0, error="the subscriber left")
-            pending.holder = 0
+            if in_flight is not first:
+                in_flight.attempts -= 1
+            self._fail(in_flight, now_ms, wait_ms=0, error="the subscriber left")
+            in_flight.holder = 0
 
-    def park(self) -> None:
+    def suspend(self) -> None:
         """Nobody is here: keep of each cursor what would be kept on disk, and no payloads.
 
-        A record that is being buried is not let go of: its outcome is awaited.
+        A record that is being dead_letter_written is not let go of: its outcome is awaited.
         """
-        assert not self._seats
+        assert not self._windows
         for target, cursor in self.cursors.items():
-            if not any(place[0] == target for place in self.burials):
+            if not any(place[0] == target for place in self.given_up):
                 self.cursors[target] = Cursor.restore(target, cursor.value(), cursor.marked)
         self._ready.clear()
         self._deadlines.clear()
         self.ready_count = 0
-        left = [one for cursor in self.cursors.values() for one in cursor.pending.values()]
-        for pending in left:
-            if pending.phase is not Phase.BURYING:
-                self._ready.append(pending)
-                pending.phase, pending.holder = Phase.READY, 0
+        left = [one for cursor in self.cursors.values() for one in cursor.in_flight.values()]
+        for in_flight in left:
+            if in_flight.phase is not Phase.GIVEN_UP:
+                self._ready.append(in_flight)
+                in_flight.phase, in_flight.holder = Phase.READY, 0
                 self.ready_count += 1
         self._unsettled = len(left)
-        self._bytes = sum(pending.size for pending in left)
+        self._bytes = sum(in_flight.size for in_flight in left)
 
     def forget(self, target: TopicPartition) -> None:
         """The partition is gone, with all its records."""
-        self._lose(self.cursors.pop(target).pending, 0)
+        self._lose(self.cursors.pop(target).in_flight, 0)
 
     def cut(self, target: TopicPartition, end_offset: Offset) -> None:
         """The log ends there, before what was read of it: those records are gone."""
-        self._lose(self.cursors[target].pending, end_offset)
+        self._lose(self.cursors[target].in_flight, end_offset)
         self.cursors[target].cut(end_offset)
         self.is_changed = True
 
@@ -142,7 +142,7 @@ class Desk:
     @property
     def has_room(self) -> bool:
         """Whether more should be read from the log."""
-        if not self._seats:
+        if not self._windows:
             return False
         bounds = self._bounds
         if self._unsettled >= bounds.unsettled_max or self._bytes >= bounds.bytes_max:
@@ -154,24 +154,24 @@ class Desk:
         target: TopicPartition,
         record: Record,
         subject: str,
-        size: int = PENDING_BYTES,
+        size: int = IN_FLIGHT_BYTES,
         ends_ms: int = NEVER_MS,
     ) -> None:
         """Take the next record of a partition; nobody is sent it from `ends_ms` on."""
-        pending = self.cursors[target].take(record, subject, size, ends_ms)
-        if pending is None:
+        in_flight = self.cursors[target].take(record, subject, size, ends_ms)
+        if in_flight is None:
             return
         self._unsettled += 1
-        self._bytes += pending.size
-        if pending.phase is Phase.BURYING:
-            self.burials[target, record.offset] = pending
+        self._bytes += in_flight.size
+        if in_flight.phase is Phase.GIVEN_UP:
+            self.given_up[target, record.offset] = in_flight
             return
         self.ready_count += 1
-        is_too_many = self.ready_count > self.buffer and bool(self._seats)
+        is_too_many = self.ready_count > self.buffer and bool(self._windows)
         if is_too_many and self.overflow is Overflow.DROP:
-            self._drop(pending)
+            self._drop(in_flight)
             return
-        self._ready.append(pending)
+        self._ready.append(in_flight)
         if is_too_many and self.overflow is Overflow.SHED:
             oldest = self._ready.pop()
             assert oldest is not None
@@ -181,102 +181,102 @@ class Desk:
         self, target: TopicPartition, record: Record, subject: str, size: int, error: str
     ) -> None:
         """Take a record that cannot be sent to any member: it goes to the dead letters."""
-        pending = self.cursors[target].take(record, subject, size)
-        if pending is None:
+        in_flight = self.cursors[target].take(record, subject, size)
+        if in_flight is None:
             return
         self._unsettled += 1
-        self._bytes += pending.size
-        if pending.phase is Phase.BURYING:
-            self.burials[target, record.offset] = pending
+        self._bytes += in_flight.size
+        if in_flight.phase is Phase.GIVEN_UP:
+            self.given_up[target, record.offset] = in_flight
             return
         self.ready_count += 1  # Until it is given up, which is now.
-        self._give_up(pending, UNREADABLE, error)
+        self._give_up(in_flight, UNREADABLE, error)
 
-    def _drop(self, pending: Pending) -> None:
-        self._move(pending, Event.DROP)
+    def _drop(self, in_flight: InFlight) -> None:
+        self._move(in_flight, Event.DROP)
         self.dropped += 1
 
     # -- records out -----------------------------------------------------------------------------
 
-    def assign(self, now_ms: int) -> list[tuple[Seat, list[Pending]]]:
+    def assign(self, now_ms: int) -> list[tuple[Window, list[InFlight]]]:
         """Share out what is ready among those who may get something, in turn. It counts as sent
         from here on, unless `refuse` takes it back."""
         if not self.ready_count:
             return []
-        rooms = {seat.number: seat.room(now_ms) for seat in self._seats}
-        shares: dict[int, tuple[Seat, list[Pending]]] = {}
+        rooms = {window.number: window.room(now_ms) for window in self._windows}
+        shares: dict[int, tuple[Window, list[InFlight]]] = {}
         left = sum(rooms.values())
-        while left and (pending := self._ready.pop()) is not None:
-            if pending.ends_ms <= now_ms:
-                self._move(pending, Event.EXPIRE)
+        while left and (in_flight := self._ready.pop()) is not None:
+            if in_flight.ends_ms <= now_ms:
+                self._move(in_flight, Event.EXPIRE)
                 self.expired += 1
                 continue
-            while rooms[self._seats[0].number] == 0:
-                self._seats.rotate(-1)
-            seat = self._seats[0]
-            self._seats.rotate(-1)
-            rooms[seat.number] -= 1
+            while rooms[self._windows[0].number] == 0:
+                self._windows.rotate(-1)
+            window = self._windows[0]
+            self._windows.rotate(-1)
+            rooms[window.number] -= 1
             left -= 1
-            shares.setdefault(seat.number, (seat, []))[1].append(pending)
-        for seat, share in shares.values():
-            self._send(seat, share, now_ms)
+            shares.setdefault(window.number, (window, []))[1].append(in_flight)
+        for window, share in shares.values():
+            self._send(window, share, now_ms)
         return list(shares.values())
 
-    def refuse(self, seat: Seat, share: list[Pending]) -> None:
+    def refuse(self, window: Window, share: list[InFlight]) -> None:
         """The connection had no room for any of it."""
-        seat.is_open = False
-        seat.took(-len(share))
-        for pending in share:
-            pending.attempts -= 1
-            self._leave_sending(pending)
-            self._move(pending, Event.REFUSE)
+        window.is_open = False
+        window.took(-len(share))
+        for in_flight in share:
+            in_flight.attempts -= 1
+            self._leave_sending(in_flight)
+            self._move(in_flight, Event.REFUSE)
         self._ready.put_back(share)
 
-    def sent(self, seat: Seat, share: list[Pending]) -> None:
+    def sent(self, window: Window, share: list[InFlight]) -> None:
         """The connection has taken it."""
-        seat.delivered += len(share)
-        for pending in share:
-            if pending.attempts > 1:
-                seat.redelivered += 1
+        window.delivered += len(share)
+        for in_flight in share:
+            if in_flight.attempts > 1:
+                window.redelivered += 1
         if self._acks is AckMode.ON_SEND:
-            for pending in share:
-                self._move(pending, Event.ACK)
-            seat.in_flight -= len(share)
-            seat.acknowledged += len(share)
+            for in_flight in share:
+                self._move(in_flight, Event.ACK)
+            window.in_flight_count -= len(share)
+            window.acknowledged += len(share)
 
-    def _send(self, seat: Seat, share: list[Pending], now_ms: int) -> None:
-        number, after = seat.number, TRANSITIONS[Phase.READY, Event.SEND]
+    def _send(self, window: Window, share: list[InFlight], now_ms: int) -> None:
+        number, after = window.number, TRANSITIONS[Phase.READY, Event.SEND]
         sending = None
         if self._acks is AckMode.EXPLICIT:
             sending = Sending(now_ms + self._retry.ack_timeout_ms, share)
             self._deadlines.watch(sending, unsettled=self._unsettled)
-        for pending in share:
-            pending.phase = after
-            pending.attempts += 1
-            pending.holder = number
-            pending.sending = sending
-            pending.cursor.is_changed = True
+        for in_flight in share:
+            in_flight.phase = after
+            in_flight.attempts += 1
+            in_flight.holder = number
+            in_flight.sending = sending
+            in_flight.cursor.is_changed = True
         self.is_changed = True
         self.ready_count -= len(share)
-        seat.took(len(share))
+        window.took(len(share))
 
     # -- what members say ------------------------------------------------------------------------
 
-    def ack(self, seat: Seat, target: TopicPartition, offset: Offset) -> bool:
+    def ack(self, window: Window, target: TopicPartition, offset: Offset) -> bool:
         """Settle a record; False if it is not, or no longer, this member's to settle."""
-        pending = self._find(seat, target, offset)
-        if pending is None:
+        in_flight = self._find(window, target, offset)
+        if in_flight is None:
             return False
-        if pending.sending is not None:
-            seat.in_flight -= 1
-            pending.sending.drop(pending)
-        self._move(pending, Event.ACK)
-        seat.acknowledged += 1
+        if in_flight.sending is not None:
+            window.in_flight_count -= 1
+            in_flight.sending.drop(in_flight)
+        self._move(in_flight, Event.ACK)
+        window.acknowledged += 1
         return True
 
     def nack(
         self,
-        seat: Seat,
+        window: Window,
         target: TopicPartition,
         offset: Offset,
         now_ms: int,
@@ -284,52 +284,56 @@ class Desk:
         wait_ms: int | None = None,
     ) -> bool:
         """The member could not do it: send it again later, by the policy or after `wait_ms`."""
-        pending = self._find(seat, target, offset)
-        if pending is None or pending.phase is not Phase.SENT:
+        in_flight = self._find(window, target, offset)
+        if in_flight is None or in_flight.phase is not Phase.SENT:
             return False
-        self._give_back(seat, pending)
-        self._fail(pending, now_ms, wait_ms=wait_ms, error="negatively acknowledged")
+        self._give_back(window, in_flight)
+        self._fail(in_flight, now_ms, wait_ms=wait_ms, error="negatively acknowledged")
         return True
 
     def reject(
-        self, seat: Seat, target: TopicPartition, offset: Offset, reason: str, error: str
+        self, window: Window, target: TopicPartition, offset: Offset, reason: str, error: str
     ) -> bool:
         """The member will never be able to do it: to the dead letters, without further attempts."""
-        pending = self._find(seat, target, offset)
-        if pending is None:
+        in_flight = self._find(window, target, offset)
+        if in_flight is None:
             return False
-        self._give_back(seat, pending)
-        self._give_up(pending, reason or REJECTED, error)
+        self._give_back(window, in_flight)
+        self._give_up(in_flight, reason or REJECTED, error)
         return True
 
-    def buried(self, pending: Pending) -> bool:
+    def dead_letter_written(self, in_flight: InFlight) -> bool:
         """Its dead letter is written. False if its partition went meanwhile, and with it this."""
-        place = pending.target, pending.offset
-        if self.burials.get(place) is not pending:
+        place = in_flight.target, in_flight.offset
+        if self.given_up.get(place) is not in_flight:
             return False
-        del self.burials[place]
-        self._move(pending, Event.BURIED)
+        del self.given_up[place]
+        self._move(in_flight, Event.DEAD_LETTERED)
         return True
 
-    def _find(self, seat: Seat, target: TopicPartition, offset: Offset) -> Pending | None:
+    def _find(self, window: Window, target: TopicPartition, offset: Offset) -> InFlight | None:
         cursor = self.cursors.get(target)
-        pending = None if cursor is None else cursor.pending.get(offset)
-        if pending is None or pending.holder != seat.number or pending.phase is Phase.BURYING:
+        in_flight = None if cursor is None else cursor.in_flight.get(offset)
+        if (
+            in_flight is None
+            or in_flight.holder != window.number
+            or in_flight.phase is Phase.GIVEN_UP
+        ):
             return None
-        return pending
+        return in_flight
 
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Let time pass: whoever did not answer has failed, whatever has waited is ready."""
         late = self._deadlines.late(now_ms)
-        seats = {seat.number: seat for seat in self._seats} if late else {}
-        for pending in late:
-            self._give_back(seats[pending.holder], pending)
-            self._fail(pending, now_ms, error="no acknowledgement in time")
+        windows = {window.number: window for window in self._windows} if late else {}
+        for in_flight in late:
+            self._give_back(windows[in_flight.holder], in_flight)
+            self._fail(in_flight, now_ms, error="no acknowledgement in time")
         due = self._deadlines.due(now_ms)
-        for pending in due:
-            self._move(pending, Event.DUE)
+        for in_flight in due:
+            self._move(in_flight, Event.DUE)
         self._ready.put_back(due)
 
     def due_ms(self, now_ms: int) -> int | None:
@@ -337,76 +341,76 @@ class Desk:
         times = [self._deadlines.next_ms()]
         if self.ready_count:
             times += [
-                seat.bucket.whole_ms(now_ms)
-                for seat in self._seats
-                if seat.bucket is not None and seat.is_held_up_by_rate()
+                window.bucket.whole_ms(now_ms)
+                for window in self._windows
+                if window.bucket is not None and window.is_held_up_by_rate()
             ]
         return min((time for time in times if time is not None), default=None)
 
     # -- parts -----------------------------------------------------------------------------------
 
     def _fail(
-        self, pending: Pending, now_ms: int, *, wait_ms: int | None = None, error: str = ""
+        self, in_flight: InFlight, now_ms: int, *, wait_ms: int | None = None, error: str = ""
     ) -> None:
         """An attempt has failed: there is another one, at once or later, or that was the last."""
-        self._leave_sending(pending)
+        self._leave_sending(in_flight)
         retries = self._retry.max_retries
-        if pending.attempts > retries >= 0:
-            self._give_up(pending, RETRIES_EXHAUSTED, error)
+        if in_flight.attempts > retries >= 0:
+            self._give_up(in_flight, RETRIES_EXHAUSTED, error)
             return
         if wait_ms is None:
-            wait_ms = delay_ms(self._retry, pending.attempts, self._chance)
+            wait_ms = delay_ms(self._retry, in_flight.attempts, self._chance)
         if wait_ms <= 0:
-            self._move(pending, Event.RETRY_NOW)
-            self._ready.put_back([pending])
+            self._move(in_flight, Event.RETRY_NOW)
+            self._ready.put_back([in_flight])
         else:
-            self._move(pending, Event.RETRY_LATER)
-            self._deadlines.wait(now_ms + wait_ms, pending, unsettled=self._unsettled)
+            self._move(in_flight, Event.RETRY_LATER)
+            self._deadlines.wait(now_ms + wait_ms, in_flight, unsettled=self._unsettled)
 
-    def _give_up(self, pending: Pending, reason: str, error: str) -> None:
-        self._leave_sending(pending)
-        pending.reason, pending.error = reason[:REASON_LENGTH_MAX], error[:ERROR_LENGTH_MAX]
-        for seat in self._seats:
-            seat.dead_lettered += seat.number == pending.holder
-        self._move(pending, Event.GIVE_UP)
-        self.burials[pending.target, pending.offset] = pending
-        topic = pending.target.topic
+    def _give_up(self, in_flight: InFlight, reason: str, error: str) -> None:
+        self._leave_sending(in_flight)
+        in_flight.reason, in_flight.error = reason[:REASON_LENGTH_MAX], error[:ERROR_LENGTH_MAX]
+        for window in self._windows:
+            window.dead_lettered += window.number == in_flight.holder
+        self._move(in_flight, Event.GIVE_UP)
+        self.given_up[in_flight.target, in_flight.offset] = in_flight
+        topic = in_flight.target.topic
         if self._retry.dead_letter_topic is None or is_dead_topic(topic):
             # A dead letter that fails again stays where it is: it is in no other log's way.
-            self.buried(pending)
+            self.dead_letter_written(in_flight)
 
-    def _give_back(self, seat: Seat, pending: Pending) -> None:
-        if pending.phase is Phase.SENT:
-            seat.in_flight -= 1
-            self._leave_sending(pending)
+    def _give_back(self, window: Window, in_flight: InFlight) -> None:
+        if in_flight.phase is Phase.SENT:
+            window.in_flight_count -= 1
+            self._leave_sending(in_flight)
 
-    def _leave_sending(self, pending: Pending) -> None:
-        if pending.sending is not None:
-            pending.sending.drop(pending)
+    def _leave_sending(self, in_flight: InFlight) -> None:
+        if in_flight.sending is not None:
+            in_flight.sending.drop(in_flight)
 
-    def _lose(self, held: dict[Offset, Pending], offset: Offset) -> None:
+    def _lose(self, held: dict[Offset, InFlight], offset: Offset) -> None:
         """What is held from `offset` on is in the log no more."""
-        seats = {seat.number: seat for seat in self._seats}
+        windows = {window.number: window for window in self._windows}
         for at in [one for one in held if one >= offset]:
-            pending = held.pop(at)
-            if pending.holder in seats:
-                self._give_back(seats[pending.holder], pending)
-            self.burials.pop((pending.target, at), None)
+            in_flight = held.pop(at)
+            if in_flight.holder in windows:
+                self._give_back(windows[in_flight.holder], in_flight)
+            self.given_up.pop((in_flight.target, at), None)
             self._unsettled -= 1
-            self._bytes -= pending.size
-            self.ready_count -= pending.phase is Phase.READY
-            pending.phase = None
+            self._bytes -= in_flight.size
+            self.ready_count -= in_flight.phase is Phase.READY
+            in_flight.phase = None
 
-    def _move(self, pending: Pending, event: Event) -> None:
-        assert pending.phase is not None
-        before = pending.phase
-        after = pending.phase = TRANSITIONS[before, event]
+    def _move(self, in_flight: InFlight, event: Event) -> None:
+        assert in_flight.phase is not None
+        before = in_flight.phase
+        after = in_flight.phase = TRANSITIONS[before, event]
         if before is Phase.READY:
             self.ready_count -= 1
         if after is Phase.READY:
             self.ready_count += 1
         elif after is None:
-            pending.cursor.settle(pending.record.offset)
+            in_flight.cursor.settle(in_flight.record.offset)
             self._unsettled -= 1
-            self._bytes -= pending.size
+            self._bytes -= in_flight.size
             self.is_changed = True

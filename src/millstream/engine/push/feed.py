@@ -1,9 +1,11 @@
-"""Records of one partition on their way to all subscriptions that listen there.
+"""Reads one partition for all subscriptions that receive its records.
 
-Owns who reads where: those at the end of the log share one reader, which decodes a record once and
-finds its listeners in a trie; those behind read for themselves until they have caught up. The one
-thing to know: a live source whose desk is full falls behind at the record that did not fit, so a
-slow subscription holds up nobody and misses nothing.
+Sources at the end of the log (live) share one reader, which decodes a record once and finds the
+subscriptions for its subject in a trie; a source that is behind reads for itself until it has
+caught up.
+
+Invariant: a live source whose dispatcher is full falls behind at the record that did not fit, so a
+slow subscription delays no other and misses no record.
 """
 
 import logging
@@ -24,7 +26,7 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-RETRY_MS_MAX = 1_000  # Between two attempts to read what cannot be read.
+RETRY_MS_MAX = 1_000  # Longest wait between two attempts to read after a failure.
 
 Read = Callable[[Session, TopicPartition, Offset], Awaitable[Chunk]]
 
@@ -33,19 +35,19 @@ class Feed:
     def __init__(self, target: TopicPartition, replica: Replica, clock: Clock) -> None:
         self.target = target
         self.replica = replica
-        self.position: Offset = 0  # Where all live sources are; of no account without any.
+        self.position: Offset = 0  # Of all live sources; meaningless without any.
         self._live: dict[Source, None] = {}
         self._listeners: SubjectTrie[Source] = SubjectTrie()
         self._behind: dict[Source, None] = {}
         self._clock = clock
-        self.retry_at_ms = 0  # Reading failed: not before then, by the loop's clock.
+        self.retry_at_ms = 0  # After a failed read: the next attempt, by the loop's clock.
         self._backoff = Backoff(longest_ms=RETRY_MS_MAX)
         self._last_wait_ms = 0
-        self._lifetime: Lifetime | None = None  # Of the records, as of this step;
-        self._loop_behind_ms = 0  # and what the loop's clock says less than that of records.
+        self._lifetime: Lifetime | None = None  # Of the records, as of this step.
+        self._loop_behind_ms = 0  # Wall clock minus the loop's clock.
 
     def __bool__(self) -> bool:
-        """Whether anybody listens."""
+        """Whether any source reads here."""
         return bool(self._live or self._behind)
 
     def add(self, source: Source) -> None:
@@ -80,14 +82,14 @@ class Feed:
         self._lifetime = lifetime_of(self.replica.log.records.settings)
         self._loop_behind_ms = self._clock.now_ms() - loop_ms()
         for source in list(self._behind):
-            if source.subscription.desk.has_room and source in self._behind:
+            if source.subscription.dispatcher.has_room and source in self._behind:
                 has_more |= await self._catch_up(source, read, touched)
         if self._live:
             has_more |= await self._go_on(read, touched)
         return has_more
 
     def _ends_ms(self, record: Record) -> int:
-        """From when on nobody is shown a record that is read in this step, by the loop's clock."""
+        """When a record that is read in this step expires, by the loop's clock."""
         lifetime = self._lifetime
         return NEVER_MS if lifetime is None else lifetime.ends_ms(record) - self._loop_behind_ms
 
@@ -95,7 +97,7 @@ class Feed:
 
     async def _go_on(self, read: Read, touched: dict[Subscription, None]) -> bool:
         first = next(iter(self._live))
-        # Read on behalf of each in turn: whose rights were taken away is found out.
+        # Each read uses the next source's session, so a revoked right is noticed.
         self._live[first] = self._live.pop(first)
         try:
             chunk = await read(first.subscription.session, self.target, self.position)
@@ -120,7 +122,7 @@ class Feed:
                 continue
             size, ends_ms = size_of(record), self._ends_ms(record)
             for source in listeners:
-                if source.subscription.desk.has_room:
+                if source.subscription.dispatcher.has_room:
                     source.offer(record, subject, size, ends_ms)
                     touched[source.subscription] = None
                 else:
@@ -130,7 +132,7 @@ class Feed:
 
     def _give_up(self, batch: Unreadable, touched: dict[Subscription, None]) -> None:
         for source in list(self._live):
-            if source.subscription.desk.has_room:
+            if source.subscription.dispatcher.has_room:
                 source.give_up(batch)
                 touched[source.subscription] = None
             else:
@@ -156,7 +158,8 @@ class Feed:
     ) -> bool:
         cursor, subscription = source.cursor, source.subscription
         try:
-            # Also where others have read on behalf of themselves: it may not be allowed to.
+            # Reads with its own session even where another source has read: it may have
+            # fewer rights.
             chunk = source.ahead or await read(
                 subscription.session, self.target, cursor.next_offset
             )
@@ -178,21 +181,21 @@ class Feed:
         return self._take(source, chunk)
 
     def _take(self, source: Source, chunk: Chunk) -> bool:
-        """Take what there is room for; say whether there is more to read."""
+        """Offer records until the dispatcher is full; return whether there is more to read."""
         cursor, subscription = source.cursor, source.subscription
         source.ahead = None
         if chunk.unreadable is not None and chunk.unreadable.offset >= cursor.next_offset:
             source.give_up(chunk.unreadable)
-        wanted: dict[str, bool] = {}  # By subject: the same ones come again and again.
+        matches: dict[str, bool] = {}  # By subject: few subjects, many records.
         for at, record in enumerate(chunk.records):
-            if not subscription.desk.has_room:
+            if not subscription.dispatcher.has_room:
                 cursor.move_on(record.offset)
                 source.ahead = chunk._replace(records=chunk.records[at:])
                 return False
             subject = subject_of(self.target.topic, record.headers)
-            if subject not in wanted:
-                wanted[subject] = subscription.pattern.matches(subject)
-            if wanted[subject]:
+            if subject not in matches:
+                matches[subject] = subscription.pattern.matches(subject)
+            if matches[subject]:
                 source.offer(record, subject, size_of(record), self._ends_ms(record))
         cursor.move_on(chunk.next_offset)
         if cursor.next_offset < chunk.end_offset:
@@ -200,18 +203,18 @@ class Feed:
         if not self._live:
             self.position = cursor.next_offset
         if cursor.next_offset != self.position:
-            return True  # Those at the end were elsewhere, and will be here after this step.
+            return True  # The live sources are at another offset; they get here after this step.
         self._go_live(source)
         return False
 
     def _cut(self, source: Source, end_offset: Offset) -> None:
-        """The log is shorter than it was: the disk has lost what it was not made to keep."""
+        """The log is shorter than it was: a crash lost records that were not synced."""
         name = source.subscription.name
         log.warning("a log was cut target=%s end=%d subscription=%s", self.target, end_offset, name)
         source.ahead = None
-        source.subscription.desk.cut(self.target, end_offset)
+        source.subscription.dispatcher.cut(self.target, end_offset)
 
     def _refuse(self, source: Source, refusal: Denied) -> None:
-        """Its rights were taken away: it reads here no more, until it subscribes again."""
+        """The right to read was revoked: remove the source until the client subscribes again."""
         log.info("stopped delivering subscription=%s %s", source.subscription.name, refusal)
         self.remove(source)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.push.dispatcher import REJECTED
 from millstream.engine.push.specs import check_flow
 from millstream.engine.push.values import Delivered, Send, Statistics, SubscriptionSpec
-from millstream.engine.push.window import Seat
+from millstream.engine.push.window import Window
 from millstream.internal_topics.deliveries import FlowPolicy
 from millstream.model import Offset, Session, TopicPartition
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 class Member:
     def __init__(
-        self, subscription: "Subscription", seat: Seat, session: Session, send: Send
+        self, subscription: "Subscription", window: Window, session: Session, send: Send
     ) -> None:
         self.session = session
         self.send = send
-        self.seat = seat
+        self.window = window
         self.is_closed = False
         # Called once if the subscription ends while this member is there: it was deleted, or this
         # node leads its shard no more.
@@ -41,7 +41,7 @@ class Member:
     def ack(self, target: TopicPartition, offset: Offset) -> bool:
         """The record is done. False if it is not this member's: acknowledged before, or sent to
         another one since."""
-        if self.is_closed or not self._subscription.desk.ack(self.seat, target, offset):
+        if self.is_closed or not self._subscription.dispatcher.ack(self.window, target, offset):
             return False
         self._subscription.acknowledged += 1
         self._subscription.touch()
@@ -56,30 +56,30 @@ class Member:
         self, target: TopicPartition, offset: Offset, reason: str = REJECTED, error: str = ""
     ) -> bool:
         """The record is bad: it goes to the dead letters without further attempts."""
-        desk = self._subscription.desk
-        if self.is_closed or not desk.reject(self.seat, target, offset, reason, error):
+        dispatcher = self._subscription.dispatcher
+        if self.is_closed or not dispatcher.reject(self.window, target, offset, reason, error):
             return False
         self._subscription.touch()
         return True
 
     def want(self, count: int) -> None:
         """In pull mode: send that many more records, when there are any."""
-        self.seat.wanted += max(0, count)
+        self.window.wanted += max(0, count)
         self._subscription.touch()
 
     def limit(self, count: int) -> None:
         """Send that many in all, with those that were sent before, and then no more."""
-        self.seat.left = max(0, count - self.seat.delivered)
+        self.window.left = max(0, count - self.window.delivered)
         self._subscription.touch()
 
     @property
     def is_done(self) -> bool:
         """Whether its limit is reached and nothing of it is to be acknowledged."""
-        return self.seat.left == 0 and self.seat.in_flight == 0
+        return self.window.left == 0 and self.window.in_flight_count == 0
 
     def resume(self) -> None:
         """There is room again, after `send` had said that there was none."""
-        self.seat.is_open = True
+        self.window.is_open = True
         self._subscription.touch()
 
     def set_flow(self, flow: FlowPolicy) -> None:

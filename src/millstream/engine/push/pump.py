@@ -1,8 +1,8 @@
-"""The one task behind all subscriptions of a node: it reads, sends, keeps cursors, lets time pass.
+"""Runs all subscriptions of a node in one task: reads, sends, saves cursors, checks deadlines.
 
-Owns the turns. A subscription that was touched and a partition that moved get one; between turns
-nothing happens. The one thing to know: what members acknowledged is written every so often, not at
-once, because it may be lost: then records come again, which "at least once" allows.
+A subscription that was touched and a partition that has new records get a turn; nothing happens
+between turns. Acknowledgements are saved every `delivery_save_ms`, not at once: after a crash the
+unsaved ones are delivered again, which "at least once" allows.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.dead_letters.writer import Burial, HandOvers
+from millstream.engine.dead_letters.writer import DeadLetterWriter, FailedRecord
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Shards
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.unpacking import NotSmall
-from millstream.engine.push.chunked import bundles
-from millstream.engine.push.cursor import Cursor, Pending
+from millstream.engine.push.chunked import chunked
+from millstream.engine.push.cursor import Cursor, InFlight
 from millstream.engine.push.feed import Feed, Read
 from millstream.engine.push.records import Chunk, read_records
 from millstream.engine.push.shard import DeliveryShard
@@ -33,10 +33,10 @@ from millstream.replication.hub import Hub
 
 log = logging.getLogger(__name__)
 
-BURIERS_MAX = 100  # Partitions whose dead letters are being written at the same time.
-SAVED_AT_ONCE = 500  # Entries of one write,
-SAVED_BYTES_MAX = 2**20  # and what they hold, but one at least.
-# What is read and decoded in one step, unless one batch is larger: a few milliseconds.
+DEAD_LETTER_WRITES_MAX = 100  # Partitions whose dead letters are written concurrently.
+SAVED_AT_ONCE = 500  # Entries in one write.
+SAVED_BYTES_MAX = 2**20  # Of the entries in one write; a larger entry is written alone.
+# Read and decoded in one step, unless one batch is larger: a few milliseconds.
 TURN_BYTES_MAX = 64 * 2**10
 FOLLOWED_AT_ONCE = 100  # Subscriptions that look for topics in one step.
 DISPATCHED_AT_ONCE = 20  # Subscriptions that get their turn in one step.
@@ -56,7 +56,7 @@ class Pump:
         hub: Hub,
         partitions: Partitions,
         shards: Shards[DeliveryShard],
-        hand_overs: HandOvers,
+        dead_letter_writer: DeadLetterWriter,
         *,
         config: Config,
         clock: Clock,
@@ -67,24 +67,26 @@ class Pump:
         self._hub = hub
         self._partitions = partitions
         self._shards = shards
-        self._hand_overs = hand_overs
+        self._dead_letter_writer = dead_letter_writer
         self._clock = clock
         self._save_interval_ms = config.timing.delivery_save_ms
         self._alarms: Alarms[Subscription | Feed] = Alarms()
         self._feeds: dict[_Place, _Watched] = {}
         self._touched: dict[Subscription, None] = {}
         self._moved: dict[Feed, None] = {}
-        self._slow: set[Feed] = set()  # A thread unpacks what they read next.
+        self._slow: set[Feed] = set()  # A thread decompresses their next batch.
         self._unsaved: dict[Subscription, None] = {}
         self._save_ms = 0
         self._finishing: set[DeliveryShard] = set()
-        self._keepers: dict[DeliveryShard, None] = {}  # Of what is durable here.
-        self._buriers = 0
+        self._keepers: dict[
+            DeliveryShard, None
+        ] = {}  # Shards with durable subscriptions on this node.
+        self._dead_letter_writes = 0
         self._catalog_version = -1
 
     async def run(self) -> None:
         """Give turns until cancelled."""
-        self._hub.replicas[CONTROL_LOG].watch(self.wake)  # Topics may have come or gone.
+        self._hub.replicas[CONTROL_LOG].watch(self.wake)  # Topics are created and deleted there.
         async with asyncio.TaskGroup() as group:
             while True:
                 self._shards.adopt()
@@ -125,7 +127,7 @@ class Pump:
             self.durable.pop((subscription.shard, subscription.name), None)
 
     def save(self, *, all_of_it: bool = False) -> None:
-        """Write what is not written of the cursors, for all of them in a few batches."""
+        """Write the changed cursors of all subscriptions, in a few batches per shard."""
         unsaved = list(self.durable.values()) if all_of_it else list(self._unsaved)
         self._unsaved.clear()
         by_shard: dict[DeliveryShard, list[Entry]] = {}
@@ -135,15 +137,15 @@ class Pump:
                 by_shard.setdefault(subscription.shard, []).extend(entries)
         for shard, entries in by_shard.items():
             try:
-                for some in bundles(
+                for part in chunked(
                     entries, _size_of, count_max=SAVED_AT_ONCE, bytes_max=SAVED_BYTES_MAX
                 ):
-                    shard.write(some)
+                    shard.write(part)
             except RequestError as problem:
-                log.warning("could not keep cursors count=%d problem=%s", len(entries), problem)
+                log.warning("could not save cursors count=%d problem=%s", len(entries), problem)
                 for subscription in unsaved:
                     if subscription.shard is shard:
-                        subscription.desk.change_all()
+                        subscription.dispatcher.change_all()
                         self._save_later(subscription)
 
     # -- turns -----------------------------------------------------------------------------------
@@ -170,11 +172,11 @@ class Pump:
         self, feed: Feed, touched: dict[Subscription, None], group: asyncio.TaskGroup
     ) -> None:
         if feed in self._slow or loop_ms() < feed.retry_at_ms:
-            return  # It gets a turn when that is over.
+            return  # It gets a turn when the thread or the wait is over.
         try:
             await self._read_on(feed, self._read, touched)
         except NotSmall:
-            # Others need not wait until a thread has unpacked the batch.
+            # Other feeds do not wait until a thread has decompressed the batch.
             self._slow.add(feed)
             group.create_task(self._step_slowly(feed))
 
@@ -212,17 +214,17 @@ class Pump:
         )
 
     def _follow_up(self, subscription: Subscription, now_ms: int, group: asyncio.TaskGroup) -> None:
-        """What a turn leaves to be done: reading on, burying, keeping, the next alarm."""
-        desk = subscription.desk
-        if desk.has_room:
+        """Schedule what follows a turn: reads, dead letters, saving, the next alarm."""
+        dispatcher = subscription.dispatcher
+        if dispatcher.has_room:
             for source in subscription.sources.values():
                 if not source.is_live and isinstance(source.feed, Feed):
                     self._moved[source.feed] = None
-        if desk.burials:
-            self._bury_some(subscription, group)
-        if desk.is_changed and subscription.shard is not None:
+        if dispatcher.given_up:
+            self._write_dead_letters(subscription, group)
+        if dispatcher.is_changed and subscription.shard is not None:
             self._save_later(subscription)
-        due_ms = desk.due_ms(now_ms)
+        due_ms = dispatcher.due_ms(now_ms)
         if due_ms is not None and not now_ms < subscription.alarm_ms <= due_ms:
             subscription.alarm_ms = due_ms
             self._alarms.set(due_ms, subscription)
@@ -241,23 +243,25 @@ class Pump:
 
     # -- dead letters ----------------------------------------------------------------------------
 
-    def _bury_some(self, subscription: Subscription, group: asyncio.TaskGroup) -> None:
-        by_target: dict[TopicPartition, list[Pending]] = {}
-        if self._buriers >= BURIERS_MAX:
+    def _write_dead_letters(self, subscription: Subscription, group: asyncio.TaskGroup) -> None:
+        by_target: dict[TopicPartition, list[InFlight]] = {}
+        if self._dead_letter_writes >= DEAD_LETTER_WRITES_MAX:
             self._alarms.set(loop_ms() + RETRY_MS_MIN, subscription)
             return
-        for pending in subscription.to_bury():
-            by_target.setdefault(pending.target, []).append(pending)
+        for in_flight in subscription.take_given_up():
+            by_target.setdefault(in_flight.target, []).append(in_flight)
         for failed in by_target.values():
-            self._buriers += 1
-            batches = self._hand_overs.prepare(subscription, failed)
-            group.create_task(self._bury(subscription, batches))
+            self._dead_letter_writes += 1
+            batches = self._dead_letter_writer.prepare(subscription, failed)
+            group.create_task(self._write_batches(subscription, batches))
 
-    async def _bury(self, subscription: Subscription, batches: list[list[Burial]]) -> None:
+    async def _write_batches(
+        self, subscription: Subscription, batches: list[list[FailedRecord]]
+    ) -> None:
         try:
-            await self._hand_overs.bury(subscription, batches)
+            await self._dead_letter_writer.write(subscription, batches)
         finally:
-            self._buriers -= 1
+            self._dead_letter_writes -= 1
 
     def _finish_some(self, group: asyncio.TaskGroup) -> None:
         for shard in self._shards:
@@ -267,7 +271,7 @@ class Pump:
 
     async def _finish(self, shard: DeliveryShard) -> None:
         try:
-            await self._hand_overs.finish(shard)
+            await self._dead_letter_writer.finish(shard)
         finally:
             self._finishing.discard(shard)
             self._alarms.wake()
@@ -275,7 +279,7 @@ class Pump:
     # -- which partitions are read ---------------------------------------------------------------
 
     def _follow_catalog(self) -> None:
-        """Let topics that came and went be seen by whoever may care."""
+        """End the subscriptions of lost shards; touch all others when the catalog changed."""
         for shard in [one for one in self._keepers if one.is_gone]:
             del self._keepers[shard]
             for subscription in [one for one in self.live if one.shard is shard]:
@@ -285,25 +289,25 @@ class Pump:
             self._touched.update(self.live)
 
     def _follow(self, subscription: Subscription) -> None:
-        """Read where there is something to read, as long as there is anybody to read for."""
+        """Attach a subscription to the partitions of its topics while it has members."""
         if subscription not in self.live:
             return
         if not subscription.members:
             if subscription.sources:
-                self._park(subscription)
+                self._suspend(subscription)
             return
         if subscription.catalog_version == self._catalog.version:
             return
-        wanted = {
+        partitions = {
             TopicPartition(topic.name, partition): topic.log(partition)
             for topic in topics_of(subscription.spec, self._catalog)
             for partition in range(topic.partition_count)
         }
         for target, log_id in list(subscription.logs.items()):
-            if wanted.get(target) != log_id:
+            if partitions.get(target) != log_id:
                 self._drop(subscription, target)
         is_complete = True
-        for target, log_id in wanted.items():
+        for target, log_id in partitions.items():
             if target not in subscription.sources:
                 is_complete &= self._attach(subscription, target, log_id)
         if is_complete:
@@ -312,7 +316,7 @@ class Pump:
             self._alarms.set(loop_ms() + RETRY_MS_MIN, subscription)
 
     def _attach(self, subscription: Subscription, target: TopicPartition, log_id: LogId) -> bool:
-        """Read a partition; False if it is not here yet."""
+        """Read a partition; False if this node has no replica of it yet."""
         watched = self._feeds.get((target, log_id))
         if watched is None:
             replica = self._hub.replicas.get(log_id)
@@ -336,22 +340,22 @@ class Pump:
         return True
 
     def _drop(self, subscription: Subscription, target: TopicPartition) -> None:
-        """The partition is gone, with all that was known of it."""
+        """Drop the cursor of a deleted partition."""
         self._leave(subscription, target)
         entries = subscription.drop_cursor(target)
         if subscription.shard is not None:
             try:
                 subscription.shard.write(entries)
             except RequestError as problem:
-                log.warning("could not forget a cursor target=%s problem=%s", target, problem)
+                log.warning("could not delete a cursor target=%s problem=%s", target, problem)
 
-    def _park(self, subscription: Subscription) -> None:
+    def _suspend(self, subscription: Subscription) -> None:
         """Nobody is here: let go of partitions and payloads."""
         if subscription.shard is not None:
-            subscription.desk.change_all()
+            subscription.dispatcher.change_all()
             self._save_later(subscription)
         self._detach(subscription)
-        subscription.desk.park()
+        subscription.dispatcher.suspend()
 
     def _detach(self, subscription: Subscription) -> None:
         for target in list(subscription.sources):

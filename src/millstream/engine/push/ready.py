@@ -9,32 +9,32 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from millstream.engine.push.cursor import Pending, Phase
+from millstream.engine.push.cursor import InFlight, Phase
 from millstream.model import Offset
 
 
 class ReadyRecords:
     def __init__(self) -> None:
-        self._fresh: deque[Pending] = deque()
-        self._again: list[tuple[Offset, int, Pending]] = []  # A heap; numbers break ties.
+        self._fresh: deque[InFlight] = deque()
+        self._again: list[tuple[Offset, int, InFlight]] = []  # A heap; numbers break ties.
         self._numbers = 0
 
-    def append(self, pending: Pending) -> None:
+    def append(self, in_flight: InFlight) -> None:
         """It came from the log, behind all others."""
-        self._fresh.append(pending)
+        self._fresh.append(in_flight)
 
-    def put_back(self, again: Iterable[Pending]) -> None:
+    def put_back(self, again: Iterable[InFlight]) -> None:
         """These were sent before."""
-        for pending in again:
+        for in_flight in again:
             self._numbers += 1
-            heappush(self._again, (pending.record.offset, self._numbers, pending))
+            heappush(self._again, (in_flight.record.offset, self._numbers, in_flight))
 
-    def pop(self) -> Pending | None:
+    def pop(self) -> InFlight | None:
         """Take out the next one, to be sent or settled; None if there is none."""
         while self._again or self._fresh:
-            pending = heappop(self._again)[2] if self._again else self._fresh.popleft()
-            if pending.phase is Phase.READY:
-                return pending
+            in_flight = heappop(self._again)[2] if self._again else self._fresh.popleft()
+            if in_flight.phase is Phase.READY:
+                return in_flight
         return None
 
     def clear(self) -> None:

@@ -21,7 +21,7 @@ from millstream.internal_topics.deliveries import (
     SettledKey,
     SubscriptionKey,
     SubscriptionValue,
-    decode_hand_over,
+    decode_intent,
     encode_key,
     encode_value,
 )
@@ -48,7 +48,7 @@ class DeliveryShard(Shard):
         self.is_open = False
         self.held: frozenset[str] = frozenset()  # Names with hand-overs that a crash cut short.
         super().__init__(replica, road.clock)
-        self.courier = Courier(self.ledger, road, check_id=decode_hand_over)
+        self.courier = Courier(self.ledger, road, check_id=decode_intent)
 
     def check_open(self, name: str) -> None:
         if self.is_gone:
@@ -98,8 +98,8 @@ class DeliveryShard(Shard):
         if lane_key(entry.key) is None:
             DeliveriesState().apply(entry.key, entry.value)
         elif entry.value is not None:
-            for hand_over in decode_lane(entry.value).ids:
-                decode_hand_over(hand_over)
+            for intent in decode_lane(entry.value).ids:
+                decode_intent(intent)
 
     def _restore(self) -> Iterator[None]:
         yield from ()
@@ -107,7 +107,7 @@ class DeliveryShard(Shard):
     def _loaded(self) -> None:
         self.is_open = True
         unfinished = self.courier.unfinished.values()
-        self.held = frozenset(decode_hand_over(one).name for ids in unfinished for one in ids)
+        self.held = frozenset(decode_intent(one).name for ids in unfinished for one in ids)
         if len(self.stored):
             log.info(
                 "loaded subscriptions=%d unfinished=%d log=%s skipped_records=%d",

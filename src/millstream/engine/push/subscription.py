@@ -1,7 +1,7 @@
-"""A live subscription: its desk, its members, and where it reads.
+"""A live subscription: its dispatcher, its members, and the partitions that it reads.
 
-Owns the way from the desk's decisions to the members' connections, and what has to be kept of the
-cursors. Belongs to the event loop; nothing here awaits. `touch` is how it asks for a turn.
+Sends what the dispatcher assigns to the members' connections, and says which cursors must be saved.
+Belongs to the event loop; nothing here awaits. `touch` asks the pump for a turn.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ from millstream.engine.dead_letters.records import raw_record
 from millstream.engine.filters.filter import Filter, parse
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.publish.subjects import Pattern
-from millstream.engine.push.cursor import Cursor, Pending, size_of
-from millstream.engine.push.dispatcher import Bounds, Desk
+from millstream.engine.push.cursor import Cursor, InFlight, size_of
+from millstream.engine.push.dispatcher import Bounds, Dispatcher
 from millstream.engine.push.member import Member
 from millstream.engine.push.records import Chunk, Unreadable
 from millstream.engine.push.shard import DeliveryShard, cursor_entry, unmark
@@ -69,7 +69,7 @@ class Source:
     @property
     def cursor(self) -> Cursor:
         """As far as the source is, also where nothing was for it."""
-        cursor = self.subscription.desk.cursors[self.target]
+        cursor = self.subscription.dispatcher.cursors[self.target]
         if self.is_live:
             cursor.move_on(self.feed.position)
         return cursor
@@ -80,15 +80,15 @@ class Source:
             return
         where = self.subscription.filter
         if where is None or where.matches(record, topic=self.target.topic):
-            self.subscription.desk.offer(self.target, record, subject, size, ends_ms)
+            self.subscription.dispatcher.offer(self.target, record, subject, size, ends_ms)
 
     def give_up(self, batch: Unreadable) -> None:
         """Take a batch that cannot be read: to the dead letters with it, if there are any."""
         if batch.last_offset < self.subscription.first_offset:
             return
-        desk, topic = self.subscription.desk, self.target.topic
+        dispatcher, topic = self.subscription.dispatcher, self.target.topic
         record = raw_record(batch.raw, batch.offset, batch.last_offset, batch.timestamp)
-        desk.give_up(self.target, record, topic, size_of(record), batch.problem)
+        dispatcher.give_up(self.target, record, topic, size_of(record), batch.problem)
 
 
 class Wiring(NamedTuple):
@@ -117,11 +117,11 @@ class Subscription:
         self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
         # The start may be ahead of the end of a log: what comes before it is not for us.
         self.first_offset = spec.start.offset if isinstance(spec.start, AtOffset) else 0
-        self.desk = Desk(spec.acks, spec.retry, wiring.bounds, wiring.chance)
+        self.dispatcher = Dispatcher(spec.acks, spec.retry, wiring.bounds, wiring.chance)
         self.members: dict[int, Member] = {}
         self.sources: dict[TopicPartition, Source] = {}
         self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
-        self.burying: set[Pending] = set()  # Dead letters under way.
+        self.dead_letters_in_progress: set[InFlight] = set()  # Dead letters under way.
         self.catalog_version = -1  # Of the topics that it reads.
         self.alarm_ms = -1  # When it will be given a turn anyway.
         self.is_ended = False
@@ -141,14 +141,14 @@ class Subscription:
         self._wiring.touch(self)
 
     def add_cursor(self, cursor: Cursor, log_id: LogId) -> None:
-        self.desk.cursors[cursor.target] = cursor
+        self.dispatcher.cursors[cursor.target] = cursor
         self.logs[cursor.target] = log_id
         if cursor.marked:
             self._marks[cursor.target] = set(cursor.marked)
 
     def drop_cursor(self, target: TopicPartition) -> list[Entry]:
         """The partition is gone; return what is to be written about that."""
-        self.desk.forget(target)
+        self.dispatcher.forget(target)
         log_id = self.logs.pop(target)
         marks = self._marks.pop(target, set())
         entries = [cursor_entry(self.name, log_id, None)]
@@ -159,15 +159,15 @@ class Subscription:
     def join(self, session: Session, send: Send, flow: FlowPolicy | None) -> Member:
         assert not self.is_ended
         self._members_made += 1
-        seat = self.desk.join(self._members_made, flow or self.spec.flow, loop_ms())
-        member = self.members[seat.number] = Member(self, seat, session, send)
+        window = self.dispatcher.join(self._members_made, flow or self.spec.flow, loop_ms())
+        member = self.members[window.number] = Member(self, window, session, send)
         self.touch()
         return member
 
     def leave(self, member: Member) -> None:
-        del self.members[member.seat.number]
+        del self.members[member.window.number]
         if not self.is_ended:
-            self.desk.leave(member.seat, loop_ms())
+            self.dispatcher.leave(member.window, loop_ms())
             if self.members:
                 self.session = next(iter(self.members.values())).session
             elif self.shard is None:
@@ -183,14 +183,14 @@ class Subscription:
             member.end()
 
     def set_flow(self, member: Member, flow: FlowPolicy) -> None:
-        member.seat.set_flow(flow, loop_ms())
-        self.desk.count_seats()
+        member.window.set_flow(flow, loop_ms())
+        self.dispatcher.update_buffer()
         self.touch()
 
     def nack(
         self, member: Member, target: TopicPartition, offset: Offset, wait_ms: int | None
     ) -> bool:
-        if not self.desk.nack(member.seat, target, offset, loop_ms(), wait_ms=wait_ms):
+        if not self.dispatcher.nack(member.window, target, offset, loop_ms(), wait_ms=wait_ms):
             return False
         self.touch()
         return True
@@ -199,47 +199,51 @@ class Subscription:
 
     def dispatch(self, now_ms: int) -> None:
         """Let time pass, and send what can be sent."""
-        desk = self.desk
-        desk.tick(now_ms)
-        while shares := desk.assign(now_ms):
-            for seat, share in shares:
-                member = self.members.get(seat.number)
+        dispatcher = self.dispatcher
+        dispatcher.tick(now_ms)
+        while shares := dispatcher.assign(now_ms):
+            for window, share in shares:
+                member = self.members.get(window.number)
                 if member is None:
                     continue  # It left while another was sent something.
-                is_taken = member.push([_delivered(pending) for pending in share])
+                is_taken = member.push([_delivered(in_flight) for in_flight in share])
                 if member.is_closed:
                     continue  # It left while it was sent this; others get it.
                 if is_taken:
-                    redelivered, acknowledged = seat.redelivered, seat.acknowledged
-                    desk.sent(seat, share)
-                    self.acknowledged += seat.acknowledged - acknowledged
+                    redelivered, acknowledged = window.redelivered, window.acknowledged
+                    dispatcher.sent(window, share)
+                    self.acknowledged += window.acknowledged - acknowledged
                     self._wiring.metrics.add(DELIVERED_RECORDS, len(share))
-                    self._wiring.metrics.add(REDELIVERED_RECORDS, seat.redelivered - redelivered)
+                    self._wiring.metrics.add(REDELIVERED_RECORDS, window.redelivered - redelivered)
                 else:
-                    desk.refuse(seat, share)
+                    dispatcher.refuse(window, share)
         self._count()
 
     def _count(self) -> None:
-        desk, metrics, before = self.desk, self._wiring.metrics, self._counted
-        counts = self._counted = self.acknowledged, desk.dropped, desk.expired
+        dispatcher, metrics, before = self.dispatcher, self._wiring.metrics, self._counted
+        counts = self._counted = self.acknowledged, dispatcher.dropped, dispatcher.expired
         if counts != before:
             for metric, count, told in zip(COUNTED, counts, before, strict=True):
                 metrics.add(metric, count - told)
 
-    def to_bury(self) -> list[Pending]:
+    def take_given_up(self) -> list[InFlight]:
         """Records that have become dead letters and are not on their way yet."""
-        found = [one for one in self.desk.burials.values() if one not in self.burying]
-        self.burying.update(found)
+        found = [
+            one
+            for one in self.dispatcher.given_up.values()
+            if one not in self.dead_letters_in_progress
+        ]
+        self.dead_letters_in_progress.update(found)
         return found
 
-    def buried(self, pending: Pending) -> bool:
+    def dead_letter_written(self, in_flight: InFlight) -> bool:
         """Its dead letter is written, and so is the mark that says so. False if its partition went
         meanwhile: then the mark is of no use."""
-        self.burying.discard(pending)
+        self.dead_letters_in_progress.discard(in_flight)
         self._wiring.metrics.add(DEAD_LETTERS)
-        is_known = self.desk.buried(pending)
+        is_known = self.dispatcher.dead_letter_written(in_flight)
         if is_known and self.shard is not None:
-            self._marks.setdefault(pending.target, set()).add(pending.offset)
+            self._marks.setdefault(in_flight.target, set()).add(in_flight.offset)
         self.touch()
         return is_known
 
@@ -248,8 +252,8 @@ class Subscription:
     def unsaved(self, *, all_of_it: bool = False) -> list[Entry]:
         """What must be written about the cursors; it counts as written from here on."""
         entries = []
-        desk = self.desk
-        for target in sorted(desk.cursors):
+        dispatcher = self.dispatcher
+        for target in sorted(dispatcher.cursors):
             cursor = self._cursor(target)
             if not cursor.is_changed and not all_of_it:
                 continue
@@ -262,31 +266,31 @@ class Subscription:
                 if offset < value.next_offset and offset not in open_offsets:
                     entries.append(unmark(self.name, self.logs[target], offset))
                     marks.discard(offset)
-        desk.is_changed = False
+        dispatcher.is_changed = False
         return entries
 
     def _cursor(self, target: TopicPartition) -> Cursor:
         """A cursor that is as far as its source is."""
         source = self.sources.get(target)
-        return self.desk.cursors[target] if source is None else source.cursor
+        return self.dispatcher.cursors[target] if source is None else source.cursor
 
     # -- what it shows ---------------------------------------------------------------------------
 
     def statistics(self, member: Member) -> Statistics:
-        seat, desk = member.seat, self.desk
-        usage = min(1.0, desk.ready_count / desk.buffer) if desk.buffer else 0.0
+        window, dispatcher = member.window, self.dispatcher
+        usage = min(1.0, dispatcher.ready_count / dispatcher.buffer) if dispatcher.buffer else 0.0
         return Statistics(
-            delivered=seat.delivered,
-            redelivered=seat.redelivered,
-            acknowledged=seat.acknowledged,
-            dropped=desk.dropped,
-            dead_lettered=seat.dead_lettered,
-            in_flight=seat.in_flight,
-            buffered=desk.ready_count,
+            delivered=window.delivered,
+            redelivered=window.redelivered,
+            acknowledged=window.acknowledged,
+            dropped=dispatcher.dropped,
+            dead_lettered=window.dead_lettered,
+            in_flight=window.in_flight_count,
+            buffered=dispatcher.ready_count,
             buffer_usage=usage,
-            tokens=0.0 if seat.bucket is None else seat.bucket.tokens(loop_ms()),
-            is_slow=usage >= seat.flow.slow_threshold,
-            flow=seat.flow,
+            tokens=0.0 if window.bucket is None else window.bucket.tokens(loop_ms()),
+            is_slow=usage >= window.flow.slow_threshold,
+            flow=window.flow,
         )
 
     def view(self) -> SubscriptionView:
@@ -294,10 +298,10 @@ class Subscription:
         return SubscriptionView(self.spec, members, dict(self._cursor_views()))
 
     def _cursor_views(self) -> Iterator[tuple[TopicPartition, CursorView]]:
-        for target in self.desk.cursors:
+        for target in self.dispatcher.cursors:
             cursor = self._cursor(target)
             yield target, CursorView(cursor.floor, cursor.next_offset, cursor.unsettled_count)
 
 
-def _delivered(pending: Pending) -> Delivered:
-    return Delivered(pending.target, pending.record, pending.subject, pending.attempts)
+def _delivered(in_flight: InFlight) -> Delivered:
+    return Delivered(in_flight.target, in_flight.record, in_flight.subject, in_flight.attempts)

@@ -1,6 +1,6 @@
 """How much a member may be sent at this moment: its window, its rate, what it asked for.
 
-Owns the token bucket and a member's seat: what it holds, what it may get, and its figures. Pure:
+Owns the token bucket and a member's window: what it holds, what it may get, and its figures. Pure:
 the time is passed in.
 """
 
@@ -38,8 +38,8 @@ class TokenBucket:
         return now_ms if missing <= 0 else now_ms + int(missing * _S_MS / self._rate) + 1
 
 
-class Seat:
-    """A member as the desk sees it."""
+class Window:
+    """A member as the dispatcher sees it."""
 
     __slots__ = (
         "acknowledged",
@@ -47,7 +47,7 @@ class Seat:
         "dead_lettered",
         "delivered",
         "flow",
-        "in_flight",
+        "in_flight_count",
         "is_open",
         "left",
         "number",
@@ -58,7 +58,7 @@ class Seat:
     def __init__(self, number: int, flow: FlowPolicy, now_ms: int) -> None:
         self.number = number
         self.is_open = True  # Its connection takes records.
-        self.in_flight = 0
+        self.in_flight_count = 0
         self.wanted = 0  # What it asked for and has not got, in pull mode.
         self.left: int | None = None  # What it may be sent yet, where that is limited.
         self.delivered = 0
@@ -76,7 +76,7 @@ class Seat:
         """How many records it may be sent now."""
         if not self.is_open:
             return 0
-        room = self.flow.window - self.in_flight
+        room = self.flow.window - self.in_flight_count
         if self.flow.is_pull:
             room = min(room, self.wanted)
         if self.left is not None:
@@ -87,7 +87,7 @@ class Seat:
 
     def took(self, count: int) -> None:
         """It was sent that many; with less than nothing: they came back unsent."""
-        self.in_flight += count
+        self.in_flight_count += count
         if self.flow.is_pull:
             self.wanted -= count
         if self.left is not None:
@@ -98,5 +98,5 @@ class Seat:
     def is_held_up_by_rate(self) -> bool:
         """Whether time alone will make room."""
         is_wanting = self.left != 0 and (not self.flow.is_pull or self.wanted > 0)
-        has_window = self.flow.window > self.in_flight
+        has_window = self.flow.window > self.in_flight_count
         return self.bucket is not None and self.is_open and is_wanting and has_window

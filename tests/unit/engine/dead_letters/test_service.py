@@ -34,7 +34,7 @@ BILLING = SubscriptionSpec(
 )
 
 
-async def bury(node: Node, *values: bytes, subject: str | None = None) -> None:
+async def make_dead_letters(node: Node, *values: bytes, subject: str | None = None) -> None:
     """Have records rejected by a subscriber, and wait until they are dead letters."""
     await make_topic(node)
     await publish(node, *values, subject=subject)
@@ -43,7 +43,7 @@ async def bury(node: Node, *values: bytes, subject: str | None = None) -> None:
     assert subscriber.member is not None
     for one in subscriber.got:
         assert subscriber.member.reject(one.target, one.record.offset, "bad", "it says no")
-    await until(lambda: not subscriber.member._subscription.desk.burials)
+    await until(lambda: not subscriber.member._subscription.dispatcher.given_up)
     subscriber.close()
 
 
@@ -74,7 +74,7 @@ def test_after_the_last_attempt_a_record_becomes_a_dead_letter() -> None:
 def test_a_rejected_record_becomes_a_dead_letter_at_once() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"bad", subject="orders.us")
+            await make_dead_letters(node, b"bad", subject="orders.us")
             (letter,) = await node.dead_letters.list(SESSION, "orders.dlq")
 
             assert letter.origin.reason == "bad"
@@ -95,7 +95,7 @@ def test_dead_letters_are_heard_under_their_own_subject_only() -> None:
             listener = await Subscriber(acks=True).subscribe(
                 node, SubscriptionSpec(pattern=on("orders.>"))
             )
-            await bury(node, b"bad", subject="orders.us")
+            await make_dead_letters(node, b"bad", subject="orders.us")
             await until(lambda: undertaker.values == [b"bad"])
             await pause()
 
@@ -129,7 +129,7 @@ def test_each_group_has_its_own_dead_letter_of_a_record() -> None:
 def test_a_dead_letter_that_fails_again_stays_where_it_is() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"bad")
+            await make_dead_letters(node, b"bad")
             spec = SubscriptionSpec(name="cleaner", topics=("orders.dlq",), start=Earliest())
             subscriber = await Subscriber().subscribe(node, spec)
             await until(lambda: len(subscriber.got) == 1)
@@ -188,7 +188,7 @@ def test_while_the_dead_letter_cannot_be_written_the_record_stays() -> None:
 def test_a_replayed_dead_letter_is_back_in_its_topic_as_it_was() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"bad", subject="orders.us")
+            await make_dead_letters(node, b"bad", subject="orders.us")
             listener = await Subscriber(acks=True).subscribe(
                 node, SubscriptionSpec(pattern=on("orders.us"))
             )
@@ -211,7 +211,7 @@ def test_that_a_dead_letter_was_replayed_is_remembered() -> None:
     async def story() -> None:
         files = MemoryFiles()
         async with running_node(files=files) as node:
-            await bury(node, b"a", b"b", b"c")
+            await make_dead_letters(node, b"a", b"b", b"c")
             await node.dead_letters.replay(SESSION, DEAD, 1)
         async with running_node(files=files) as node:
             letters = await node.dead_letters.list(SESSION, "orders")
@@ -225,7 +225,7 @@ def test_that_a_dead_letter_was_replayed_is_remembered() -> None:
 def test_a_redrive_sends_back_what_the_plan_wants() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"x1", b"y2", b"x3")
+            await make_dead_letters(node, b"x1", b"y2", b"x3")
             plan = RedrivePlan(filter="value contains 'x'", is_dry_run=True)
             assert await node.dead_letters.redrive(SESSION, "orders", plan) == (2, 1)
             assert await values_in(node, "orders") == [b"x1", b"y2", b"x3"]
@@ -244,7 +244,7 @@ def test_a_redrive_sends_back_what_the_plan_wants() -> None:
 def test_a_redrive_keeps_its_rate_and_its_count() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(30)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(30)])
             before = asyncio.get_running_loop().time()
             plan = RedrivePlan(rate=5, count_max=20)
             assert (await node.dead_letters.redrive(SESSION, "orders", plan)).sent == 20
@@ -256,7 +256,7 @@ def test_a_redrive_keeps_its_rate_and_its_count() -> None:
 def test_a_redrive_that_was_cut_short_goes_on_where_it_was() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(30)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(30)])
             plan = RedrivePlan(rate=5)
             cut = asyncio.ensure_future(node.dead_letters.redrive(SESSION, "orders", plan))
             await pause(3.1)
@@ -280,7 +280,7 @@ def test_a_redrive_that_was_cut_short_goes_on_where_it_was() -> None:
 def test_whoever_leaves_in_the_middle_of_a_redrive_leaves_nothing_half_done(moments: int) -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(5)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(5)])
             some = RedrivePlan(count_max=2)
             cut = asyncio.ensure_future(node.dead_letters.redrive(SESSION, "orders", some))
             await pause(moments * 0.0002)
@@ -298,7 +298,7 @@ def test_whoever_leaves_in_the_middle_of_a_redrive_leaves_nothing_half_done(mome
 def test_a_redrive_can_go_elsewhere() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"a")
+            await make_dead_letters(node, b"a")
             await node.topics.delete(SESSION, "orders")
             assert await node.dead_letters.redrive(SESSION, "orders", RedrivePlan()) == (0, 1)
             with pytest.raises(UnknownTopic):
@@ -339,7 +339,7 @@ def test_a_purge_leaves_nothing() -> None:
         async with running_node() as node:
             assert await node.dead_letters.purge(SESSION, "orders") == 0
             assert await node.dead_letters.list(SESSION, "orders") == []
-            await bury(node, b"a", b"b")
+            await make_dead_letters(node, b"a", b"b")
             assert await node.dead_letters.purge(SESSION, "orders") == 2
             assert await node.dead_letters.list(SESSION, "orders") == []
             statistics = await node.dead_letters.statistics(SESSION, "orders")
@@ -352,7 +352,7 @@ def test_a_purge_leaves_nothing() -> None:
 def test_a_list_is_paged_by_offset() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(10)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(10)])
             first = await node.dead_letters.list(SESSION, "orders", count_max=4)
             after = first[-1].record.offset
             second = await node.dead_letters.list(SESSION, "orders", after=after)
@@ -372,16 +372,16 @@ def marks(node: Node) -> int:
 def test_what_was_sent_back_is_remembered_in_a_few_words() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(5)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(5)])
             await publish(node, b"no dead letter", topic="orders.dlq")
-            await bury(node, *[b"%d" % at for at in range(5, 10)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(5, 10)])
             even = RedrivePlan(filter="value ~ '[02468]'")
             assert (await node.dead_letters.redrive(SESSION, "orders", even)).sent == 5
             assert marks(node) == 4, "the first needs none"
 
             assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 5
             assert await node.dead_letters.list(SESSION, "orders") == []
-            await bury(node, b"new")  # With those that were sent back.
+            await make_dead_letters(node, b"new")  # With those that were sent back.
             assert (await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())).sent == 11
 
             assert marks(node) == 0
@@ -396,7 +396,7 @@ def test_a_letter_that_no_redrive_wants_costs_one_exception(
 
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"never", *[b"%d" % at for at in range(9)])
+            await make_dead_letters(node, b"never", *[b"%d" % at for at in range(9)])
             digits = RedrivePlan(filter="value ~ '^[0-9]'")
 
             assert (await node.dead_letters.redrive(SESSION, "orders", digits)).sent == 9
@@ -417,7 +417,7 @@ def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.Monkey
 
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, *[b"%d" % at for at in range(10)])
+            await make_dead_letters(node, *[b"%d" % at for at in range(10)])
             for offset in (2, 5, 8):
                 await node.dead_letters.replay(SESSION, DEAD, offset)
 
@@ -433,7 +433,7 @@ def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.Monkey
 def test_of_what_was_purged_nothing_is_remembered() -> None:
     async def story() -> None:
         async with running_node() as node:
-            await bury(node, b"0", b"1", b"2", b"3")
+            await make_dead_letters(node, b"0", b"1", b"2", b"3")
             for offset in (1, 3):
                 await node.dead_letters.replay(SESSION, DEAD, offset)
             assert marks(node) == 2
@@ -441,7 +441,7 @@ def test_of_what_was_purged_nothing_is_remembered() -> None:
             assert await node.dead_letters.purge(SESSION, "orders") == 4
 
             assert marks(node) == 0
-            await bury(node, b"new")  # With those that were sent back.
+            await make_dead_letters(node, b"new")  # With those that were sent back.
             letters = await node.dead_letters.list(SESSION, "orders")
             assert [letter.record.value for letter in letters] == [b"1", b"3", b"new"]
 
@@ -452,7 +452,7 @@ def test_who_looks_while_others_purge_sees_what_is_left() -> None:
     async def story() -> None:
         async with running_node() as node:
             for at in range(4):
-                await bury(node, b"%d" % at * 200_000)
+                await make_dead_letters(node, b"%d" % at * 200_000)
             letters = node.dead_letters._waiting(SESSION, "orders.dlq")
             first = await anext(letters)
             assert first.record.offset == 0

@@ -79,7 +79,7 @@ def stop_after_the_end(shard: DeliveryShard, reached: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("stop", [stop_after_the_intent, stop_after_the_append, stop_after_the_end])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_hand_over_that_was_cut_short_is_finished_once(
+def test_a_dead_letter_that_was_cut_short_is_written_once(
     stop: Callable[[DeliveryShard, asyncio.Event], None], seed: int
 ) -> None:
     files = CrashingFiles()
@@ -122,7 +122,7 @@ def test_a_hand_over_that_was_cut_short_is_finished_once(
     run(second_life())
 
 
-def test_a_hand_over_that_cannot_be_finished_holds_up_only_its_own_subscription(
+def test_a_dead_letter_that_cannot_be_written_holds_up_only_its_own_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = CrashingFiles()

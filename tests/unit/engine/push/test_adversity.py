@@ -113,14 +113,14 @@ def test_what_expires_before_its_retry_is_not_delivered_again() -> None:
 
 def held_up(node: Node) -> Callable[[], None]:
     """Let no dead letter through until the returned function is called."""
-    hand_overs = node._delivering.hand_overs
-    carry, gate = hand_overs.carry, asyncio.Event()
+    dead_letter_writer = node._delivering.dead_letter_writer
+    append_once, gate = dead_letter_writer.append_once, asyncio.Event()
 
-    async def carry_later(*arguments: object) -> int:
+    async def append_later(*arguments: object) -> int:
         await gate.wait()
-        return await carry(*arguments)  # type: ignore[arg-type]
+        return await append_once(*arguments)  # type: ignore[arg-type]
 
-    hand_overs.carry = carry_later  # type: ignore[method-assign,assignment]
+    dead_letter_writer.append_once = append_later  # type: ignore[method-assign,assignment]
     return gate.set
 
 

@@ -18,14 +18,14 @@ from millstream.engine.publish.subjects import Pattern, Style
 from millstream.engine.push import AtOffset, SubscriptionSpec
 from millstream.engine.push.cursor import TRANSITIONS, Cursor, Event, Phase
 from millstream.engine.push.deadlines import delay_ms
-from millstream.engine.push.dispatcher import Bounds, Desk
+from millstream.engine.push.dispatcher import Bounds, Dispatcher
 from millstream.engine.push.specs import restored, stored
-from millstream.engine.push.window import Seat, TokenBucket
+from millstream.engine.push.window import TokenBucket, Window
 from millstream.internal_topics.deliveries import (
     AckMode,
     CursorValue,
+    DeadLetterIntent,
     FlowPolicy,
-    HandOver,
     RetryPolicy,
     Unsettled,
 )
@@ -38,7 +38,7 @@ def record(offset: int) -> Record:
     return Record(offset, 0, None, b"v")
 
 
-def told(**changes: object) -> HandOver:
+def intent(**changes: object) -> DeadLetterIntent:
     fields: dict[str, object] = {
         "name": "billing",
         "topic_id": UUID(int=1),
@@ -51,7 +51,7 @@ def told(**changes: object) -> HandOver:
         "prefix": "DLQ.",
         "group": "billing",
     }
-    return HandOver(**{**fields, **changes})  # type: ignore[arg-type]
+    return DeadLetterIntent(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -62,7 +62,7 @@ def test_a_record_moves_as_the_table_says(phase: Phase, event: Event) -> None:
         assert TRANSITIONS[phase, event] is not phase
     # Only what a member or the dead letters took ends a record, or a policy, or its time.
     if TRANSITIONS.get((phase, event), phase) is None:
-        assert event in {Event.ACK, Event.BURIED, Event.DROP, Event.EXPIRE}
+        assert event in {Event.ACK, Event.DEAD_LETTERED, Event.DROP, Event.EXPIRE}
 
 
 def test_every_phase_is_left_and_can_be_settled() -> None:
@@ -84,7 +84,7 @@ def test_what_was_never_sent_is_read_again_rather_than_kept() -> None:
     cursor = Cursor(TARGET, 0)
     for offset in range(5):
         cursor.take(record(offset), "orders")
-    cursor.pending[1].attempts = 2
+    cursor.in_flight[1].attempts = 2
     cursor.settle(0)
 
     assert cursor.value() == CursorValue(next_offset=2, unsettled=(Unsettled(1, 2),))
@@ -113,7 +113,7 @@ def test_a_restored_cursor_takes_only_what_was_not_settled() -> None:
     assert taken[2] is not None
     assert taken[2].attempts == 1
     assert taken[4] is not None
-    assert taken[4].phase is Phase.BURYING
+    assert taken[4].phase is Phase.GIVEN_UP
     assert taken[4].reason == "bad"
 
 
@@ -152,10 +152,10 @@ def test_a_bucket_gives_what_its_rate_allows() -> None:
     assert bucket.tokens(0) == 5  # A clock that steps back takes nothing away.
 
 
-def test_a_seat_has_the_least_room_of_all_its_bounds() -> None:
-    assert Seat(1, FlowPolicy(window=3), 0).room(0) == 3
-    assert Seat(1, FlowPolicy(window=30, rate=1, burst=2), 0).room(0) == 2
-    pulling = Seat(1, FlowPolicy(is_pull=True), 0)
+def test_a_window_has_the_least_room_of_all_its_bounds() -> None:
+    assert Window(1, FlowPolicy(window=3), 0).room(0) == 3
+    assert Window(1, FlowPolicy(window=30, rate=1, burst=2), 0).room(0) == 2
+    pulling = Window(1, FlowPolicy(is_pull=True), 0)
     assert pulling.room(0) == 0
     pulling.wanted = 4
     assert pulling.room(0) == 4
@@ -185,21 +185,21 @@ def test_jitter_goes_both_ways_and_no_further() -> None:
 
 
 def test_a_member_that_rejects_twice_is_told_once() -> None:
-    desk = Desk(AckMode.EXPLICIT, RetryPolicy(), Bounds(10, 10_000), lambda: 0.5)
-    desk.cursors[TARGET] = Cursor(TARGET, 0)
-    seat = desk.join(1, FlowPolicy(), 0)
-    desk.offer(TARGET, record(0), "orders")
-    desk.assign(0)
+    dispatcher = Dispatcher(AckMode.EXPLICIT, RetryPolicy(), Bounds(10, 10_000), lambda: 0.5)
+    dispatcher.cursors[TARGET] = Cursor(TARGET, 0)
+    window = dispatcher.join(1, FlowPolicy(), 0)
+    dispatcher.offer(TARGET, record(0), "orders")
+    dispatcher.assign(0)
 
-    assert desk.reject(seat, TARGET, 0, "bad", "x" * 5_000)
-    assert not desk.reject(seat, TARGET, 0, "bad", "")
-    assert not desk.ack(seat, TARGET, 0)
-    assert len(desk.burials[TARGET, 0].error) == 1_000
+    assert dispatcher.reject(window, TARGET, 0, "bad", "x" * 5_000)
+    assert not dispatcher.reject(window, TARGET, 0, "bad", "")
+    assert not dispatcher.ack(window, TARGET, 0)
+    assert len(dispatcher.given_up[TARGET, 0].error) == 1_000
 
 
 def test_a_dead_letter_says_where_it_comes_from() -> None:
     headers = (("ms-ttl-ms", b"5"), ("trace", b"1"), ("ms-subject", b"orders.us"))
-    letter = dead_letter(Record(7, 1_000, b"k", b"v", headers), told(), 2_000)
+    letter = dead_letter(Record(7, 1_000, b"k", b"v", headers), intent(), 2_000)
 
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"v", 2_000)
     assert dict(letter.headers)["ms-subject"] == b"DLQ.orders.us"
@@ -210,14 +210,14 @@ def test_a_dead_letter_says_where_it_comes_from() -> None:
 
 
 def test_a_record_without_a_subject_comes_back_without_one() -> None:
-    letter = dead_letter(Record(7, 1_000, None, b"v"), told(), 2_000)
+    letter = dead_letter(Record(7, 1_000, None, b"v"), intent(), 2_000)
 
     assert dict(letter.headers)["ms-subject"] == b"DLQ.orders"
     assert revived(letter, 3_000).headers == ()
 
 
 def test_of_a_record_that_is_gone_its_origin_is_left() -> None:
-    letter = lost_letter(told(), 2_000)
+    letter = lost_letter(intent(), 2_000)
 
     origin = origin_of(letter)
     assert origin is not None

@@ -269,10 +269,10 @@ def test_whoever_is_there_when_a_subscription_is_deleted_is_told() -> None:
             await make_topic(node)
             subscriber = await Subscriber().subscribe(node, BILLING)
             assert subscriber.member is not None
-            told: list[bool] = []
-            subscriber.member.on_end = lambda: told.append(True)
+            ended: list[bool] = []
+            subscriber.member.on_end = lambda: ended.append(True)
             await node.deliveries.delete(SESSION, "billing")
-            assert told == [True]
+            assert ended == [True]
             subscriber.close()
 
     run(story())

@@ -19,15 +19,15 @@ def test_members_are_told_when_the_books_are_lost() -> None:
             subscriber = await Subscriber().subscribe(node, BILLING)
             passing = await Subscriber().subscribe(node, SubscriptionSpec(topics=("orders",)))
             assert subscriber.member is not None
-            told: list[bool] = []
-            subscriber.member.on_end = lambda: told.append(True)
+            ended: list[bool] = []
+            subscriber.member.on_end = lambda: ended.append(True)
             for shard in node._delivering.shards.all_here():
                 shard._replica.fail(DiskFailed("a test"))
             await pause(2)
             await publish(node, b"a")
             await until(lambda: len(passing.got) == 1)
 
-            assert told == [True]
+            assert ended == [True]
             assert subscriber.got == []
             with pytest.raises(RequestError):
                 await node.deliveries.describe(SESSION, "billing")

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millstream.codec.lifetime import NEVER_MS
 from millstream.codec.records import Record
-from millstream.engine.push.cursor import Cursor, Pending, Phase
-from millstream.engine.push.dispatcher import Bounds, Desk
-from millstream.engine.push.window import Seat
+from millstream.engine.push.cursor import Cursor, InFlight, Phase
+from millstream.engine.push.dispatcher import Bounds, Dispatcher
+from millstream.engine.push.window import Window
 from millstream.internal_topics.deliveries import (
     AckMode,
     CursorValue,
@@ -50,24 +50,24 @@ class Delivery(RuleBasedStateMachine):
         self.now_ms = 0
         self.log_end = 0
         self.ends: dict[int, int] = {}  # When records expire, of those that do.
-        self.seats: list[Seat] = []
+        self.windows: list[Window] = []
         self.made = 0
-        self.held: dict[int, list[int]] = {}  # By seat: what it has and has not answered.
-        self.late: list[tuple[Seat, int]] = []  # What members may still answer, out of time.
+        self.held: dict[int, list[int]] = {}  # By window: what it has and has not answered.
+        self.late: list[tuple[Window, int]] = []  # What members may still answer, out of time.
         self.settled: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
         self.sent: list[int] = []  # For the first time since the restart.
         self.kept = CursorValue(next_offset=0)
         self.kept_settled: dict[int, str] = {}
         self.marks: set[int] = set()
-        self.desk = self.fresh(Cursor(TARGET, 0))
+        self.dispatcher = self.fresh(Cursor(TARGET, 0))
         self.somebody_joins()
         self.records_come(10, None)
 
-    def fresh(self, cursor: Cursor) -> Desk:
-        desk = Desk(AckMode.EXPLICIT, self.retry, BOUNDS, Random(1).random)
-        desk.cursors[TARGET] = cursor
-        return desk
+    def fresh(self, cursor: Cursor) -> Dispatcher:
+        dispatcher = Dispatcher(AckMode.EXPLICIT, self.retry, BOUNDS, Random(1).random)
+        dispatcher.cursors[TARGET] = cursor
+        return dispatcher
 
     def is_ours(self, offset: int) -> bool:
         return offset % self.every == 0
@@ -84,45 +84,45 @@ class Delivery(RuleBasedStateMachine):
 
     @rule()
     def the_log_is_read(self) -> None:
-        cursor = self.desk.cursors[TARGET]
-        while cursor.next_offset < self.log_end and self.desk.has_room:
+        cursor = self.dispatcher.cursors[TARGET]
+        while cursor.next_offset < self.log_end and self.dispatcher.has_room:
             offset = cursor.next_offset
             ends_ms = self.ends.get(offset, NEVER_MS)
             if self.is_ours(offset) and ends_ms > self.now_ms:
                 record = Record(offset, 0, None, b"v")
-                self.desk.offer(TARGET, record, "orders", ends_ms=ends_ms)
+                self.dispatcher.offer(TARGET, record, "orders", ends_ms=ends_ms)
             cursor.move_on(offset + 1)
         self.note_ended()
 
-    @precondition(lambda self: len(self.seats) < 4)
+    @precondition(lambda self: len(self.windows) < 4)
     @rule()
     def somebody_joins(self) -> None:
         self.made += 1
-        self.seats.append(self.desk.join(self.made, self.flow, self.now_ms))
+        self.windows.append(self.dispatcher.join(self.made, self.flow, self.now_ms))
         self.held[self.made] = []
 
-    @precondition(lambda self: self.seats)
+    @precondition(lambda self: self.windows)
     @rule(is_refused=st.sampled_from([False, False, True]))
     def records_are_sent(self, is_refused: bool) -> None:
         self.the_log_is_read()
-        for seat in self.seats:
-            seat.is_open = True
-        sent: list[Pending] = []
-        for seat, share in self.desk.assign(self.now_ms):
+        for window in self.windows:
+            window.is_open = True
+        sent: list[InFlight] = []
+        for window, share in self.dispatcher.assign(self.now_ms):
             assert [one.offset for one in share] == sorted(one.offset for one in share)
             if is_refused:
-                self.desk.refuse(seat, share)
+                self.dispatcher.refuse(window, share)
                 continue
-            self.desk.sent(seat, share)
-            assert len(self.held[seat.number]) + len(share) <= self.flow.window
+            self.dispatcher.sent(window, share)
+            assert len(self.held[window.number]) + len(share) <= self.flow.window
             sent += share
         self.note_ended()
-        for pending in sorted(sent, key=lambda one: one.offset):  # They were sent together.
-            self.note_sent(pending)
-            self.held[pending.holder].append(pending.offset)
+        for in_flight in sorted(sent, key=lambda one: one.offset):  # They were sent together.
+            self.note_sent(in_flight)
+            self.held[in_flight.holder].append(in_flight.offset)
 
-    def note_sent(self, pending: Pending) -> None:
-        offset = pending.offset
+    def note_sent(self, in_flight: InFlight) -> None:
+        offset = in_flight.offset
         assert self.is_ours(offset)
         assert offset not in self.settled, "a settled record came again"
         assert self.ends.get(offset, NEVER_MS) > self.now_ms, "an expired record was sent"
@@ -130,12 +130,14 @@ class Delivery(RuleBasedStateMachine):
         if offset not in self.sent:
             assert not self.sent or offset > self.sent[-1], "out of order"
             self.sent.append(offset)
-        assert pending.attempts == self.attempts.get(offset, 0) + 1, "attempts are miscounted"
-        self.attempts[offset] = pending.attempts
-        self.late = [(seat, one) for seat, one in self.late if one != offset]
+        assert in_flight.attempts == self.attempts.get(offset, 0) + 1, "attempts are miscounted"
+        self.attempts[offset] = in_flight.attempts
+        self.late = [(window, one) for window, one in self.late if one != offset]
 
-    def some_held(self, data: st.DataObject) -> tuple[Seat, int] | None:
-        choices = [(seat, offset) for seat in self.seats for offset in self.held[seat.number]]
+    def some_held(self, data: st.DataObject) -> tuple[Window, int] | None:
+        choices = [
+            (window, offset) for window in self.windows for offset in self.held[window.number]
+        ]
         return data.draw(st.sampled_from(choices)) if choices else None
 
     @rule(data=st.data())
@@ -147,70 +149,70 @@ class Delivery(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(data=st.data())
     def one_is_acknowledged_out_of_time(self, data: st.DataObject) -> None:
-        seat, offset = data.draw(st.sampled_from(self.late))
-        self.acknowledge(seat, offset)
+        window, offset = data.draw(st.sampled_from(self.late))
+        self.acknowledge(window, offset)
 
-    def acknowledge(self, seat: Seat, offset: int) -> None:
-        assert self.desk.ack(seat, TARGET, offset)
+    def acknowledge(self, window: Window, offset: int) -> None:
+        assert self.dispatcher.ack(window, TARGET, offset)
         self.settle(offset, "acked")
-        assert not self.desk.ack(seat, TARGET, offset), "acknowledged twice"
+        assert not self.dispatcher.ack(window, TARGET, offset), "acknowledged twice"
 
     @rule(data=st.data(), wait_ms=st.none() | st.integers(0, 100))
     def one_fails(self, data: st.DataObject, wait_ms: int | None) -> None:
         chosen = self.some_held(data)
         if chosen is not None:
-            assert self.desk.nack(chosen[0], TARGET, chosen[1], self.now_ms, wait_ms=wait_ms)
+            assert self.dispatcher.nack(chosen[0], TARGET, chosen[1], self.now_ms, wait_ms=wait_ms)
             self.held[chosen[0].number].remove(chosen[1])
             is_last = self.attempts[chosen[1]] > self.retry.max_retries
-            assert ((TARGET, chosen[1]) in self.desk.burials) == is_last
-            self.check_burials()
+            assert ((TARGET, chosen[1]) in self.dispatcher.given_up) == is_last
+            self.check_given_up()
 
     @rule(data=st.data())
     def one_is_rejected(self, data: st.DataObject) -> None:
         chosen = self.some_held(data)
         if chosen is not None:
-            assert self.desk.reject(chosen[0], TARGET, chosen[1], "bad", "")
+            assert self.dispatcher.reject(chosen[0], TARGET, chosen[1], "bad", "")
             self.held[chosen[0].number].remove(chosen[1])
-            assert (TARGET, chosen[1]) in self.desk.burials
+            assert (TARGET, chosen[1]) in self.dispatcher.given_up
 
     @rule(passed_ms=st.integers(1, 150))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        self.desk.tick(self.now_ms)
-        pending = self.desk.cursors[TARGET].pending
-        for seat in self.seats:
-            mine = self.held[seat.number]
-            self.held[seat.number] = [at for at in mine if pending[at].phase is Phase.SENT]
+        self.dispatcher.tick(self.now_ms)
+        in_flight = self.dispatcher.cursors[TARGET].in_flight
+        for window in self.windows:
+            mine = self.held[window.number]
+            self.held[window.number] = [at for at in mine if in_flight[at].phase is Phase.SENT]
             self.late += [
-                (seat, at) for at in mine if pending[at].phase in (Phase.READY, Phase.WAITING)
+                (window, at) for at in mine if in_flight[at].phase in (Phase.READY, Phase.WAITING)
             ]
-        self.check_burials()
+        self.check_given_up()
 
-    @precondition(lambda self: self.seats)
+    @precondition(lambda self: self.windows)
     @rule(data=st.data())
     def somebody_vanishes(self, data: st.DataObject) -> None:
-        seat = data.draw(st.sampled_from(self.seats))
-        self.seats.remove(seat)
-        self.desk.leave(seat, self.now_ms)
-        for offset in self.held.pop(seat.number)[1:]:  # The first may have been the reason.
+        window = data.draw(st.sampled_from(self.windows))
+        self.windows.remove(window)
+        self.dispatcher.leave(window, self.now_ms)
+        for offset in self.held.pop(window.number)[1:]:  # The first may have been the reason.
             self.attempts[offset] -= 1
-        self.late = [(other, at) for other, at in self.late if other is not seat]
-        self.check_burials()
-        if not self.seats and data.draw(st.booleans()):
-            self.desk.park()
+        self.late = [(other, at) for other, at in self.late if other is not window]
+        self.check_given_up()
+        if not self.windows and data.draw(st.booleans()):
+            self.dispatcher.suspend()
             self.sent = []  # What was not sent is read again.
 
     @rule()
     def dead_letters_are_written(self) -> None:
-        for pending in list(self.desk.burials.values()):
-            self.marks.add(pending.offset)
-            assert self.desk.buried(pending)
-            assert not self.desk.buried(pending)
-            self.settle(pending.offset, "buried")
+        for in_flight in list(self.dispatcher.given_up.values()):
+            self.marks.add(in_flight.offset)
+            assert self.dispatcher.dead_letter_written(in_flight)
+            assert not self.dispatcher.dead_letter_written(in_flight)
+            self.settle(in_flight.offset, "dead_letter_written")
 
     @rule()
     def the_cursor_is_kept(self) -> None:
-        self.kept = self.desk.cursors[TARGET].value()
+        self.kept = self.dispatcher.cursors[TARGET].value()
         self.kept_settled = dict(self.settled)
         unsettled = {one.offset for one in self.kept.unsettled}
         covered = {
@@ -227,11 +229,11 @@ class Delivery(RuleBasedStateMachine):
         """What was kept is what was written last."""
         if is_clean:
             self.the_cursor_is_kept()
-        buried = dict.fromkeys(self.marks, "buried")
-        self.settled = {**self.kept_settled, **buried}
-        self.desk = self.fresh(Cursor.restore(TARGET, self.kept, frozenset(self.marks)))
+        dead_letter_written = dict.fromkeys(self.marks, "dead_letter_written")
+        self.settled = {**self.kept_settled, **dead_letter_written}
+        self.dispatcher = self.fresh(Cursor.restore(TARGET, self.kept, frozenset(self.marks)))
         self.attempts = {one.offset: one.attempts for one in self.kept.unsettled}
-        self.seats, self.held, self.late, self.sent = [], {}, [], []
+        self.windows, self.held, self.late, self.sent = [], {}, [], []
 
     # -- what must hold --------------------------------------------------------------------------
 
@@ -241,11 +243,11 @@ class Delivery(RuleBasedStateMachine):
         for held in self.held.values():
             if offset in held:
                 held.remove(offset)
-        self.late = [(seat, at) for seat, at in self.late if at != offset]
+        self.late = [(window, at) for window, at in self.late if at != offset]
 
     def note_ended(self) -> None:
         """What is settled without anybody having said so has expired, or was dropped."""
-        cursor = self.desk.cursors[TARGET]
+        cursor = self.dispatcher.cursors[TARGET]
         for offset in range(cursor.next_offset):
             if offset in self.settled or not self.is_ours(offset) or not cursor.is_settled(offset):
                 continue
@@ -257,19 +259,19 @@ class Delivery(RuleBasedStateMachine):
         """What is settled whoever reads the log: of what has expired no reader hears."""
         return [offset for offset, how in self.settled.items() if how != "expired"]
 
-    def check_burials(self) -> None:
-        for pending in self.desk.cursors[TARGET].pending.values():
-            if pending.phase in (Phase.READY, Phase.WAITING):
-                assert pending.attempts <= self.retry.max_retries, "it should be given up"
-        for (_, offset), pending in self.desk.burials.items():
-            assert pending.attempts > self.retry.max_retries or pending.reason == "bad"
+    def check_given_up(self) -> None:
+        for in_flight in self.dispatcher.cursors[TARGET].in_flight.values():
+            if in_flight.phase in (Phase.READY, Phase.WAITING):
+                assert in_flight.attempts <= self.retry.max_retries, "it should be given up"
+        for (_, offset), in_flight in self.dispatcher.given_up.items():
+            assert in_flight.attempts > self.retry.max_retries or in_flight.reason == "bad"
             assert offset not in self.settled
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "dispatcher"):
             return
-        cursor = self.desk.cursors[TARGET]
+        cursor = self.dispatcher.cursors[TARGET]
         for offset in range(cursor.floor):
             assert not self.is_ours(offset) or offset in self.settled
         for offset in self.for_good():
@@ -277,36 +279,36 @@ class Delivery(RuleBasedStateMachine):
 
     @invariant()
     def the_books_add_up(self) -> None:
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "dispatcher"):
             return
-        pending = self.desk.cursors[TARGET].pending.values()
-        assert self.desk.ready_count == sum(one.phase is Phase.READY for one in pending)
-        assert self.desk._unsettled == len(pending)
-        assert self.desk._bytes == sum(one.size for one in pending)
-        for seat in self.seats:
-            mine = [one for one in pending if one.holder == seat.number]
-            assert seat.in_flight == sum(one.phase is Phase.SENT for one in mine)
+        in_flight = self.dispatcher.cursors[TARGET].in_flight.values()
+        assert self.dispatcher.ready_count == sum(one.phase is Phase.READY for one in in_flight)
+        assert self.dispatcher._unsettled == len(in_flight)
+        assert self.dispatcher._bytes == sum(one.size for one in in_flight)
+        for window in self.windows:
+            mine = [one for one in in_flight if one.holder == window.number]
+            assert window.in_flight_count == sum(one.phase is Phase.SENT for one in mine)
 
     def teardown(self) -> None:
         """Let a patient member finish it all."""
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "dispatcher"):
             return
-        self.seats = self.desk.seats
-        if not self.seats:
+        self.windows = self.dispatcher.windows
+        if not self.windows:
             self.somebody_joins()
         for _ in range(10 * self.log_end + 100):
             self.the_log_is_read()
             self.dead_letters_are_written()
-            for seat in self.seats:
-                seat.is_open = True
-            for seat, share in self.desk.assign(self.now_ms):
-                self.desk.sent(seat, share)
-                for pending in share:
-                    assert self.desk.ack(seat, TARGET, pending.offset)
-                    self.settle(pending.offset, "acked")
+            for window in self.windows:
+                window.is_open = True
+            for window, share in self.dispatcher.assign(self.now_ms):
+                self.dispatcher.sent(window, share)
+                for in_flight in share:
+                    assert self.dispatcher.ack(window, TARGET, in_flight.offset)
+                    self.settle(in_flight.offset, "acked")
             self.note_ended()
             self.now_ms += 101
-            self.desk.tick(self.now_ms)
+            self.dispatcher.tick(self.now_ms)
         self.dead_letters_are_written()
         assert set(self.settled) == {at for at in range(self.log_end) if self.is_ours(at)}
 
