@@ -142,6 +142,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
         self.longest_s = max(self.longest_s, time.thread_time() - began_s)
 
 
+@pytest.mark.slow  # Times turns of the loop for seconds: no other process should be busy.
 @pytest.mark.parametrize("queue_headers", ["on", "off"])
 def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_headers: str) -> None:
     partitions = 30

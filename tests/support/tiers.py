@@ -16,15 +16,14 @@ SLOW = (
     "tests/crash/test_kill_nine_delayed.py",
     "tests/crash/test_kill_nine_delivery.py",
     "tests/cli/test_demo.py",
-    "tests/cli/test_documents.py",
     "tests/cli/test_explore_screens.py",
-    "tests/cli/test_readme.py",
+    "tests/documents/",
     "tests/interop/",
-    "tests/unit/testing/test_plugin.py",
-    "tests/unit/testing/test_documents_run.py",
+    "tests/testing/test_plugin.py",
 )
-# One file of records for each client shows every day that it still gets through.
+# One file of records for each client, and the programs of the documents that need no JVM.
 NOT_SLOW = (
+    "tests/documents/test_pages_run.py",
     "tests/interop/aiokafka/test_records.py",
     "tests/interop/kafka_python/test_records.py",
     "tests/interop/librdkafka/test_records.py",

@@ -36,6 +36,7 @@ SHOWING = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_the_reference_is_that_of_the_code(name: str) -> None:
     text = document(name)
