@@ -83,6 +83,23 @@ def test_the_sentence_of_the_troubleshooting_page_is_one_of_ours(sentence: str) 
     assert [part for part in parts if part not in printed()] == []
 
 
+WALKED = re.findall(
+    r"^\| `([\w/]+\.py)` \| `(\w+)` \|", text_of(DOCS / "reading-the-code.md"), re.MULTILINE
+)
+
+
+def test_the_walks_through_the_code_meet_what_is_there() -> None:
+    assert len(WALKED) > 40
+    lost = []
+    for name, function in WALKED:
+        file = ROOT / "src" / "millstream" / name
+        source = file.read_text(encoding="utf-8") if file.exists() else ""
+        if not re.search(rf"^ *(async )?def {function}\(", source, re.MULTILINE):
+            lost.append(f"{name}: {function}")
+
+    assert lost == []
+
+
 def test_compose_starts_the_image_of_the_dockerfile() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
