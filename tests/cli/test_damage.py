@@ -1,13 +1,14 @@
 """One byte of a stopped broker's segment changes: no client skips it, and an operator can."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from millstream.client import connect
+from millstream.client import ClientError, connect
+from millstream.client import Consumer as ClientConsumer
 from tests.cli.conftest import Cli, environment
 from tests.support.broker_process import BrokerProcess
 from tests.support.kafka_clients import produce
@@ -175,3 +176,28 @@ def test_kafka_python_and_aiokafka_do_not_pass_it(rotten: BrokerProcess) -> None
             await reader.stop()
 
     assert asyncio.run(read()) == numbers(0, BAD)
+
+
+def read_until_refused(consumer: ClientConsumer, into: list[object]) -> None:
+    for message in consumer:
+        into.append(message.value)  # noqa: PERF401 -- What came before the refusal counts.
+
+
+def take_until_refused(consumer: ClientConsumer, into: list[object]) -> None:
+    while True:
+        into += [message.value for message in consumer.take(300)]
+
+
+@pytest.mark.parametrize("read", [read_until_refused, take_until_refused])
+def test_the_client_hands_out_every_record_before_the_damage(
+    rotten: BrokerProcess, read: Callable[[ClientConsumer, list[object]], None]
+) -> None:
+    values: list[object] = []
+    with (
+        connect(rotten.address) as client,
+        client.consumer("orders", start="earliest") as consumer,
+        pytest.raises(ClientError, match=f"offset {BAD}"),
+    ):
+        read(consumer, values)
+
+    assert values == numbers(0, BAD)

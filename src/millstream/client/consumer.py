@@ -9,6 +9,7 @@ librdkafka is polled between two records, also while there are records that were
 record is handled: a program that hangs loses its membership, and rebalances happen between records.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
@@ -22,7 +23,7 @@ from millstream.client._librdkafka.offsets import to_kafka
 from millstream.client._librdkafka.progress import Progress
 from millstream.client._librdkafka.topics import Wanted, check_start
 from millstream.client.admin import Admin
-from millstream.client.errors import BadData, Closed, Refused, TimedOut, Unreachable
+from millstream.client.errors import BadData, ClientError, Closed, Refused, TimedOut, Unreachable
 from millstream.client.models import Message, StartPoint, TopicPartition
 from millstream.client.serde import Serdes
 
@@ -84,6 +85,7 @@ class Consumer(Closing, Iterator[Message]):
         self.is_stopped = False
         self._handler = handler
         self._fetched = Fetched()
+        self._problems: deque[ClientError] = deque()  # Behind what was fetched.
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
         self._handed_out: Raw | None = None
@@ -163,7 +165,7 @@ class Consumer(Closing, Iterator[Message]):
         """Up to `count` records: fewer when the time is over.
 
         All of them are in hand until the next record is asked for. One that cannot be decoded ends
-        the batch before it, and raises `BadData` when its turn comes.
+        the batch before it, and raises `BadData` when its turn comes; so does any other problem.
         """
         deadline = monotonic() + (self._link.timeout_s if timeout_s is None else timeout_s)
         self._batch = []
@@ -171,7 +173,13 @@ class Consumer(Closing, Iterator[Message]):
         while len(self._batch) < count and (left_s := deadline - monotonic()) > 0:
             raw = self._fetched.pop()
             if raw is None:
-                self.fetch(min(POLL_S, left_s))
+                try:
+                    self.fetch(min(POLL_S, left_s))
+                except ClientError as problem:
+                    if not self._batch:
+                        raise
+                    self._problems.appendleft(problem)
+                    break
                 continue
             at = place_of(raw)
             try:
@@ -208,6 +216,7 @@ class Consumer(Closing, Iterator[Message]):
         """Fetch ahead, without handing out. Rebalances happen in here."""
         if self._is_closed:
             raise Closed("the consumer is closed")
+        self._raise_problem()
         self._refresh()
         first = self._poll(timeout_s)
         if first is None:
@@ -417,8 +426,7 @@ class Consumer(Closing, Iterator[Message]):
             self._polled_at = monotonic()
 
     def _take_in(self, fetched: "Iterable[Raw]") -> None:
-        """Put what librdkafka gave where it belongs; the first problem is raised at the end."""
-        problems = []
+        """Put what librdkafka gave where it belongs. A problem waits for the records before it."""
         for raw in fetched:
             error = raw.error()
             if error is None:
@@ -431,9 +439,13 @@ class Consumer(Closing, Iterator[Message]):
                 if error.name() == "_MAX_POLL_EXCEEDED":
                     # The membership is lost; librdkafka says so before it revokes the partitions.
                     self._drop(self.assignment)
-                problems.append(self._link.error(error, f"read {self._wanted}"))
-        for problem in problems:
-            raise problem
+                self._problems.append(self._link.error(error, f"read {self._wanted}"))
+        self._raise_problem()
+
+    def _raise_problem(self) -> None:
+        """Raise the oldest problem, once all records that came before it are handed out."""
+        if self._problems and self._fetched.is_empty:
+            raise self._problems.popleft()
 
     def _wait_for(self, topic: str) -> None:
         if topic not in self._absent:
