@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.codec.records import Record, build, filter_steps, records
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.engine.filters.filter import flymq_filter
 
 # With both characters whose lower case begins with a letter of ASCII: the signs of Kelvin, and İ.

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millstream.codec.batch import Header, read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import records
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.settings import TopicSettings
 from millstream.storage.compaction.replacement import Replacement

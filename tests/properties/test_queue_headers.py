@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import NOTHING_ASKED, read_asked, read_batch, search, unpack
 from millstream.errors import InvalidBatch
 from tests.support.nodes import NOW_MS

@@ -33,7 +33,7 @@ from millstream.codec.scanning import (
     wrap_int64,
 )
 from millstream.codec.scanning import Record as Record
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.errors import InvalidBatch
 from millstream.model import Buffer
 

@@ -24,7 +24,7 @@ from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.coordinators import Coordinators
 from millstream.engine.groups.service import Groups
 from millstream.engine.hosting import Hosting
-from millstream.engine.ledgers.exactly_once import Road
+from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.message_ids import Windows
 from millstream.engine.produce.pipeline import Intake
@@ -39,7 +39,7 @@ from millstream.engine.quotas.accounts import Usage
 from millstream.engine.quotas.limits import ClientQuotas
 from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
-from millstream.engine.runtime.background import Errands
+from millstream.engine.runtime.background import BackgroundTasks
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.batch_groups import BatchGroups
@@ -170,7 +170,7 @@ class Node:
                         self._delaying.run(),
                         self._missing_topics.run(),
                         self._delivering.pump.run(),
-                        self._errands.run(),
+                        self._background.run(),
                         self.faults.run(),
                     )
                 ]
@@ -289,21 +289,21 @@ class Node:
             self.hub,
             self.partitions,
             self._internal_topics(ports),
-            self.road,
+            self.writer_context,
             config=self.config,
             defaults=self._defaults,
             metrics=self.metrics,
             entropy=ports.entropy,
         )
         self.deliveries = self._delivering.deliveries
-        self._errands = Errands()
+        self._background = BackgroundTasks()
         self.dead_letters = DeadLetters(
             gate,
             catalog,
             self.partitions,
             self._delivering.shards,
             self._delivering.dead_letter_writer,
-            self._errands,
+            self._background,
             clock=ports.clock,
         )
 
@@ -318,8 +318,10 @@ class Node:
         self.unpacking = Unpacking(ports.threads, "produce", limits=limits, metrics=metrics)
         windows = Windows(catalog, self.hub, clock, self._unpacking)
         producer_ids = ProducerIds(Gate(Everyone(), metrics), self._controller)
-        self.road = Road(catalog, self.hub, producer_ids, clock, windows.arrived)
-        self._delaying = DeferredShards(catalog, self.hub, topics, self.road, config=self.config)
+        self.writer_context = WriterContext(catalog, self.hub, producer_ids, clock, windows.arrived)
+        self._delaying = DeferredShards(
+            catalog, self.hub, topics, self.writer_context, config=self.config
+        )
         self.deferred = Deferred(gate, catalog, self._delaying, windows)
         transactions = TransactionalWrites(
             self._transactions,

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from millstream.internal_topics.outbound_sequences import (
-    Lane,
+    OutboundSequence,
     decode_key,
-    decode_lane,
+    decode_sequence,
     encode_key,
-    encode_lane,
+    encode_sequence,
 )
 from millstream.model import LogId
 
@@ -18,22 +18,24 @@ TARGET = LogId(UUID(int=7), 3)
 
 
 def test_a_lane_begins_ends_and_goes_on_behind_what_it_carried() -> None:
-    begun = Lane(5).begun([b"a", b"b"])
+    begun = OutboundSequence(5).begun([b"a", b"b"])
 
-    assert begun == Lane(5, 0, (b"a", b"b"))
-    assert begun.ended() == Lane(5, 2)
-    assert begun.ended().begun([b"c"]) == Lane(5, 2, (b"c",))
+    assert begun == OutboundSequence(5, 0, (b"a", b"b"))
+    assert begun.ended() == OutboundSequence(5, 2)
+    assert begun.ended().begun([b"c"]) == OutboundSequence(5, 2, (b"c",))
 
 
 def test_sequences_go_on_with_0_behind_the_last_one() -> None:
-    assert Lane(5, 2**31 - 1, (b"a", b"b")).ended() == Lane(5, 1)
+    assert OutboundSequence(5, 2**31 - 1, (b"a", b"b")).ended() == OutboundSequence(5, 1)
 
 
 def test_a_plan_replaces_what_is_behind_it_and_drops_what_has_ended() -> None:
-    lane = Lane(5, 7, (b"a", b"b", b"c"))
+    outbound = OutboundSequence(5, 7, (b"a", b"b", b"c"))
 
-    assert lane.planned([b"d"], ended_count=1, kept_count=2) == Lane(5, 8, (b"b", b"d"))
-    assert lane.planned([], ended_count=3, kept_count=3) == Lane(5, 10)
+    assert outbound.planned([b"d"], ended_count=1, kept_count=2) == OutboundSequence(
+        5, 8, (b"b", b"d")
+    )
+    assert outbound.planned([], ended_count=3, kept_count=3) == OutboundSequence(5, 10)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +44,22 @@ def test_a_plan_replaces_what_is_behind_it_and_drops_what_has_ended() -> None:
 def test_a_log_tells_by_its_next_sequence_how_much_of_a_lane_it_has(
     next_sequence: int, count: int | None
 ) -> None:
-    assert Lane(5, 7, (b"a", b"b", b"c")).begun_count(next_sequence) == count
+    assert OutboundSequence(5, 7, (b"a", b"b", b"c")).begun_count(next_sequence) == count
 
 
 def test_that_is_told_also_where_sequences_begin_again() -> None:
-    assert Lane(5, 2**31 - 1, (b"a", b"b")).begun_count(1) == 2
+    assert OutboundSequence(5, 2**31 - 1, (b"a", b"b")).begun_count(1) == 2
 
 
 def test_another_producer_begins_with_the_same_at_0() -> None:
-    assert Lane(5, 17, (b"a",)).renewed(6) == Lane(6, 0, (b"a",))
+    assert OutboundSequence(5, 17, (b"a",)).with_producer(6) == OutboundSequence(6, 0, (b"a",))
 
 
 def test_what_is_written_is_read() -> None:
-    lane = Lane(5, 17, (b"a", b"\0"))
+    outbound = OutboundSequence(5, 17, (b"a", b"\0"))
 
     assert decode_key(encode_key(TARGET)) == TARGET
-    assert decode_lane(encode_lane(lane)) == lane
+    assert decode_sequence(encode_sequence(outbound)) == outbound
 
 
 @pytest.mark.parametrize(
@@ -69,4 +71,4 @@ def test_other_keys_are_of_no_lane(key: bytes | None) -> None:
 
 def test_a_value_of_a_later_version_is_told_apart() -> None:
     with pytest.raises(msgspec.MsgspecError):
-        decode_lane(msgspec.msgpack.encode([1, 5, 0, []]))
+        decode_sequence(msgspec.msgpack.encode([1, 5, 0, []]))

@@ -26,7 +26,7 @@ from millstream.engine.partitions.slices import Earliest, Latest
 from millstream.engine.publish.subjects import DEAD_TOPIC_SUFFIX, is_dead_topic
 from millstream.engine.push.records import read_records
 from millstream.engine.push.shard import DeliveryShard, find_open
-from millstream.engine.runtime.background import Errands
+from millstream.engine.runtime.background import BackgroundTasks
 from millstream.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -91,7 +91,7 @@ class DeadLetters:
         partitions: Partitions,
         shards: Shards[DeliveryShard],
         dead_letter_writer: DeadLetterWriter,
-        errands: Errands,
+        background: BackgroundTasks,
         *,
         clock: Clock,
     ) -> None:
@@ -100,7 +100,7 @@ class DeadLetters:
         self._partitions = partitions
         self._shards = shards
         self._dead_letter_writer = dead_letter_writer
-        self._errands = errands
+        self._background = background
         self._clock = clock
         self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
         self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each of them.
@@ -341,7 +341,7 @@ class DeadLetters:
     ) -> Offset:
         """Send some back; that goes on to its end even if nobody waits for it any more. No other
         one waits in the partition before `least`."""
-        done = self._errands.begin(self._send_back(redriven, topic, destination, letters, least))
+        done = self._background.begin(self._send_back(redriven, topic, destination, letters, least))
         self._begun[topic.name] = done
         return await asyncio.shield(done)
 

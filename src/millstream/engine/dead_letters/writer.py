@@ -1,7 +1,7 @@
 """Writes records to dead-letter topics, and back from them, each exactly once.
 
-Owns the choice of the log that a record goes to, and the retries; the `Courier` of a shard
-guarantees that the record arrives once.
+Owns the choice of the log that a record goes to, and the retries; the `ExactlyOnceWriter` of a
+shard guarantees that the record arrives once.
 
 Invariant: an intent holds all that is needed to build the same record again, so a write that a
 crash cut short is finished before any member is sent the record.
@@ -125,7 +125,7 @@ class DeadLetterWriter:
         """Finish the writes that a crash cut short, and release the names that they held."""
         unfinished = {
             target: [decode_intent(data) for data in ids]
-            for target, ids in shard.courier.unfinished.items()
+            for target, ids in shard.writer.unfinished.items()
         }
 
         async def finish_one(target: LogId, intents: Sequence[DeadLetterIntent]) -> None:
@@ -150,7 +150,7 @@ class DeadLetterWriter:
         offset of the first."""
         ids = [encode_intent(one) for one in intents]
         done = [mark(one.settled) for one in intents if one.name]
-        return await shard.courier.carry(target, ids, letters, done=done)
+        return await shard.writer.write(target, ids, letters, done=done)
 
     def bytes_max(self, topic: str) -> int:
         """Largest batch for a topic, which need not exist yet."""

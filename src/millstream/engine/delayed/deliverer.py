@@ -1,9 +1,9 @@
 """The way of delayed records into one partition, as long as some are due there soon.
 
-Owns the order in which they go, and the moment. What is due soon is planned: it gets its place on
-the courier's lane, which is committed, and its value is read, so that at its time it is appended
-and nothing else. The one thing to know: until it is appended nothing is decided. A plan is replaced
-by another one when something comes that is due earlier, or when something in it was cancelled.
+Owns the order in which they go, and the moment. What is due soon is planned: it gets its place in
+the writer's outbound sequence, which is committed, and its value is read, so that at its time it is
+appended and nothing else. Invariant: until it is appended nothing is decided. A plan is replaced by
+another one when something comes that is due earlier, or when something in it was cancelled.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 # On a delayed record that could not be decoded: why not. Its value is what was stored.
 UNREADABLE_HEADER = "ms-unreadable"
-PLANNED_MAX = 2_000  # Records on a lane that are not appended yet; the same for those that are.
+PLANNED_MAX = (
+    2_000  # Records in an outbound sequence that are not appended yet; the same for those that are.
+)
 BATCH_BYTES_MAX = 512 * 2**10  # Appended at once, unless one record is larger.
 READ_AT_ONCE = 16  # Values read back in one step, which takes about a millisecond.
 # Between batches: what is due in quick succession shares one, which costs as much as many records.
@@ -35,17 +37,18 @@ LOOK_MS = 1_000  # A wall clock that steps forward is noticed after that long.
 
 
 class Carrier:
-    """Its state is of this life only: a restart begins with what the lane and the log say."""
+    """Its state is of this life only: a restart reads the outbound sequence and the log."""
 
     def __init__(self, shard: DeferredShard, place: int, clock: Clock) -> None:
         self._shard = shard
         self._place = place
         self._clock = clock
         self._target = shard.targets[place]
-        self._courier = shard.courier
+        self._writer = shard.writer
         self._backoff = Backoff()
         self._wake = asyncio.Event()
-        # On the lane, with their times: first what is begun, in the partition's log, then the rest.
+        # The outbound sequence, with times: first the records in the partition's log, then the
+        # planned ones.
         self._order: list[tuple[int, Offset]] = []
         self._firm_count = 0  # So many of them stand there in every plan that may be found later.
         self._ended_count = 0  # So many are committed in the partition.
@@ -55,7 +58,7 @@ class Carrier:
         self._unread: deque[Offset] = deque()
         self._plan_committed: asyncio.Future[None] | None = None  # Only one is under way.
         self._problem: BaseException | None = None  # With the plan.
-        self._is_stale = False  # What is on the lane is not what was meant to be.
+        self._is_stale = False  # What is in the outbound sequence is not what was meant to be.
         self._next_append_s = 0.0
         self._is_troubled = False
 
@@ -88,14 +91,14 @@ class Carrier:
             await self._drop()
         except OutOfOrderSequence as problem:
             log.warning("took another producer id target=%s problem=%s", self._target, problem)
-            await self._courier.renew(self._target)
+            await self._writer.replace_producer(self._target)
             return False
         return True
 
     async def _enter(self) -> None:
-        """Learn what is on the lane, and how much of it the partition has."""
-        numbers = [decode_key(key) or 0 for key in await self._courier.enter(self._target)]
-        count = self._courier.begun_count(self._target)
+        """Learn what is in the outbound sequence, and how much of it the partition has."""
+        numbers = [decode_key(key) or 0 for key in await self._writer.open(self._target)]
+        count = self._writer.begun_count(self._target)
         begun = set(numbers[:count])
         for due_ms, number in self._order:
             if number not in begun:
@@ -106,7 +109,7 @@ class Carrier:
         self._shard.gaps.discard(self._place)
         self._lost |= self._begun - begun
         self._begun = begun
-        end_offset = self._courier.replica(self._target).log.records.end_offset
+        end_offset = self._writer.replica(self._target).log.records.end_offset
         self._ends = deque([(count, end_offset)] if count else [])
         self._ended_count, self._firm_count = 0, count
         self._unread.clear()
@@ -117,7 +120,7 @@ class Carrier:
         """Do what is most urgent; False if nothing is left."""
         if self._problem is not None:
             raise self._problem
-        begun_count = self._courier.begun_count(self._target)
+        begun_count = self._writer.begun_count(self._target)
         if begun_count != len(self._begun):
             await self._enter()
             return True
@@ -130,7 +133,7 @@ class Carrier:
             self._read_ahead()
             await asyncio.sleep(0)
         elif self._ends and (self._is_full(begun_count) or not self._has_more(begun_count)):
-            await self._courier.replica(self._target).committed(self._ends[0][1], None)
+            await self._writer.replica(self._target).committed(self._ends[0][1], None)
         elif self._has_more(begun_count):
             await self._wait(begun_count)
         else:
@@ -148,9 +151,9 @@ class Carrier:
         # Values may have taken a while to read: who cancelled one of these was told that it is.
         alive = next((at for at, number in enumerate(due) if not self._lives(number)), len(due))
         records = records[:alive]
-        if not records or begun_count != self._courier.begun_count(self._target):
+        if not records or begun_count != self._writer.begun_count(self._target):
             return True
-        appended = self._courier.append(self._target, records)
+        appended = self._writer.append(self._target, records)
         self._backoff.reset()
         self._is_troubled = False
         self._ends.append((begun_count + len(records), appended.end_offset))
@@ -178,7 +181,7 @@ class Carrier:
 
     async def _read(self, numbers: Sequence[Offset]) -> list[Record]:
         """Records as they are delivered, from the first on, as many as make a batch."""
-        segment_bytes = self._courier.replica(self._target).log.records.settings.segment_bytes
+        segment_bytes = self._writer.replica(self._target).log.records.settings.segment_bytes
         size_max = min(BATCH_BYTES_MAX, segment_bytes - BATCH_BYTES_SPARE)
         records: list[Record] = []
         size = 0
@@ -195,7 +198,7 @@ class Carrier:
         return records
 
     def _note_ended(self) -> None:
-        high_watermark = self._courier.replica(self._target).high_watermark
+        high_watermark = self._writer.replica(self._target).high_watermark
         while self._ends and self._ends[0][1] <= high_watermark:
             self._ended_count = self._ends.popleft()[0]
 
@@ -222,7 +225,7 @@ class Carrier:
         self._firm_count = min(self._firm_count, kept_count)
         count = self._ended_count
         ended = [number for _, number in self._order[:count]]
-        self._courier.plan(
+        self._writer.plan(
             self._target,
             [encode_key(number) for _, number in self._order[kept_count:]],
             ended_count=count,
@@ -339,7 +342,7 @@ class Carrier:
             self._shard.decided(numbers)
             del soon[:PLANNED_MAX]
             await asyncio.sleep(0)
-        self._courier.forget(self._target)
+        self._writer.forget(self._target)
         self._shard.soon.pop(self._place, None)
         self._shard.gaps.discard(self._place)
         self._shard.all_decided(self._place)

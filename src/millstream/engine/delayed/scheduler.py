@@ -15,8 +15,8 @@ from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.delayed.deliverer import Carrier
 from millstream.engine.delayed.shard import DeferredShard
-from millstream.engine.ledgers.exactly_once import Road
-from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Books, Shards
+from millstream.engine.ledgers.exactly_once import WriterContext
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.runtime.waiters import Alarms
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
@@ -42,16 +42,16 @@ READY_WAIT_MS = 5  # Between looks at a shard that is loading.
 
 class DeferredShards:
     def __init__(
-        self, catalog: Catalog, hub: Hub, topics: Topics, road: Road, *, config: Config
+        self, catalog: Catalog, hub: Hub, topics: Topics, context: WriterContext, *, config: Config
     ) -> None:
         """`topics` creates the topic on behalf of the broker: its gate must admit it."""
         self._catalog = catalog
-        self._clock = road.clock
-        self._road = road
+        self._clock = context.clock
+        self._context = context
         self._alarms: Alarms[None] = Alarms()
         self._carriers: dict[tuple[DeferredShard, int], Carrier] = {}
-        books = Books(DEFERRED_TOPIC, config.deferred_partitions, DEFERRED_SETTINGS)
-        self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
+        topic = InternalTopicSpec(DEFERRED_TOPIC, config.deferred_partitions, DEFERRED_SETTINGS)
+        self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
     # -- who keeps them --------------------------------------------------------------------------
 
@@ -165,4 +165,4 @@ class DeferredShards:
 
     def _begin(self, replica: Replica) -> DeferredShard:
         self._alarms.wake()
-        return DeferredShard(replica, self._road, self._alarms.wake)
+        return DeferredShard(replica, self._context, self._alarms.wake)

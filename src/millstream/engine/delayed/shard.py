@@ -18,7 +18,7 @@ from millstream.codec.picking import pick
 from millstream.codec.records import Record
 from millstream.engine.delayed.due_heap import Due, Pending, rank
 from millstream.engine.delayed.sent_records import SentRecords
-from millstream.engine.ledgers.exactly_once import Courier, Road
+from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter, WriterContext
 from millstream.engine.ledgers.ledger import UNPACKED_BYTES_MAX, Entry
 from millstream.engine.ledgers.shards import Shard
 from millstream.errors import (
@@ -66,15 +66,17 @@ class Parcel(NamedTuple):
 
 
 class DeferredShard(Shard):
-    def __init__(self, replica: Replica, road: Road, wake: Callable[[], None]) -> None:
+    def __init__(self, replica: Replica, context: WriterContext, wake: Callable[[], None]) -> None:
         """`wake` is called when something may be due earlier than was known."""
-        super().__init__(replica, road.clock)
-        self.courier = Courier(self.ledger, road)
+        super().__init__(replica, context.clock)
+        self.writer = ExactlyOnceWriter(self.ledger, context)
         self.pending = Pending()
         self.targets: list[LogId] = []  # By place.
-        self.soon: dict[int, list[int]] = {}  # On no lane yet, by place: heaps, ranked.
+        self.soon: dict[
+            int, list[int]
+        ] = {}  # In no outbound sequence yet, by place: heaps, ranked.
         self.gaps: set[int] = set()  # Places for which something was cancelled that was due soon.
-        self._clock = road.clock
+        self._clock = context.clock
         self._wake = wake
         self._places: dict[bytes, int] = {}
         self._sent = SentRecords()
@@ -221,7 +223,7 @@ class DeferredShard(Shard):
     def _apply(self, record: Record) -> None:
         number = decode_key(record.key)
         if number is None:
-            if not self.courier.apply(record):
+            if not self.writer.apply(record):
                 raise ValueError(f"a key that is not a delayed record's: {record.key!r}")
             return
         if record.value is None:
@@ -239,7 +241,7 @@ class DeferredShard(Shard):
         of a protocol made. Decoding a million of them again would cost more than writing them."""
 
     def _restore(self) -> Iterator[None]:
-        for target, ids in self.courier.unfinished.items():
+        for target, ids in self.writer.unfinished.items():
             numbers = {number for key in ids if (number := decode_key(key)) is not None}
             self._undecided[self._place(encode_target(target))] = numbers
             yield

@@ -17,7 +17,7 @@ from millstream.codec.batch import Header, read_header, verify
 from millstream.codec.lifetime import Lifetime
 from millstream.codec.records import ControlKind, Record, control_batch, filter_steps
 from millstream.codec.scanning import NO_NEEDLES, Needles, open_small
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.engine.filters.filter import Filter
 from millstream.engine.partitions.slices import ANY_EPOCH, Sifted, Slice, Want
 from millstream.engine.produce.unpacking import Unpacking

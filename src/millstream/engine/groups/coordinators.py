@@ -17,7 +17,7 @@ from millstream.engine.groups.classic.vocabulary import GroupState, Rules
 from millstream.engine.groups.consumer.vocabulary import ConsumerRules
 from millstream.engine.groups.coordinator import Coordinator, Group
 from millstream.engine.groups.entries import consumer_tombstones, group_tombstone, offset_tombstone
-from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Books, Shards
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.runtime.waiters import Alarms, Waiters, loop_ms
 from millstream.engine.topics import Topics
 from millstream.errors import Overloaded, RequestError, UnknownTopic
@@ -64,8 +64,8 @@ class Coordinators:
         self._consumer_rules = consumer_rules_of(config)
         self._resources = resources or Resources()
         self._alarms: Alarms[Group] = Alarms()
-        books = Books(OFFSETS_TOPIC, config.offsets_partitions, OFFSETS_SETTINGS)
-        self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
+        topic = InternalTopicSpec(OFFSETS_TOPIC, config.offsets_partitions, OFFSETS_SETTINGS)
+        self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
     # -- who coordinates -------------------------------------------------------------------------
 

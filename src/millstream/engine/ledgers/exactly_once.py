@@ -1,20 +1,20 @@
-"""Records on their way from a ledger of ours into a partition, each exactly once.
+"""Writes records from a shard's ledger into a partition, each record exactly once.
 
-Owns the lanes of one shard (see `control.lanes`) and the way along them: the intent is committed to
-the shard's own ledger, then the records are appended with the producer id and the sequences that it
-names, then its end is written, together with whatever the shard itself wants to remember of it.
-After a crash the log of the partition knows which of these sequences it has; the rest is carried
-out again.
+Owns the outbound sequences of one shard (see `internal_topics.outbound_sequences`). A write has
+three steps: the intent is committed to the shard's own ledger; the records are appended with the
+producer id and the sequences that the intent names; the end of the intent is written to the ledger,
+together with the entries that the shard adds. After a crash the partition's log knows which of
+these sequences it has, and the others are written again.
 
-How a shard uses it: make one `Courier(self.ledger, road)` after `super().__init__`; pass every
-record of `_apply` to `apply` first, and skip those it takes. What is wanted there now goes batch by
-batch: once loaded, call `carry` for each of `unfinished` with the same ids and records again,
-before anything else goes there.
+Use: a shard makes one `ExactlyOnceWriter(self.ledger, context)` after `super().__init__`, passes
+every record of `_apply` to `apply` first, and skips those that `apply` takes. Records that are
+wanted now go batch by batch. Once the shard is loaded it calls `write` for each of `unfinished`,
+with the same ids and records, before any other write to that partition.
 
-    offset = await courier.carry(target, ids, records, done=[Entry(key, None), ...])
+    offset = await writer.write(target, ids, records, done=[Entry(key, None), ...])
 
-What is wanted at a time that is known can be intended before it, so that nothing is left to do then
-but to append. One task for each target does that: `enter`, and then `plan` and `append` in turns.
+Records that are wanted at a known time can be planned before it, so that only the append is left at
+that time. One task for each target does that: `open`, then `plan` and `append` in turns.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.internal_topics.outbound_sequences import (
-    Lane,
+    OutboundSequence,
     decode_key,
-    decode_lane,
+    decode_sequence,
     encode_key,
-    encode_lane,
+    encode_sequence,
 )
 from millstream.model import Appended, LogId, Offset
 from millstream.ports import Clock
@@ -56,12 +56,12 @@ log = logging.getLogger(__name__)
 
 PRODUCER_EPOCH = 0
 
-# Told of every batch that was appended, and where.
+# Called for every batch that was appended, with the offset of its first record.
 Arrived = Callable[[Replica, Sequence[Record], Offset], None]
 
 
-class Road(NamedTuple):
-    """What all couriers of a node share. `producer_ids` must admit the broker."""
+class WriterContext(NamedTuple):
+    """What all writers of a node share. The gate of `producer_ids` must admit the broker."""
 
     catalog: Catalog
     hub: Hub
@@ -70,26 +70,26 @@ class Road(NamedTuple):
     arrived: Arrived
 
 
-class Courier:
+class ExactlyOnceWriter:
     def __init__(
         self,
         ledger: Ledger[None],
-        road: Road,
+        context: WriterContext,
         *,
         check_id: Callable[[bytes], object] | None = None,
     ) -> None:
-        """`check_id` raises one of `UNREADABLE` for an id that cannot be carried."""
+        """`check_id` raises one of `UNREADABLE` for an id that the shard cannot read."""
         self._ledger = ledger
-        self._road = road
+        self._context = context
         self._check_id = check_id
-        self._lanes: dict[LogId, Lane] = {}
-        self._written: set[LogId] = set()  # Lanes known better here than by what is committed.
-        self._turns: dict[LogId, asyncio.Future[None]] = {}  # The last of those who take turns.
+        self._outbound: dict[LogId, OutboundSequence] = {}
+        self._written: set[LogId] = set()  # Targets whose state here is newer than the ledger's.
+        self._turns: dict[LogId, asyncio.Future[None]] = {}  # The last write of each queue.
 
     def apply(self, record: Record) -> bool:
-        """Take a committed record of the ledger; say whether it was about a lane.
+        """Fold a committed record of the ledger; return whether it was an outbound sequence.
 
-        One that cannot be read changes nothing and raises one of `UNREADABLE`.
+        A record that cannot be read changes nothing and raises one of `UNREADABLE`.
         """
         target = decode_key(record.key)
         if target is None:
@@ -97,21 +97,21 @@ class Courier:
         if target in self._written:
             return True
         if record.value is None:
-            self._lanes.pop(target, None)
+            self._outbound.pop(target, None)
             return True
-        lane = decode_lane(record.value)
+        outbound = decode_sequence(record.value)
         if self._check_id is not None:
-            for record_id in lane.ids:
+            for record_id in outbound.ids:
                 self._check_id(record_id)
-        self._lanes[target] = lane
+        self._outbound[target] = outbound
         return True
 
     @property
     def unfinished(self) -> Mapping[LogId, tuple[bytes, ...]]:
-        """The intents whose end is not known, by target: to be carried again, first of all."""
-        return {target: lane.ids for target, lane in self._lanes.items() if lane.ids}
+        """The ids of each intent without an end, by target: they must be written again first."""
+        return {target: outbound.ids for target, outbound in self._outbound.items() if outbound.ids}
 
-    async def carry(
+    async def write(
         self,
         target: LogId,
         ids: Sequence[bytes],
@@ -119,22 +119,22 @@ class Courier:
         *,
         done: Sequence[Entry] = (),
     ) -> Offset:
-        """Append `records`, of which each has an id, as one batch; return where it begins.
+        """Append `records`, one for each id, as one batch; return the offset of the first.
 
-        Their own offsets do not matter. `done` is written to the ledger in one batch with the end
-        of the intent. One batch at a time goes to a target, in the order of the calls. Trouble
-        there is waited out for as long as it takes. Raises `UnknownTopic` once the target is
-        deleted, with nothing of `done` written, or what the ledger refuses: then call again with
-        the same ids. `Overloaded` means that another intent is unfinished there.
+        The records' own offsets are ignored. `done` is written to the ledger in one batch with the
+        end of the intent. One batch at a time goes to a target, in the order of the calls. A failed
+        append is retried without a limit of time. Raises `UnknownTopic` once the target is deleted,
+        with nothing of `done` written, or the ledger's refusal: then call again with the same ids.
+        `Overloaded` means that another intent is unfinished there.
         """
         assert ids
         assert len(ids) == len(records)
         turn = await self._turn(target)
         try:
-            lane = await self._intend(target, tuple(ids))
-            offset = await self._deliver(target, lane, records)
-            ended = self._lanes[target].ended()
-            self._write(target, ended, done)
+            outbound = await self._record_intent(target, tuple(ids))
+            offset = await self._append_and_commit(target, outbound, records)
+            ended = self._outbound[target].ended()
+            self._record(target, ended, done)
             return offset
         finally:
             turn.set_result(None)
@@ -143,28 +143,28 @@ class Courier:
 
     # -- planned ahead ---------------------------------------------------------------------------
 
-    async def enter(self, target: LogId) -> tuple[bytes, ...]:
-        """Have a lane there; return the ids that are on it already, begun or only intended."""
-        return (await self._lane(target)).ids
+    async def open(self, target: LogId) -> tuple[bytes, ...]:
+        """Make sure there is an outbound sequence; return its ids, appended or only planned."""
+        return (await self._outbound_to(target)).ids
 
     def begun_count(self, target: LogId) -> int:
-        """How many of the ids on the lane are in the partition's log, committed or not.
+        """How many ids of the outbound sequence are in the partition's log, committed or not.
 
-        Raises `UnknownTopic` once it is deleted, `OutOfOrderSequence` if its log has lost what it
-        had, see `renew`, or why it cannot be asked now.
+        Raises `UnknownTopic` once the topic is deleted, `OutOfOrderSequence` if the log has lost
+        records (see `replace_producer`), or the reason why the replica cannot tell now.
         """
-        lane, replica = self._lanes[target], self.replica(target)
+        outbound, replica = self._outbound[target], self.replica(target)
         if replica.failure is not None:
             raise StorageUnavailable(str(replica.failure))
         if not (replica.is_leader and replica.is_settled):
-            raise NotLeader(target, replica.leader)  # Its log may have more or less than counts.
+            raise NotLeader(target, replica.leader)  # Its log may still lose or gain records.
         producers = replica.log.records.producers
-        sequence = producers.next_sequence(lane.producer_id, PRODUCER_EPOCH)
+        sequence = producers.next_sequence(outbound.producer_id, PRODUCER_EPOCH)
         if sequence is None:
             return 0
-        count = lane.begun_count(sequence)
+        count = outbound.begun_count(sequence)
         if count is None:
-            raise OutOfOrderSequence(lane.producer_id, sequence, lane.base_sequence)
+            raise OutOfOrderSequence(outbound.producer_id, sequence, outbound.base_sequence)
         return count
 
     def plan(
@@ -176,58 +176,71 @@ class Courier:
         kept_count: int,
         done: Sequence[Entry] = (),
     ) -> Offset:
-        """Write which ids come behind the first `kept_count` of the lane; return where that ends.
+        """Write `ids` behind the first `kept_count` ids; return the end offset of the ledger.
 
-        Those that are begun must be kept. The first `ended_count` leave the lane: they are
-        committed in the partition. `done` is written in one batch with that. Nothing may be
-        appended that is not in its place in a plan which is committed, and in all since.
+        Ids that are appended must be kept. The first `ended_count` ids leave the sequence: they are
+        committed in the partition. `done` is written in one batch with the plan.
+
+        Invariant: a record is appended only at its place in a plan that is committed, and in every
+        plan since.
         """
         assert ended_count <= self.begun_count(target) <= kept_count
-        lane = self._lanes[target].planned(ids, ended_count=ended_count, kept_count=kept_count)
-        return self._write(target, lane, done)
+        outbound = self._outbound[target].planned(
+            ids, ended_count=ended_count, kept_count=kept_count
+        )
+        return self._record(target, outbound, done)
 
     def append(self, target: LogId, records: Sequence[Record]) -> Appended:
-        """Append those that come next, as one batch; nobody waits for them to be committed."""
-        count, lane, replica = self.begun_count(target), self._lanes[target], self.replica(target)
-        assert count + len(records) <= len(lane.ids)
-        data, header = self._batch(replica, lane.producer_id, lane.sequence(count), records)
+        """Append the next records of the plan as one batch, without a wait for their commit."""
+        count, outbound, replica = (
+            self.begun_count(target),
+            self._outbound[target],
+            self.replica(target),
+        )
+        assert count + len(records) <= len(outbound.ids)
+        data, header = self._build_batch(
+            replica, outbound.producer_id, outbound.sequence(count), records
+        )
         appended = replica.append(data, header)
-        self._road.arrived(replica, records, appended.base_offset)
+        self._context.arrived(replica, records, appended.base_offset)
         return appended
 
-    async def renew(self, target: LogId) -> None:
-        """Begin with all that is on the lane again, by another producer, once that is committed.
+    async def replace_producer(self, target: LogId) -> None:
+        """Start all ids of the sequence again under a new producer id, once that is committed.
 
-        For a log that has lost earlier records: the same by somebody else are no second ones.
+        For a log that has lost earlier records: under a new producer id the ids that it lacks are
+        no duplicates.
         """
-        lane = self._lanes[target].renewed(await self._road.producer_ids.next(BROKER))
-        await self._ledger.outcome(self._write(target, lane))
+        outbound = self._outbound[target].with_producer(
+            await self._context.producer_ids.next(BROKER)
+        )
+        await self._ledger.outcome(self._record(target, outbound))
 
     def replica(self, target: LogId) -> Replica:
-        """The partition here; `UnknownTopic` only if its topic is deleted."""
-        self._road.catalog.find_id(target.topic_id)
-        replica = self._road.hub.replicas.get(target)
-        if replica is None and target not in self._road.hub.damaged:
+        """The replica here; raises `UnknownTopic` only if the topic is deleted."""
+        self._context.catalog.find_id(target.topic_id)
+        replica = self._context.hub.replicas.get(target)
+        if replica is None and target not in self._context.hub.damaged:
             raise NotLeader(target, None)
-        return self._road.hub.find(target)
+        return self._context.hub.find(target)
 
     def forget(self, target: LogId, done: Sequence[Entry] = ()) -> None:
-        """The target is deleted: drop its lane, and write `done` with that."""
+        """Drop the outbound sequence of a deleted target, and write `done` in the same batch."""
         self._ledger.write([*done, Entry(encode_key(target), None)])
         self._written.add(target)
-        self._lanes.pop(target, None)
+        self._outbound.pop(target, None)
 
     # -- parts -----------------------------------------------------------------------------------
 
-    async def _lane(self, target: LogId) -> Lane:
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = Lane(await self._road.producer_ids.next(BROKER))
-            self._lanes[target] = lane
-        return lane
+    async def _outbound_to(self, target: LogId) -> OutboundSequence:
+        outbound = self._outbound.get(target)
+        if outbound is None:
+            outbound = OutboundSequence(await self._context.producer_ids.next(BROKER))
+            self._outbound[target] = outbound
+        return outbound
 
     async def _turn(self, target: LogId) -> "asyncio.Future[None]":
-        """Wait for all who came before; whoever gets the future resolves it when it is done."""
+        """Wait for all earlier writes; the caller resolves the returned future when it is done."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         previous = self._turns.get(target)
         self._turns[target] = mine
@@ -235,38 +248,42 @@ class Courier:
             try:
                 await asyncio.shield(previous)
             except asyncio.CancelledError:
-                # Who waits behind this one still has to wait for the one before it.
+                # The write behind this one still has to wait for the one before it.
                 previous.add_done_callback(lambda _: mine.set_result(None))
                 raise
         return mine
 
-    async def _intend(self, target: LogId, ids: tuple[bytes, ...]) -> Lane:
-        """Have it committed what is carried there, by whom and with which sequence."""
-        lane = await self._lane(target)
-        if lane.ids:
-            if lane.ids != ids:
-                raise Overloaded(f"something else is on its way to {target} and unfinished")
+    async def _record_intent(self, target: LogId, ids: tuple[bytes, ...]) -> OutboundSequence:
+        """Commit the intent: the ids, the producer id and the first sequence."""
+        outbound = await self._outbound_to(target)
+        if outbound.ids:
+            if outbound.ids != ids:
+                raise Overloaded(f"another write to {target} is unfinished")
         else:
-            lane = lane.begun(ids)
-        # Also if it is there: perhaps only the waiting for its commit failed.
-        await self._ledger.outcome(self._write(target, lane))
-        return lane
+            outbound = outbound.begun(ids)
+        # Also if it is known here: perhaps only the wait for its commit failed.
+        await self._ledger.outcome(self._record(target, outbound))
+        return outbound
 
-    async def _deliver(self, target: LogId, lane: Lane, records: Sequence[Record]) -> Offset:
+    async def _append_and_commit(
+        self, target: LogId, outbound: OutboundSequence, records: Sequence[Record]
+    ) -> Offset:
         backoff = Backoff()
         while True:
             try:
                 replica = self.replica(target)
-                data, header = self._batch(replica, lane.producer_id, lane.base_sequence, records)
+                data, header = self._build_batch(
+                    replica, outbound.producer_id, outbound.base_sequence, records
+                )
                 appended = replica.append(data, header)
                 await replica.committed(appended.end_offset, None)
-                self._road.arrived(replica, records, appended.base_offset)
+                self._context.arrived(replica, records, appended.base_offset)
                 return appended.base_offset
             except OutOfOrderSequence as problem:
-                # It does not have this batch, or it would know it: only one is ever under way.
+                # The log lacks this batch, or it would know it: only one is ever under way.
                 log.warning("took another producer id target=%s problem=%s", target, problem)
-                await self.renew(target)
-                lane = self._lanes[target]
+                await self.replace_producer(target)
+                outbound = self._outbound[target]
             except UnknownTopic:
                 self.forget(target)
                 raise
@@ -274,7 +291,7 @@ class Courier:
                 log.info("not delivered yet target=%s problem=%s", target, problem)
                 await backoff.wait()
 
-    def _batch(
+    def _build_batch(
         self, replica: Replica, producer_id: int, base_sequence: int, records: Sequence[Record]
     ) -> tuple[bytes, Header]:
         settings = replica.log.records.settings
@@ -288,12 +305,16 @@ class Courier:
         )
         header = read_header(data)
         if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            header, data = stamp_time(data, header, self._road.clock.now_ms())
+            header, data = stamp_time(data, header, self._context.clock.now_ms())
         return data, header
 
-    def _write(self, target: LogId, lane: Lane, others: Sequence[Entry] = ()) -> Offset:
-        """Write the lane last, so that the outcome of the batch is that of the intent."""
-        end_offset = self._ledger.write([*others, Entry(encode_key(target), encode_lane(lane))])
+    def _record(
+        self, target: LogId, outbound: OutboundSequence, others: Sequence[Entry] = ()
+    ) -> Offset:
+        """Write the sequence as the last entry: then the batch's outcome is the intent's."""
+        end_offset = self._ledger.write(
+            [*others, Entry(encode_key(target), encode_sequence(outbound))]
+        )
         self._written.add(target)
-        self._lanes[target] = lane
+        self._outbound[target] = outbound
         return end_offset

@@ -1,8 +1,9 @@
-"""State that the broker keeps in a topic of its own, folded partition by partition.
+"""Folds an internal topic into state, one `Shard` for each partition that this node leads.
 
-Owns such a topic, created for the first who asks, and a `Shard` for each of its partitions that is
-led here: adopting, loading, forgetting. What the records say is the shard's own. The one thing to
-know: a shard lives as long as one term of leadership; when that goes, all it knows goes with it.
+Owns the topic, which is created on first use, and the life of its shards: adopted, loaded, dropped.
+What the records mean is the shard's own.
+
+Invariant: a shard lives as long as one term of leadership; its state is dropped with it.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from millstream.replication.replica import Replica
 log = logging.getLogger(__name__)
 
 BROKER = Session(principal="millstream", door="internal")
-REPLICAS = 3  # Or as many as there are nodes.
+REPLICAS = 3  # Or the number of nodes, if that is less.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is loaded.
 FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
@@ -45,7 +46,7 @@ SKIPPED_NAMED_MAX = 10  # Unreadable records of a shard that the log names; the 
 
 
 class Shard(ABC):
-    """One partition of such a topic, while this node leads it."""
+    """One partition of an internal topic, while this node leads it."""
 
     def __init__(
         self, replica: Replica, clock: Clock, *, transactions: Transactional[None] | None = None
@@ -86,11 +87,11 @@ class Shard(ABC):
             # A generator that raised is at its end, which must not be taken for the log's.
             self._loading = self._load()
 
-    # -- what a shard is made of -----------------------------------------------------------------
+    # -- what a subclass defines -------------------------------------------------------------------
 
     @abstractmethod
     def _apply(self, record: Record) -> None:
-        """Take the next committed record; raise one of `UNREADABLE`, and change nothing, if it
+        """Fold the next committed record; raise one of `UNREADABLE`, and change nothing, if it
         cannot be read."""
 
     @abstractmethod
@@ -99,14 +100,14 @@ class Shard(ABC):
 
     @abstractmethod
     def _restore(self) -> Iterator[None]:
-        """Build what is kept besides the fold, in steps; called once, after the last record.
+        """Build state besides the fold, in steps; called once, after the last record.
 
         It reads nothing from storage.
         """
 
     @abstractmethod
     def _loaded(self) -> None:
-        """All is known: what was left undone can go on."""
+        """The shard is loaded: unfinished work can go on."""
 
     @abstractmethod
     def _folded(self) -> None:
@@ -114,12 +115,12 @@ class Shard(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Leadership is over: refuse whoever waits."""
+        """Leadership is over: refuse the requests that wait."""
 
-    # -- loading and forgetting ------------------------------------------------------------------
+    # -- loading and dropping --------------------------------------------------------------------
 
     def _skip(self, record: Record, problem: Exception) -> None:
-        """Leave out a record that cannot be read: one must not keep all others from being used."""
+        """Skip a record that cannot be read, so that all others can be used."""
         self.skipped_count += 1
         self.count_skipped()
         if self.skipped_count <= SKIPPED_NAMED_MAX:
@@ -171,10 +172,10 @@ class Shard(ABC):
 S = TypeVar("S", bound=Shard)
 
 
-class Books(NamedTuple):
-    """The topic itself, as it is created."""
+class InternalTopicSpec(NamedTuple):
+    """What the topic is created with."""
 
-    topic: str
+    name: str
     partition_count: int
     settings: Mapping[str, str]
 
@@ -182,7 +183,7 @@ class Books(NamedTuple):
 class Shards(Generic[S]):
     def __init__(
         self,
-        books: Books,
+        topic: InternalTopicSpec,
         catalog: Catalog,
         hub: Hub,
         topics: Topics,
@@ -191,7 +192,7 @@ class Shards(Generic[S]):
         config: Config,
     ) -> None:
         """`topics` creates the topic on behalf of the broker: its gate must admit it."""
-        self._books = books
+        self._topic_spec = topic
         self._catalog = catalog
         self._hub = hub
         self._topics = topics
@@ -208,7 +209,7 @@ class Shards(Generic[S]):
         return any(not shard.is_loaded for shard in self)
 
     async def node_of(self, key: str) -> NodeId:
-        """The node that keeps the books on `key`, as far as it is known here."""
+        """The node that leads the shard of `key`, as far as it is known here."""
         topic = await self._topic(key)
         partition = partition_for(key, topic.partition_count)
         replica = self._hub.replicas.get(topic.log(partition))
@@ -218,7 +219,7 @@ class Shards(Generic[S]):
         return leader
 
     async def home_of(self, key: str) -> TopicPartition:
-        """The partition that holds the books on `key`."""
+        """The partition that holds the records of `key`."""
         topic = await self._topic(key)
         return TopicPartition(topic.name, partition_for(key, topic.partition_count))
 
@@ -254,7 +255,7 @@ class Shards(Generic[S]):
         """Begin what this node has come to lead, and drop what it leads no more."""
         self._led = {at: shard for at, shard in self._led.items() if not shard.is_gone}
         try:
-            topic = self._catalog.find(self._books.topic)
+            topic = self._catalog.find(self._topic_spec.name)
         except UnknownTopic:
             return
         for partition in range(topic.partition_count):
@@ -268,27 +269,27 @@ class Shards(Generic[S]):
 
     def _topic_now(self, key: str) -> Topic:
         try:
-            return self._catalog.find(self._books.topic)
+            return self._catalog.find(self._topic_spec.name)
         except UnknownTopic:
             raise CoordinatorUnavailable(key) from None
 
     async def _topic(self, key: str) -> Topic:
-        """The topic; the first who asks for it creates it."""
-        books = self._books
+        """The topic, created if it does not exist."""
+        spec = self._topic_spec
         try:
-            return self._catalog.find(books.topic)
+            return self._catalog.find(spec.name)
         except UnknownTopic:
             pass
         try:
             return await self._topics.create(
                 BROKER,
-                books.topic,
-                partitions=books.partition_count,
+                spec.name,
+                partitions=spec.partition_count,
                 replicas=min(REPLICAS, len(self._config.voters)),
-                settings=books.settings,
+                settings=spec.settings,
             )
         except TopicExists:
-            return self._catalog.find(books.topic)
+            return self._catalog.find(spec.name)
         except NotLeader as problem:
             raise CoordinatorUnavailable(key) from problem
 
@@ -301,14 +302,14 @@ class Shards(Generic[S]):
         if replica is None or not replica.is_leader or not replica.is_settled:
             return None
         shard = self._begin(replica)
-        shard.topic = self._books.topic
+        shard.topic = self._topic_spec.name
         shard.count_skipped = self._count_skipped
         self._led[log_id] = shard
-        shard.load_some()  # Most often that is all.
+        shard.load_some()  # Most often one step is enough.
         return None if shard.is_gone else shard
 
     def _count_skipped(self) -> None:
-        self._hub.count_unreadable(self._books.topic)
+        self._hub.count_unreadable(self._topic_spec.name)
 
     def _absence(self, key: str, log_id: LogId) -> RequestError:
         problem = self._hub.damaged.get(log_id)

@@ -15,6 +15,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.records import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
+from millstream.cooperative import one_by_one
 from millstream.engine.controller import Controller
 from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import Gate, Operation, topic_resource, transaction_resource
@@ -39,7 +40,6 @@ from millstream.engine.partitions.slices import (
 from millstream.engine.produce.pipeline import Intake
 from millstream.engine.produce.split import Arrival
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
-from millstream.engine.steps import one_by_one
 from millstream.errors import (
     Denied,
     InternalTopic,

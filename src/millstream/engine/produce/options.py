@@ -21,7 +21,7 @@ from millstream.codec.compression import (
 from millstream.codec.lifetime import TTL_HEADER
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import Record
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 

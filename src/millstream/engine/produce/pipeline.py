@@ -14,8 +14,8 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from millstream.codec.compression import SMALL_BYTES_MAX, Codec
-from millstream.codec.steps import all_at_once
 from millstream.config import Limits
+from millstream.cooperative import all_at_once, one_by_one
 from millstream.engine.delayed.scheduler import DeferredShards
 from millstream.engine.ledgers.shards import BROKER
 from millstream.engine.partitions.admission import Admitted
@@ -25,7 +25,6 @@ from millstream.engine.produce.split import STEP_RECORDS, Arrival, Rest, Sorting
 from millstream.engine.produce.transactional import Batch, TransactionalWrites
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.engine.runtime.futures import Writing, count_batch, pass_on, see
-from millstream.engine.steps import one_by_one
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorUnavailable, InvalidBatch, Overloaded, RequestError
 from millstream.internal_topics.transactions import Participant

@@ -11,8 +11,8 @@ from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.writer import DeadLetterWriter
 from millstream.engine.gate import Gate
-from millstream.engine.ledgers.exactly_once import Road
-from millstream.engine.ledgers.shards import Books, Shards
+from millstream.engine.ledgers.exactly_once import WriterContext
+from millstream.engine.ledgers.shards import InternalTopicSpec, Shards
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.push.pump import Pump
 from millstream.engine.push.service import Deliveries
@@ -38,7 +38,7 @@ def open_deliveries(
     hub: Hub,
     partitions: Partitions,
     topics: Topics,
-    road: Road,
+    context: WriterContext,
     *,
     config: Config,
     defaults: TopicDefaults,
@@ -46,14 +46,14 @@ def open_deliveries(
     entropy: Random,
 ) -> Delivering:
     """`topics` creates what the broker itself needs: its gate must admit it."""
-    clock = road.clock
+    clock = context.clock
 
     def begin(replica: Replica) -> DeliveryShard:
         pump.wake()
-        return DeliveryShard(replica, road)
+        return DeliveryShard(replica, context)
 
-    books = Books(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
-    shards = Shards(books, catalog, hub, topics, begin, config=config)
+    topic = InternalTopicSpec(DELIVERIES_TOPIC, config.delivery_partitions, DELIVERIES_SETTINGS)
+    shards = Shards(topic, catalog, hub, topics, begin, config=config)
     unpacking = partitions.unpacking
     dead_letter_writer = DeadLetterWriter(
         catalog, hub, topics, shards, unpacking, config=config, defaults=defaults, clock=clock

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from millstream.codec.records import Record
-from millstream.engine.ledgers.exactly_once import Courier, Road
+from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter, WriterContext
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import Shard, Shards
 from millstream.errors import CoordinatorLoading
@@ -25,8 +25,8 @@ from millstream.internal_topics.deliveries import (
     encode_key,
     encode_value,
 )
-from millstream.internal_topics.outbound_sequences import decode_key as lane_key
-from millstream.internal_topics.outbound_sequences import decode_lane
+from millstream.internal_topics.outbound_sequences import decode_key as sequence_key
+from millstream.internal_topics.outbound_sequences import decode_sequence
 from millstream.model import LogId, Offset
 from millstream.replication.replica import Replica
 
@@ -43,12 +43,12 @@ _SET = b"\x01"  # Any value but null.
 
 
 class DeliveryShard(Shard):
-    def __init__(self, replica: Replica, road: Road) -> None:
+    def __init__(self, replica: Replica, context: WriterContext) -> None:
         self.stored = DeliveriesState()
         self.is_open = False
         self.held: frozenset[str] = frozenset()  # Names with hand-overs that a crash cut short.
-        super().__init__(replica, road.clock)
-        self.courier = Courier(self.ledger, road, check_id=decode_intent)
+        super().__init__(replica, context.clock)
+        self.writer = ExactlyOnceWriter(self.ledger, context, check_id=decode_intent)
 
     def check_open(self, name: str) -> None:
         if self.is_gone:
@@ -91,14 +91,14 @@ class DeliveryShard(Shard):
     # -- loading and forgetting ------------------------------------------------------------------
 
     def _apply(self, record: Record) -> None:
-        if not self.courier.apply(record):
+        if not self.writer.apply(record):
             self.stored.apply(record.key, record.value)
 
     def _check(self, entry: Entry) -> None:
-        if lane_key(entry.key) is None:
+        if sequence_key(entry.key) is None:
             DeliveriesState().apply(entry.key, entry.value)
         elif entry.value is not None:
-            for intent in decode_lane(entry.value).ids:
+            for intent in decode_sequence(entry.value).ids:
                 decode_intent(intent)
 
     def _restore(self) -> Iterator[None]:
@@ -106,13 +106,13 @@ class DeliveryShard(Shard):
 
     def _loaded(self) -> None:
         self.is_open = True
-        unfinished = self.courier.unfinished.values()
+        unfinished = self.writer.unfinished.values()
         self.held = frozenset(decode_intent(one).name for ids in unfinished for one in ids)
         if len(self.stored):
             log.info(
                 "loaded subscriptions=%d unfinished=%d log=%s skipped_records=%d",
                 len(self.stored),
-                len(self.courier.unfinished),
+                len(self.writer.unfinished),
                 self._replica.id,
                 self.skipped_count,
             )

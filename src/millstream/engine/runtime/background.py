@@ -1,7 +1,7 @@
-"""Work that goes on to its end, though whoever asked for it may be gone by then.
+"""Runs work to its end, even if the request that started it is cancelled.
 
-Owns the tasks of such work. A client that leaves cancels what it waits for; what must not be left
-half done is handed over here, and only the waiting is cancelled.
+Owns the tasks of such work. A client that disconnects cancels its request; work that must not be
+left half done runs here, and only the wait for it is cancelled.
 """
 
 import asyncio
@@ -13,38 +13,37 @@ from millstream.errors import RequestError
 T = TypeVar("T")
 
 
-class _Errand(NamedTuple):
-    # What it yields is between it and its loop; its result is of whoever asked.
+class _Job(NamedTuple):
     work: Coroutine[Any, Any, Any]
     done: "asyncio.Future[Any]"
 
 
-class Errands:
-    """Whoever uses it bounds how many there are."""
+class BackgroundTasks:
+    """The caller bounds the number of jobs."""
 
     def __init__(self) -> None:
-        self._asked: asyncio.Queue[_Errand] = asyncio.Queue()
+        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Do what is asked for, until cancelled."""
+        """Run the jobs, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(_carry_out(await self._asked.get()))
+                group.create_task(_run(await self._queue.get()))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Have it done; shield the future to wait for it without being able to end it."""
+        """Run `work` in the background; shield the future, so that only the wait is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asked.put_nowait(_Errand(work, done))
+        self._queue.put_nowait(_Job(work, done))
         return done
 
 
-async def _carry_out(errand: _Errand) -> None:
+async def _run(job: _Job) -> None:
     try:
-        result = await errand.work
+        result = await job.work
     except RequestError as problem:
-        errand.done.set_exception(problem)
-        errand.done.exception()  # Seen, also if nobody waits any more.
+        job.done.set_exception(problem)
+        job.done.exception()  # Retrieved, or asyncio would log it if no request waits.
     else:
-        errand.done.set_result(result)
+        job.done.set_result(result)
     finally:
-        errand.done.cancel()  # The node stops. Of no effect otherwise.
+        job.done.cancel()  # The node stops. Of no effect otherwise.

@@ -10,7 +10,7 @@ import logging
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, BROKER, Books, Shards
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, BROKER, InternalTopicSpec, Shards
 from millstream.engine.partitions.markers import Markers
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.runtime.backoff import Backoff
@@ -62,8 +62,10 @@ class TransactionCoordinators:
         self._markers = Markers(catalog, hub, clock)
         self._alarms: Alarms[None] = Alarms()
         self._ending: set[tuple[TransactionCoordinator, str]] = set()
-        books = Books(TRANSACTIONS_TOPIC, config.transaction_partitions, TRANSACTIONS_SETTINGS)
-        self._shards = Shards(books, catalog, hub, topics, self._begin, config=config)
+        topic = InternalTopicSpec(
+            TRANSACTIONS_TOPIC, config.transaction_partitions, TRANSACTIONS_SETTINGS
+        )
+        self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
     # -- who coordinates -------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from millstream.config import Config
-from millstream.engine.ledgers.exactly_once import Courier
+from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter
 from millstream.engine.partitions.slices import Earliest
 from millstream.engine.push import RetryPolicy, SubscriptionSpec
 from millstream.engine.push.shard import DeliveryShard
@@ -49,12 +49,12 @@ def stop_after_the_intent(shard: DeliveryShard, reached: asyncio.Event) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    shard.courier._deliver = deliver  # type: ignore[method-assign]
+    shard.writer._append_and_commit = deliver  # type: ignore[method-assign]
 
 
 def stop_after_the_append(shard: DeliveryShard, reached: asyncio.Event) -> None:
-    courier = shard.courier
-    deliver = courier._deliver
+    writer = shard.writer
+    deliver = writer._append_and_commit
 
     async def deliver_and_stop(*arguments: object) -> int:
         await deliver(*arguments)  # type: ignore[arg-type]
@@ -62,19 +62,19 @@ def stop_after_the_append(shard: DeliveryShard, reached: asyncio.Event) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    courier._deliver = deliver_and_stop  # type: ignore[method-assign]
+    writer._append_and_commit = deliver_and_stop  # type: ignore[method-assign]
 
 
 def stop_after_the_end(shard: DeliveryShard, reached: asyncio.Event) -> None:
-    write = shard.courier._write
+    write = shard.writer._record
 
-    def write_and_tell(target: object, lane: object, others: object = ()) -> int:
-        offset = write(target, lane, others)  # type: ignore[arg-type]
+    def write_and_tell(target: object, outbound: object, others: object = ()) -> int:
+        offset = write(target, outbound, others)  # type: ignore[arg-type]
         if others:
             asyncio.get_running_loop().call_soon(reached.set)
         return offset
 
-    shard.courier._write = write_and_tell  # type: ignore[method-assign,assignment]
+    shard.writer._record = write_and_tell  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.parametrize("stop", [stop_after_the_intent, stop_after_the_append, stop_after_the_end])
@@ -114,7 +114,7 @@ def test_a_dead_letter_that_was_cut_short_is_written_once(
             view = await node.deliveries.describe(SESSION, "billing")
             assert view.cursors[ORDERS].floor == 3
             (shard,) = node._delivering.shards.all_here()
-            assert not shard.courier.unfinished
+            assert not shard.writer.unfinished
             await pause()
             assert shard.stored.settled("billing") == {}, "marks are taken back"
 
@@ -143,13 +143,13 @@ def test_a_dead_letter_that_cannot_be_written_holds_up_only_its_own_subscription
             files.power_cut(Random(1), reorder=False)
 
     async def second_life() -> None:
-        gate, deliver = asyncio.Event(), Courier._deliver
+        gate, deliver = asyncio.Event(), ExactlyOnceWriter._append_and_commit
 
-        async def deliver_later(courier: Courier, *arguments: object) -> int:
+        async def deliver_later(writer: ExactlyOnceWriter, *arguments: object) -> int:
             await gate.wait()
-            return await deliver(courier, *arguments)  # type: ignore[arg-type]
+            return await deliver(writer, *arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Courier, "_deliver", deliver_later)
+        monkeypatch.setattr(ExactlyOnceWriter, "_append_and_commit", deliver_later)
         async with life(files) as node:
             working = await Subscriber(acks=True).subscribe(node, other)
             waiting = asyncio.ensure_future(Subscriber(acks=True).subscribe(node, BILLING))

@@ -15,7 +15,7 @@ from millstream.engine.delayed.scheduler import LEAD_MS
 from millstream.engine.delayed.shard import DeferredShard
 from millstream.errors import CoordinatorLoading, Overloaded, StorageUnavailable, TopicExists
 from millstream.errors.deferred import UnknownDeferred
-from millstream.internal_topics.outbound_sequences import Lane
+from millstream.internal_topics.outbound_sequences import OutboundSequence
 from millstream.model import Acks, Offset
 from millstream.replication.replica import Replica
 from millstream.server.node import Node, build_node
@@ -306,7 +306,7 @@ def test_what_is_planned_for_a_topic_goes_with_it() -> None:
             await until(lambda: len(shard.pending) == 1)
             await until(lambda: len(shard.pending) == 0)
             assert shard.waiting == []
-            assert shard.courier.unfinished == {}
+            assert shard.writer.unfinished == {}
 
     run(story())
 
@@ -317,7 +317,7 @@ def test_what_was_only_planned_before_a_restart_can_be_cancelled_after_it() -> N
         async with stage(files) as here:
             ids = await here.delay(*due_at(1_000, 1_001, 1_002))
             await here.until_ms(NOW_MS + 1_000 - SYNC_MS)
-            assert here.shard.courier.unfinished
+            assert here.shard.writer.unfinished
         async with stage(files, NOW_MS + 950) as here:
             await here.node.deferred.cancel(SESSION, ids[1])
             found = await until_count(here.node, 2)
@@ -357,7 +357,7 @@ def test_many_that_are_due_at_once_go_in_batches_that_fit(monkeypatch: pytest.Mo
             assert [int(record.value or b"") for record in found] == sorted(times_ms)
             assert {record.timestamp - NOW_MS for record in found} == set(times_ms)
             await until(lambda: not here.node._delaying._carriers)
-            assert here.shard.courier.unfinished == {}
+            assert here.shard.writer.unfinished == {}
 
     run(story())
 
@@ -367,14 +367,14 @@ def test_a_log_that_lost_its_past_gets_records_by_another_producer() -> None:
         async with stage() as here:
             await here.delay(*due_at(1_000))
             await until_count(here.node, 1)
-            courier, target = here.shard.courier, here.replica.id
-            lane = courier._lanes[target]
-            courier._write(target, Lane(lane.producer_id, 90))
+            writer, target = here.shard.writer, here.replica.id
+            outbound = writer._outbound[target]
+            writer._record(target, OutboundSequence(outbound.producer_id, 90))
             await here.delay(*due_at(here.clock.now_ms() - NOW_MS + 500))
 
             await until(lambda: here.replica.high_watermark == 2)
 
-            assert courier._lanes[target].producer_id != lane.producer_id
+            assert writer._outbound[target].producer_id != outbound.producer_id
             assert len(await found_in(here.node)) == 2
 
     run(story())

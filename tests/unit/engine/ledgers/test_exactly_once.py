@@ -9,7 +9,7 @@ import pytest
 
 from millstream.codec.records import Record
 from millstream.engine.delayed.shard import DeferredShard
-from millstream.engine.ledgers.exactly_once import Courier
+from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter
 from millstream.engine.ledgers.ledger import Entry
 from millstream.errors import (
     NotLeader,
@@ -18,7 +18,7 @@ from millstream.errors import (
     StorageUnavailable,
     UnknownTopic,
 )
-from millstream.internal_topics.outbound_sequences import Lane
+from millstream.internal_topics.outbound_sequences import OutboundSequence
 from millstream.model import Acks, LogId, Offset
 from millstream.replication.replica import Replica
 from millstream.server.node import Node
@@ -34,21 +34,21 @@ class Stage(NamedTuple):
     replica: Replica  # Of the target.
 
     @property
-    def courier(self) -> Courier:
-        return self.shard.courier
+    def writer(self) -> ExactlyOnceWriter:
+        return self.shard.writer
 
-    async def carry(self, *values: bytes, done: tuple[Entry, ...] = ()) -> Offset:
+    async def write(self, *values: bytes, done: tuple[Entry, ...] = ()) -> Offset:
         records = [Record(0, NOW_MS, None, value) for value in values]
-        return await self.courier.carry(self.target, values, records, done=done)
+        return await self.writer.write(self.target, values, records, done=done)
 
-    def after_a_crash(self) -> Courier:
-        """A courier that knows only what the ledger says."""
-        courier = Courier(self.shard.ledger, self.node.road)
-        fold = DeferredShard(self.shard._replica, self.node.road, lambda: None)
-        fold.courier = courier
+    def after_a_crash(self) -> ExactlyOnceWriter:
+        """A writer that knows only what the ledger says."""
+        writer = ExactlyOnceWriter(self.shard.ledger, self.node.writer_context)
+        fold = DeferredShard(self.shard._replica, self.node.writer_context, lambda: None)
+        fold.writer = writer
         while not fold.is_loaded:
             fold.load_some()
-        return courier
+        return writer
 
 
 @asynccontextmanager
@@ -66,13 +66,13 @@ def test_records_arrive_as_one_batch_and_the_end_is_written_with_what_goes_with_
             await here.node.partitions.append(SESSION, ORDERS, batch(b"0"), Acks.ALL)
             mark = Entry(b"mark", b"1")
 
-            assert await here.carry(b"a", b"b", done=(mark,)) == 1
-            assert await here.carry(b"c") == 3
+            assert await here.write(b"a", b"b", done=(mark,)) == 1
+            assert await here.write(b"c") == 3
 
             assert await values_in(here.node) == [b"0", b"a", b"b", b"c"]
             await here.shard.settle()
             assert here.shard.skipped_count == 1  # The mark, which means nothing to this shard.
-            assert here.courier.unfinished == {}
+            assert here.writer.unfinished == {}
             assert here.after_a_crash().unfinished == {}
 
     run(story())
@@ -81,15 +81,15 @@ def test_records_arrive_as_one_batch_and_the_end_is_written_with_what_goes_with_
 def test_what_was_delivered_before_a_crash_is_not_delivered_again() -> None:
     async def story() -> None:
         async with stage() as here:
-            offset = await here.carry(b"a", b"b")
-            begun = here.courier._lanes[here.target]
-            here.courier._write(here.target, Lane(begun.producer_id, 0, (b"a", b"b")))
+            offset = await here.write(b"a", b"b")
+            begun = here.writer._outbound[here.target]
+            here.writer._record(here.target, OutboundSequence(begun.producer_id, 0, (b"a", b"b")))
             await here.shard.settle()
 
-            courier = here.after_a_crash()
-            assert courier.unfinished == {here.target: (b"a", b"b")}
+            writer = here.after_a_crash()
+            assert writer.unfinished == {here.target: (b"a", b"b")}
             records = [Record(0, NOW_MS, None, value) for value in (b"a", b"b")]
-            again = await courier.carry(here.target, [b"a", b"b"], records)
+            again = await writer.write(here.target, [b"a", b"b"], records)
 
             assert again == offset
             assert await values_in(here.node) == [b"a", b"b"]
@@ -100,14 +100,14 @@ def test_what_was_delivered_before_a_crash_is_not_delivered_again() -> None:
 def test_what_was_only_intended_before_a_crash_is_delivered_after_it() -> None:
     async def story() -> None:
         async with stage() as here:
-            here.courier._write(here.target, Lane(7, 0, (b"a",)))
+            here.writer._record(here.target, OutboundSequence(7, 0, (b"a",)))
             await here.shard.settle()
 
-            courier = here.after_a_crash()
+            writer = here.after_a_crash()
             with pytest.raises(Overloaded, match="unfinished"):
-                await courier.carry(here.target, [b"b"], [Record(0, NOW_MS, None, b"b")])
-            await courier.carry(here.target, [b"a"], [Record(0, NOW_MS, None, b"a")])
-            await courier.carry(here.target, [b"b"], [Record(0, NOW_MS, None, b"b")])
+                await writer.write(here.target, [b"b"], [Record(0, NOW_MS, None, b"b")])
+            await writer.write(here.target, [b"a"], [Record(0, NOW_MS, None, b"a")])
+            await writer.write(here.target, [b"b"], [Record(0, NOW_MS, None, b"b")])
 
             assert await values_in(here.node) == [b"a", b"b"]
 
@@ -117,7 +117,7 @@ def test_what_was_only_intended_before_a_crash_is_delivered_after_it() -> None:
 def test_calls_take_turns_also_if_one_in_the_middle_goes_away() -> None:
     async def story() -> None:
         async with stage() as here:
-            calls = [asyncio.ensure_future(here.carry(b"%d" % at)) for at in range(4)]
+            calls = [asyncio.ensure_future(here.write(b"%d" % at)) for at in range(4)]
             await asyncio.sleep(0)
             calls[1].cancel()
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -139,7 +139,7 @@ def test_trouble_at_the_target_is_waited_out(monkeypatch: pytest.MonkeyPatch) ->
                 return real(*arguments)  # type: ignore[arg-type]
 
             monkeypatch.setattr(here.replica, "append", append)
-            await here.carry(b"a")
+            await here.write(b"a")
 
             assert await values_in(here.node) == [b"a"]
 
@@ -149,13 +149,13 @@ def test_trouble_at_the_target_is_waited_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_target_that_lost_its_past_gets_records_by_another_producer() -> None:
     async def story() -> None:
         async with stage() as here:
-            await here.carry(b"a", b"b")
-            before = here.courier._lanes[here.target].producer_id
+            await here.write(b"a", b"b")
+            before = here.writer._outbound[here.target].producer_id
             # The log has one batch of this producer, but not the latest: it expects another one.
-            here.courier._write(here.target, Lane(before, 90))
-            await here.carry(b"c")
+            here.writer._record(here.target, OutboundSequence(before, 90))
+            await here.write(b"c")
 
-            assert here.courier._lanes[here.target].producer_id != before
+            assert here.writer._outbound[here.target].producer_id != before
             assert await values_in(here.node) == [b"a", b"b", b"c"]
 
     run(story())
@@ -164,11 +164,11 @@ def test_a_target_that_lost_its_past_gets_records_by_another_producer() -> None:
 def test_a_deleted_target_is_told_and_forgotten() -> None:
     async def story() -> None:
         async with stage() as here:
-            await here.carry(b"a")
+            await here.write(b"a")
             await here.node.topics.delete(SESSION, "orders")
 
             with pytest.raises(UnknownTopic):
-                await here.carry(b"b")
+                await here.write(b"b")
 
             await here.shard.settle()
             assert here.after_a_crash().unfinished == {}
@@ -189,9 +189,9 @@ def test_an_intent_is_committed_again_where_only_the_waiting_for_it_failed(
 
             monkeypatch.setattr(here.shard.ledger, "outcome", outcome)
             with pytest.raises(Overloaded):
-                await here.carry(b"a")
+                await here.write(b"a")
             written = here.shard.ledger.written_offset
-            await here.carry(b"a")
+            await here.write(b"a")
 
             assert here.shard.ledger.written_offset == written + 2  # The intent, and its end.
             assert await values_in(here.node) == [b"a"]
@@ -202,16 +202,16 @@ def test_an_intent_is_committed_again_where_only_the_waiting_for_it_failed(
 def test_what_is_planned_is_appended_in_parts_and_a_crash_finds_how_far_it_came() -> None:
     async def story() -> None:
         async with stage() as here:
-            courier, target = here.courier, here.target
-            assert await courier.enter(target) == ()
-            courier.plan(target, [b"a", b"b", b"c"], ended_count=0, kept_count=0)
+            writer, target = here.writer, here.target
+            assert await writer.open(target) == ()
+            writer.plan(target, [b"a", b"b", b"c"], ended_count=0, kept_count=0)
             await here.shard.settle()
-            courier.append(target, [Record(0, NOW_MS, None, b"a")])
-            courier.append(target, [Record(0, NOW_MS, None, b"b")])
+            writer.append(target, [Record(0, NOW_MS, None, b"a")])
+            writer.append(target, [Record(0, NOW_MS, None, b"b")])
 
-            assert courier.begun_count(target) == 2
+            assert writer.begun_count(target) == 2
             after = here.after_a_crash()
-            assert await after.enter(target) == (b"a", b"b", b"c")
+            assert await after.open(target) == (b"a", b"b", b"c")
             assert after.begun_count(target) == 2
             mark = Entry(b"mark", b"1")
             after.plan(target, [b"d"], ended_count=1, kept_count=2, done=[mark])
@@ -229,17 +229,19 @@ def test_what_is_planned_is_appended_in_parts_and_a_crash_finds_how_far_it_came(
 def test_a_log_that_has_not_what_a_lane_says_is_told_apart() -> None:
     async def story() -> None:
         async with stage() as here:
-            courier, target = here.courier, here.target
-            await here.carry(b"a", b"b")
-            courier._write(target, Lane(courier._lanes[target].producer_id, 9, (b"c",)))
+            writer, target = here.writer, here.target
+            await here.write(b"a", b"b")
+            writer._record(
+                target, OutboundSequence(writer._outbound[target].producer_id, 9, (b"c",))
+            )
 
             with pytest.raises(OutOfOrderSequence):
-                courier.begun_count(target)
-            await courier.renew(target)
+                writer.begun_count(target)
+            await writer.replace_producer(target)
 
-            assert courier.begun_count(target) == 0
-            courier.append(target, [Record(0, NOW_MS, None, b"c")])
-            assert courier.begun_count(target) == 1
+            assert writer.begun_count(target) == 0
+            writer.append(target, [Record(0, NOW_MS, None, b"c")])
+            assert writer.begun_count(target) == 1
 
     run(story())
 
@@ -247,10 +249,10 @@ def test_a_log_that_has_not_what_a_lane_says_is_told_apart() -> None:
 def test_a_log_that_is_led_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with stage() as here:
-            await here.courier.enter(here.target)
+            await here.writer.open(here.target)
             monkeypatch.setattr(type(here.replica), "is_settled", False)
             with pytest.raises(NotLeader):
-                here.courier.begun_count(here.target)
+                here.writer.begun_count(here.target)
 
     run(story())
 
@@ -261,13 +263,13 @@ def test_a_shard_holds_its_log_until_it_has_folded_it() -> None:
             records = here.shard._replica.log.records
             assert not records.is_held
 
-            fold = DeferredShard(here.shard._replica, here.node.road, lambda: None)
+            fold = DeferredShard(here.shard._replica, here.node.writer_context, lambda: None)
             assert records.is_held
             while not fold.is_loaded:
                 fold.load_some()
             assert not records.is_held
 
-            left = DeferredShard(here.shard._replica, here.node.road, lambda: None)
+            left = DeferredShard(here.shard._replica, here.node.writer_context, lambda: None)
             left._forget()
             assert not records.is_held
 

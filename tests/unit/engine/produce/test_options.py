@@ -5,7 +5,7 @@ import pytest
 from millstream.codec.batch import HEADER_BYTES, read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.records import STEP_BYTES, Record, build, records
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     DELIVER_AT,
     MESSAGE_ID_BYTES_MAX,

@@ -8,7 +8,7 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import ControlKind, control_batch
-from millstream.codec.steps import all_at_once
+from millstream.cooperative import all_at_once
 from millstream.errors import (
     BatchTooLarge,
     DiskFailed,
