@@ -1,6 +1,7 @@
 """What an unexpected error ends: one below the gate the node, one client's only its connection."""
 
 import asyncio
+import tomllib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,14 +12,26 @@ from millstream.config import Config
 from millstream.model import Session
 from millstream.protocols.flux import gateway
 from millstream.protocols.flux.messages import Messages
+from millstream.server.faults import BELOW_THE_GATE
 from millstream.server.node import Phase
 from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
 from millstream.storage.log.log import Log
 from tests.support.doors import LOOPS, run_on
+from tests.support.source_tree import ROOT
 
 CONFIG = Config(storage="memory", port=0)
+LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "importlinter"
+]["contracts"][0]["layers"]
 CLIENTS: list["Flux"] = []
+
+
+def test_every_layer_below_the_gate_counts() -> None:
+    first, last = LAYERS.index("millstream.engine"), LAYERS.index("millstream.kafka_wire")
+    below = [name.strip() for layer in LAYERS[first:last] for name in layer.split("|")]
+
+    assert sorted(below) == sorted(f"millstream.{name}" for name in BELOW_THE_GATE)
 
 
 def broken(*_: object, **__: object) -> Any:
