@@ -15,7 +15,7 @@ from millstream.spark.options.source import OnError
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.spark.read.range_reader import RangeReader
 from millstream.spark.values import dead_letters
-from millstream.spark.values.bad_values import Judge
+from millstream.spark.values.bad_values import ValueDecoder
 from millstream.spark.values.dead_letters import DeadLetters, Span
 from millstream.spark.values.formats import json_reader
 from millstream.spark.write import transactions
@@ -49,12 +49,12 @@ class Reader:
         cluster = Cluster(self.settings)
         self.clusters.append(cluster)
 
-        def judge_of(wanted: OffsetRange) -> Judge:
+        def decoder_of(wanted: OffsetRange) -> ValueDecoder:
             letters = DeadLetters(cluster, group, wanted, memories)
-            return Judge(wanted, json_reader(KIND), OnError.DLQ, letters)
+            return ValueDecoder(wanted, json_reader(KIND), OnError.DLQ, letters)
 
         reader = RangeReader(
-            cluster, SCHEMA, poll_ms_max=60_000, fails_on_data_loss=True, judge_of=judge_of
+            cluster, SCHEMA, poll_ms_max=60_000, fails_on_data_loss=True, decoder_of=decoder_of
         )
         rows = reader.read(OffsetRange(self.topic, 0, start, end))
         return [row["value"]["id"] for batch in rows for row in batch.to_pylist()]

@@ -1,7 +1,7 @@
-"""`format("millstream")`: what Spark asks first, before anything is read.
+"""Registers `format("millstream")`: the schema of the rows, and the readers and writers for Spark.
 
-Owns the schema of the rows and hands out readers. Imported by every worker that looks for data
-sources, so what readers need is imported when there is one.
+Every worker that looks for data sources imports this module, so it imports the modules of readers
+and writers only when Spark asks for one.
 """
 
 import json
@@ -84,8 +84,10 @@ class MillstreamSource(DataSource):
         return StreamWriter(sink_options(self.options, is_streaming=True), schema)
 
     def _source_options(self, *, is_streaming: bool) -> SourceOptions:
-        found = source_options(self.options, is_streaming=is_streaming)
-        return found if found.values is None else replace(found, values=_loaded(found.values))
+        options = source_options(self.options, is_streaming=is_streaming)
+        return (
+            options if options.values is None else replace(options, values=_loaded(options.values))
+        )
 
     def _check(self, schema: StructType) -> None:
         """A schema that the user gave may leave columns out, and change nothing else."""
@@ -95,13 +97,13 @@ class MillstreamSource(DataSource):
                 raise InvalidOption(
                     f"there is no column {field.name}; there are {', '.join(COLUMNS)}"
                 )
-            found = field.dataType.simpleString()
+            kind = field.dataType.simpleString()
             is_struct = field.name == "value" and has_structs
-            if is_struct and not found.startswith("struct<"):
-                raise InvalidOption(f"with valueFormat, column value is a struct, not {found}")
-            if not is_struct and found != COLUMNS[field.name]:
+            if is_struct and not kind.startswith("struct<"):
+                raise InvalidOption(f"with valueFormat, column value is a struct, not {kind}")
+            if not is_struct and kind != COLUMNS[field.name]:
                 raise InvalidOption(
-                    f"column {field.name} is {COLUMNS[field.name]}, it can't be {found}"
+                    f"column {field.name} is {COLUMNS[field.name]}, it can't be {kind}"
                 )
 
 
@@ -110,11 +112,11 @@ def _loaded(values: ValueOptions) -> ValueOptions:
     if values.form is ValueFormat.JSON or values.schema.startswith(("{", "[", '"')):
         return values
     try:
-        found = Path(values.schema).read_bytes()
+        schema_bytes = Path(values.schema).read_bytes()
     except (OSError, ValueError):
         return values  # It is the schema itself, or nothing; the format says which.
     is_binary = values.form is ValueFormat.PROTOBUF
-    return replace(values, schema=(b64encode(found) if is_binary else found).decode())
+    return replace(values, schema=(b64encode(schema_bytes) if is_binary else schema_bytes).decode())
 
 
 def _struct(values: ValueOptions) -> str:

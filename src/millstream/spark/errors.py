@@ -1,7 +1,7 @@
-"""What can go wrong between Spark and a broker, as the sentence that a user reads.
+"""Errors between Spark and a broker, each with the sentence that a user reads.
 
-Spark prints the message of these and little else that helps, so each says what was found and, where
-there is one, the way out. What a single answer of a broker says is not here but in `cluster`.
+Spark prints the message of an error and little else that helps, so each message says what happened
+and, where there is one, what to do. Errors of a single response of a broker are in `cluster`.
 """
 
 from millstream.errors import MillstreamError
@@ -14,9 +14,9 @@ class InvalidOption(MillstreamError, ValueError):
 class DataLoss(MillstreamError):
     """Records that the query should have seen are gone, and `failOnDataLoss` is true."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, loss: str) -> None:
         super().__init__(
-            f"{what}. Some data may have been missed. If that is acceptable, set the option "
+            f"{loss}. Some data may have been missed. If that is acceptable, set the option "
             "failOnDataLoss to false and start the query again"
         )
 
@@ -24,28 +24,28 @@ class DataLoss(MillstreamError):
 class UnknownPartition(MillstreamError):
     """The topic or the partition does not exist, or not any more."""
 
-    def __init__(self, what: object) -> None:
-        super().__init__(f"there is no topic or partition {what}")
+    def __init__(self, target: object) -> None:
+        super().__init__(f"there is no topic or partition {target}")
 
 
 class Unreachable(MillstreamError):
-    """No broker did what was asked for within the time that the options allow."""
+    """No broker completed the request within the time that the options allow."""
 
 
 class Refused(MillstreamError):
-    """A broker's answer that asking again does not change."""
+    """A broker refused a request, and would refuse it again."""
 
 
 class UnreadableValue(MillstreamError):
-    """A value is not what `valueFormat` says, and `onError` is fail."""
+    """A value is not of `valueFormat`, and `onError` is fail."""
 
 
 class LibraryMissing(MillstreamError, ModuleNotFoundError):
-    """What an option asks for needs a library that was not installed along."""
+    """An option needs a library that is not installed."""
 
-    def __init__(self, what: str, library: str, extra: str) -> None:
+    def __init__(self, option: str, library: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the library {library}, in the Python of the workers too: pip install "
+            f"{option} needs the library {library}, in the Python of the workers too: pip install "
             f"'millstream[{extra}]'"
         )
 
@@ -53,22 +53,22 @@ class LibraryMissing(MillstreamError, ModuleNotFoundError):
 class Fenced(MillstreamError):
     """Another attempt, or another driver with the same checkpoint, has taken over."""
 
-    def __init__(self, what: object) -> None:
-        super().__init__(f"{what} was taken over by another task or another run of this query")
+    def __init__(self, producer: object) -> None:
+        super().__init__(f"{producer} was taken over by another task or another run of this query")
 
 
 class BatchRefused(MillstreamError):
     """A batch can't be ended as asked: it is decided already, or one of its parts is lost."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(
-            f"the broker refuses to end the batch: {what}. If a transaction took too long, raise "
+            f"the broker refuses to end the batch: {reason}. If a transaction took too long, raise "
             "kafka.transaction.timeout.ms or make batches smaller"
         )
 
 
 class OtherQuery(MillstreamError):
-    """The checkpoint that was read is not that of the query whose rows are written."""
+    """The checkpoint on the driver's disk is not the checkpoint of the query that writes."""
 
     def __init__(self, query: str, read: str) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class OtherQuery(MillstreamError):
 
 
 class OlderCheckpoint(MillstreamError):
-    """The query goes on from a checkpoint that is older than what was written from it."""
+    """The query goes on from a checkpoint that is older than its last committed batch."""
 
     def __init__(self, query: str, batch_id: int, last_committed_batch: int) -> None:
         super().__init__(
@@ -92,8 +92,8 @@ class OlderCheckpoint(MillstreamError):
 
 
 class UnwritableRow(MillstreamError):
-    """A row that is no record: its topic, partition or headers say nothing that can be done."""
+    """The row cannot be written: invalid topic, partition or headers."""
 
 
 class JavaMissing(MillstreamError):
-    """Spark needs a Java that is not there, or not in the right version."""
+    """Java is missing, or too old for Spark."""

@@ -1,6 +1,6 @@
-"""Names to which the broker gives a meaning, as tasks and pipelines spell them.
+"""Header and topic names with a meaning in the broker, for tasks and pipelines.
 
-Owns nothing but the spelling; what they mean is the broker's to say (docs/queues.md).
+docs/queues.md has their meanings.
 """
 
 from typing import Final

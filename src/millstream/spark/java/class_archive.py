@@ -1,9 +1,9 @@
-"""Java's own archive of loaded classes: what the first JVM learned, the next ones start with.
+"""Keeps Java's archive of loaded classes (AppCDS), so that later JVMs start faster.
 
-Owns whether an archive is used, made, or left alone. Reading, checking and linking twenty thousand
-classes is a good part of what the first job of a session spends. The one thing to know: a JVM goes
-on without an archive that is stale or of other jars, but one that is cut off kills it. So what a
-crash may have cut off is not used, and a session that does not start is started without.
+Decides whether an archive is used, made, or left alone. Reading, checking and linking twenty
+thousand classes is a good part of the time of a session's first job. A JVM ignores an archive that
+is stale or of other jars, but a truncated archive kills it. So an archive that a crash may have
+truncated is not used, and a session that does not start with an archive is started without one.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 class Choice(NamedTuple):
-    """What a JVM is told, and the archive that it is told to use, if any."""
+    """The options of a JVM, and the archive that they name, if any."""
 
     options: str = ""
     used: Path | None = None
@@ -45,7 +45,7 @@ class Java(NamedTuple):
 
     major: int | None
     home: str
-    told: str
+    version: str
 
 
 @cache
@@ -58,9 +58,9 @@ def ask(java: Path) -> Java:
         timeout=JAVA_SECONDS_MAX,
         check=True,
     )
-    told = result.stderr + result.stdout
-    major, home = _MAJOR.search(told), _HOME.search(told)
-    version = told[major.start() :] if major else ""
+    output = result.stderr + result.stdout
+    major, home = _MAJOR.search(output), _HOME.search(output)
+    version = output[major.start() :] if major else ""
     return Java(int(major["major"]) if major else None, home["home"] if home else "", version)
 
 
@@ -107,8 +107,8 @@ def _choose(archive: Path) -> Choice:
 
 def _key(java: Java, jars: Path) -> str:
     """Another Java, or other jars, have another archive."""
-    found = sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars.glob("*.jar"))
-    return hashlib.sha256("\n".join([java.home, java.told, *found]).encode()).hexdigest()[:12]
+    names = sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars.glob("*.jar"))
+    return hashlib.sha256("\n".join([java.home, java.version, *names]).encode()).hexdigest()[:12]
 
 
 def _sealed(archive: Path, *, is_same_boot: bool) -> int:

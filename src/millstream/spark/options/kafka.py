@@ -1,6 +1,6 @@
-"""The `kafka.*` options: how a broker is reached, in the words of Kafka's consumer.
+"""Reads the `kafka.*` options for connections, under the names of Kafka's consumer.
 
-Pure. Owns their names, defaults and mistakes. The one thing to know: what is not supported is
+Pure. Owns the names, defaults and error messages. Invariant: a setting that is not supported is
 refused by name, because a setting that is accepted and ignored is worse than an error.
 """
 
@@ -174,11 +174,11 @@ def _addresses(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _tls(settings: Mapping[str, str], *, is_on: bool) -> Tls | None:
-    given = [name for name in settings if name.startswith("ssl.")]
+    ssl_names = [name for name in settings if name.startswith("ssl.")]
     if not is_on:
-        if given:
+        if ssl_names:
             raise InvalidOption(
-                f"kafka.{given[0]} is set, but kafka.security.protocol is not SSL or SASL_SSL"
+                f"kafka.{ssl_names[0]} is set, but kafka.security.protocol is not SSL or SASL_SSL"
             )
         return None
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
@@ -187,7 +187,7 @@ def _tls(settings: Mapping[str, str], *, is_on: bool) -> Tls | None:
                 f"kafka.{name} is {settings[name]!r}; only PEM can be read without Java: convert "
                 "the store with keytool and openssl"
             )
-    for name in given:
+    for name in ssl_names:
         if settings[name].lower().endswith((".jks", ".p12", ".pfx")):
             raise InvalidOption(f"kafka.{name} names a Java key store; only PEM files can be read")
     algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").lower()
@@ -200,11 +200,11 @@ def _tls(settings: Mapping[str, str], *, is_on: bool) -> Tls | None:
 
 
 def _credentials(settings: Mapping[str, str], *, is_on: bool) -> Credentials | None:
-    given = [name for name in settings if name.startswith("sasl.")]
+    sasl_names = [name for name in settings if name.startswith("sasl.")]
     if not is_on:
-        if given:
+        if sasl_names:
             raise InvalidOption(
-                f"kafka.{given[0]} is set, but kafka.security.protocol is not SASL_*"
+                f"kafka.{sasl_names[0]} is set, but kafka.security.protocol is not SASL_*"
             )
         return None
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
@@ -213,8 +213,8 @@ def _credentials(settings: Mapping[str, str], *, is_on: bool) -> Credentials | N
             f"kafka.sasl.mechanism is {mechanism!r}; only PLAIN is supported so far"
         )
     jaas = {
-        found["name"]: re.sub(r"\\(.)", r"\1", found["value"])
-        for found in _JAAS.finditer(settings.get("sasl.jaas.config", ""))
+        field["name"]: re.sub(r"\\(.)", r"\1", field["value"])
+        for field in _JAAS.finditer(settings.get("sasl.jaas.config", ""))
     }
     username = settings.get("sasl.username", jaas.get("username"))
     password = settings.get("sasl.password", jaas.get("password"))

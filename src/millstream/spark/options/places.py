@@ -1,7 +1,7 @@
-"""What a query reads, from where to where: the options that name topics, offsets and times.
+"""Reads the options that name topics, offsets and times: what a query reads, from where to where.
 
-Pure. Owns the four ways to name partitions and the five ways to name a place in them, and reads
-both from text, by the rules of Spark's Kafka connector.
+Pure. Owns the four ways to name partitions and the five ways to name a position in them, by the
+rules of Spark's Kafka connector.
 """
 
 import json
@@ -81,17 +81,17 @@ Place: TypeAlias = Everywhere | Committed | Specific | AtTime | AtTimes
 
 def subscription(options: Mapping[str, str]) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign", SUBJECTS)
-    given = [name for name in names if name.lower() in options]
-    if len(given) != 1:
-        problem = "one of these options must be specified" if not given else "only one may be used"
+    used = [name for name in names if name.lower() in options]
+    if len(used) != 1:
+        problem = "one of these options must be specified" if not used else "only one may be used"
         raise InvalidOption(f"{problem}: {', '.join(names)}")
-    text = options[given[0].lower()].strip()
-    if given == ["subscribe"]:
+    text = options[used[0].lower()].strip()
+    if used == ["subscribe"]:
         topics = tuple(dict.fromkeys(t for t in (t.strip() for t in text.split(",")) if t))
         if not topics:
             raise InvalidOption(f"subscribe is {text!r}, expected topics: a,b")
         return Topics(topics)
-    if given == ["subscribePattern"]:
+    if used == ["subscribePattern"]:
         try:
             re.compile(text)
         except re.error as problem:
@@ -99,14 +99,14 @@ def subscription(options: Mapping[str, str]) -> Subscription:
         if not text:
             raise InvalidOption("subscribePattern is empty")
         return Pattern(text)
-    return subjects(text) if given == [SUBJECTS] else _assigned(text)
+    return subjects(text) if used == [SUBJECTS] else _assigned(text)
 
 
 def _assigned(text: str) -> Assigned:
     example = '{"topic": [0, 1]}'
-    found = _json_object("assign", text, example)
+    topics = _json_object("assign", text, example)
     partitions = []
-    for topic, numbers in found.items():
+    for topic, numbers in topics.items():
         if not isinstance(numbers, list) or not all(_is_whole(number) for number in numbers):
             raise InvalidOption(f"assign is {text!r}, expected {example}")
         partitions += [TopicPartition(topic, number) for number in numbers]
@@ -177,15 +177,15 @@ def _named_or_specific(name: str, text: str, named: Mapping[str, int]) -> Place:
 
 
 def _per_partition(name: str, text: str, example: str) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, partitions in _json_object(name, text, example).items():
         if not isinstance(partitions, dict):
             raise InvalidOption(f"{name} is {text!r}, expected {example}")
         for partition, number in partitions.items():
             if not partition.isdecimal() or not _is_whole(number):
                 raise InvalidOption(f"{name} is {text!r}, expected {example}")
-            found[TopicPartition(topic, int(partition))] = number
-    return found
+            offsets[TopicPartition(topic, int(partition))] = number
+    return offsets
 
 
 def choice(options: Mapping[str, str], name: str, choices: Mapping[str, T], default: str) -> T:
@@ -203,12 +203,12 @@ def _timestamp(name: str, text: str) -> int:
 
 def _json_object(name: str, text: str, example: str) -> dict[str, object]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         raise InvalidOption(f"{name} is {text!r}, expected {example}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise InvalidOption(f"{name} is {text!r}, expected {example}")
-    return found
+    return parsed
 
 
 def _is_whole(number: object) -> bool:

@@ -1,7 +1,7 @@
-"""The options of the sink: names and mistakes of Spark's Kafka connector, and ours.
+"""Reads the options of the sink: those of Spark's Kafka connector, and ours.
 
-Pure. The one thing to know: nothing is accepted and ignored, and a guarantee that was asked for is
-never lowered in silence.
+Pure. Invariants: no option is accepted and ignored; a guarantee that the user asked for is never
+lowered in silence.
 """
 
 import logging

@@ -1,7 +1,8 @@
-"""The options of the source: names, defaults, precedence and mistakes of Spark's Kafka connector.
+"""Reads the options of the source.
 
-Pure. The one thing to know: nothing is accepted and ignored. An unknown name is an error that says
-which one may have been meant, and so is an option that means nothing for this kind of query.
+Pure. Names, defaults and precedence are those of Spark's Kafka connector. Invariant: no option is
+accepted and ignored. An unknown name is an error that proposes the nearest known one, and an option
+that means nothing for this kind of query is an error too.
 """
 
 import hashlib
@@ -231,8 +232,8 @@ def _groups(
     group = f"{prefix}-{_digest([*_spelt(subscribed), options.get('brokerfilter')])}"
     values = _digest([options.get(name.lower()) for name in _VALUES])
     # Before, all options but how brokers are reached were in the name.
-    asked = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
-    former = f"{prefix}-{_digest(sorted(asked.items()))}"
+    own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
+    former = f"{prefix}-{_digest(sorted(own.items()))}"
     return group, (f"{group}-{values}{DLQ_SUFFIX}", former + DLQ_SUFFIX)
 
 
@@ -258,17 +259,17 @@ def _digest(text: object) -> str:
 def _on_error(options: Mapping[str, str]) -> OnError:
     if "onerror" in options and value_options(options) is None:
         raise InvalidOption("onError means nothing without valueFormat")
-    found = choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
+    on_error = choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
     splits = [
         name for name in ("minPartitions", "maxRecordsPerPartition") if name.lower() in options
     ]
-    if found is OnError.DLQ and splits:
-        # How far a partition's records were judged is one number: one task at a time counts it.
+    if on_error is OnError.DLQ and splits:
+        # How far a partition's records were decoded is one number: one task at a time counts it.
         raise InvalidOption(
             f"onError dlq can't be used with {splits[0]}: a partition is read by one task then, "
             "so that each record is put aside once"
         )
-    return found
+    return on_error
 
 
 def _broker_filter(options: Mapping[str, str], subscribed: Subscription) -> str | None:
@@ -281,7 +282,7 @@ def _broker_filter(options: Mapping[str, str], subscribed: Subscription) -> str 
 
 
 def _duration_ms(name: str, text: str) -> int:
-    found = _DURATION.fullmatch(text.lower())
-    if found is None:
+    match = _DURATION.fullmatch(text.lower())
+    if match is None:
         raise InvalidOption(f"{name} is {text!r}, expected a time such as 15m, 30s or 500ms")
-    return int(found[1]) * _UNIT_MS[found[2]]
+    return int(match[1]) * _UNIT_MS[match[2]]

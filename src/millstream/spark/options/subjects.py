@@ -1,8 +1,8 @@
-"""Wildcards over subjects: the option subscribeSubjects, as topics to look at and a filter.
+"""Reads the option subscribeSubjects: wildcards over subjects become topics and a filter.
 
-Pure. Owns both spellings, NATS's (`orders.*.created`, `orders.>`) and MQTT's (`mills/+/speed`,
-`mills/#`), as the broker's other doors have them. The one thing to know: the broker itself looks at
-subjects, through a view, so records of other subjects are not sent.
+Pure. Owns both notations, NATS's (`orders.*.created`, `orders.>`) and MQTT's (`mills/+/speed`,
+`mills/#`), as the broker's other protocols have them. The broker itself filters by subject, through
+a view, so records of other subjects are not sent.
 """
 
 import re
@@ -49,12 +49,14 @@ class Subjects:
 
 def subjects(text: str) -> Subjects:
     """Read a list with commas; raises `InvalidOption`."""
-    found = tuple(dict.fromkeys(one for one in (part.strip() for part in text.split(",")) if one))
-    if not found:
+    patterns = tuple(
+        dict.fromkeys(pattern for pattern in (part.strip() for part in text.split(",")) if pattern)
+    )
+    if not patterns:
         raise InvalidOption(f"{OPTION} is {text!r}, expected subjects: orders.*.created,bills.>")
-    for one in found:
-        _check(one)
-    return Subjects(found)
+    for pattern in patterns:
+        _check(pattern)
+    return Subjects(patterns)
 
 
 def _style(text: str) -> _Style:

@@ -1,7 +1,7 @@
-"""How values are spelt: the options that turn the column `value` into structs.
+"""Reads the options that turn the column `value` into structs.
 
-Pure. Owns the names of the formats and what each needs. The one thing to know: a schema is given
-with the query. Nothing is looked up by the number that some producers put before a value.
+Pure. Owns the names of the formats and what each needs. The schema comes with the query: the schema
+number that some producers put before a value is not looked up.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def value_options(options: Mapping[str, str]) -> ValueOptions | None:
     schema = options.get("valueschema", "").strip()
     message = options.get("valuemessage", "").strip()
     if not name:
-        for given, option in ((schema, "valueSchema"), (message, "valueMessage")):
-            if given:
+        for text, option in ((schema, "valueSchema"), (message, "valueMessage")):
+            if text:
                 raise InvalidOption(f"{option} means nothing without valueFormat")
         return None
     forms = {form.value: form for form in ValueFormat}

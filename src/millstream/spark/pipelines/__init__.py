@@ -1,7 +1,7 @@
 """Pipelines: topics to topics and tables on Spark, described rather than programmed.
 
-`from millstream.spark.pipelines import validate` gives a ready-made pipeline, `spec_tests` runs the
-examples of a pipeline file; both are imported when asked for.
+`from millstream.spark.pipelines import validate` gives a ready-made pipeline, `examples` runs the
+examples of a pipeline file; both are imported on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Where queries stand, read from their checkpoints without Spark.
+"""Reads the positions of queries from their checkpoints, without Spark.
 
 Owns the layout of Spark's checkpoints: `offsets/N` is written before batch N, `commits/N` after it.
 """

@@ -1,8 +1,8 @@
-"""Spark Declarative Pipelines projects, run by Spark's own engine in this process.
+"""Runs projects of Spark Declarative Pipelines with Spark's own engine, in this process.
 
-Owns what must be right around them: a Connect server on the wanted master, a catalog that still
-knows the tables at the next run, and a quiet log. The one thing to know: static settings can't
-stand in the project's file, so they go into a configuration directory that Spark reads at start.
+Owns their surroundings: a Connect server on the requested master, a catalog that still knows the
+tables at the next run, and a quiet log. Spark takes no static settings from the project's file, so
+they go into a configuration directory that Spark reads at start.
 """
 
 import os

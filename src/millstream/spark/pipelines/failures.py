@@ -1,8 +1,8 @@
-"""Why a pipeline failed, in one sentence.
+"""Reduces the failure of a pipeline to one sentence.
 
-Pure. Spark wraps what went wrong in a Python worker into Java exceptions, with the tracebacks of
-both; what a user can act on is nearly always the last line of the innermost Python traceback, or
-the message behind Spark's error class.
+Pure. Spark wraps an error of a Python worker into Java exceptions, with the tracebacks of both. The
+part that a user can act on is nearly always the last line of the innermost Python traceback, or the
+message behind Spark's error class.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Takes the progress of a streaming query as it comes, each batch once.
 
-Spark keeps the progress of the last hundred batches, and to ask for all of it turns each into
-Python. So the last one is asked for, and the others only where batches came in between.
+Spark keeps the progress of the last hundred batches, and `recentProgress` turns each into Python.
+So this module reads `lastProgress`, and `recentProgress` only if batches came in between.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""What all pipelines share: where they run, how they read, and how their queries are run.
+"""Runs the streaming queries of a pipeline: context, sources, sinks, progress.
 
-Owns the life of a set of streaming queries: started together, watched, and stopped together when
-one fails or when told so. The one thing to know: every query has its own checkpoint, named by
-pipeline and query, so a name that changes starts from the beginning.
+Starts a set of queries together, watches them, and stops all when one fails or `Context.stop` is
+set. Every query has its own checkpoint, named by pipeline and query, so a new name starts from the
+beginning.
 """
 
 import threading

@@ -1,8 +1,8 @@
-"""A pipeline of the small YAML, run, checked or looked at.
+"""Runs, checks or outlines a pipeline file.
 
-Owns the order of things: what can be known without Spark is checked first, then every flow is
-analysed, and only then does the first one run. The one thing to know: flows run one after the other
-over what is there now, so a flow sees what the one before it wrote, and side by side for ever.
+Checks everything that needs no Spark first, then analyses every flow, then runs the first one. Over
+the records that are there now, flows run one after the other, so a flow sees the rows of the one
+before it. Continuous flows run side by side.
 """
 
 from collections.abc import Callable, Mapping

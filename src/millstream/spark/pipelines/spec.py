@@ -1,7 +1,7 @@
-"""The small YAML: topics, SQL, topics and tables.
+"""Loads a pipeline file: YAML with topics, SQL, topics and tables.
 
-Owns the shape of the file and its mistakes. Pure, apart from reading the file. The one thing to
-know: nothing is accepted and ignored, and every mistake is reported with its place in the file.
+Pure, apart from reading the file. Owns the shape of the file and its error messages. Invariant: no
+key is accepted and ignored, and every mistake is reported with its place in the file.
 """
 
 import re

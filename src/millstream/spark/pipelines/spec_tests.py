@@ -1,7 +1,7 @@
-"""A pipeline's own tests: rows in, expected rows out, on Spark and without a broker.
+"""Runs the tests of a pipeline file: rows in, expected rows out, on Spark and without a broker.
 
 Owns how rows are written in YAML and how they are compared: as JSON, in any order, by the columns
-that the example names. The one thing to know: rows are one finite batch, so windows are final.
+that the example names. Rows are one finite batch, so windows are final.
 """
 
 import json
@@ -50,7 +50,7 @@ class Verdict:
 
 def run(spark: SparkSession, spec: Spec) -> list[Verdict]:
     flows = {flow.name: flow for flow in spec.flows}
-    return [_judge(spark, flows[example.flow], example) for example in spec.tests]
+    return [_verdict(spark, flows[example.flow], example) for example in spec.tests]
 
 
 # Rows as YAML and JSON have them: of any type.
@@ -70,7 +70,7 @@ def compare(
     return left, extra
 
 
-def _judge(spark: SparkSession, flow: Flow, example: Example) -> Verdict:
+def _verdict(spark: SparkSession, flow: Flow, example: Example) -> Verdict:
     try:
         found = _rows(_result(spark, flow, example))
     except (PySparkException, MillstreamError) as problem:

@@ -1,7 +1,7 @@
-"""A flow of the small YAML as DataFrames: rows of topics, SQL, rows of the sink.
+"""Builds the DataFrames of a SQL flow: rows of topics, SQL, rows of the sink.
 
-Pure, apart from the names that SQL needs while it is analysed. The one thing to know: each step
-sees the rows before it as the table `source`, and only the driver sees that name.
+Pure, apart from the temporary view that SQL needs while it is analysed. Each step sees the rows
+before it as the table `source`, and only the driver sees that name.
 """
 
 from collections.abc import Sequence

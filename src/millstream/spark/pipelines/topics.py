@@ -1,6 +1,6 @@
-"""Topics of a pipeline, asked of the brokers before Spark starts and without it.
+"""Looks up the topics of a pipeline on the brokers, before Spark starts and without it.
 
-Owns the short patience of a check: a wrong address or name is said at once, not after a minute.
+Waits shortly: a wrong address or name is reported at once, not after a minute.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Rows as Arrow: one record batch with the columns that Spark asked for, in its order.
+"""Builds one Arrow record batch of fetched rows, with the columns of Spark's schema, in its order.
 
-Pure. Keys and values are gathered by Arrow itself, out of the bytes that were fetched. The one
-thing to know: `headers` is an empty list and never null, because Spark is slow with null lists.
+Pure. Arrow itself gathers keys and values out of the fetched bytes. Invariant: `headers` is an
+empty list and never null, because Spark is slow with null lists.
 """
 
 from collections.abc import Callable
@@ -89,10 +89,10 @@ def _repeated(text: str, count: int) -> Array:
 
 def headers(rows: Rows, kind: Any) -> Array:  # An Arrow type.
     """The headers of each row, as a list of pairs of this type."""
-    found = find_headers(rows)
-    ends = np.concatenate([np.zeros(1, np.int32), found.ends])
-    names = _text(gather(rows.data, found.names))
-    contents = gather(rows.data, found.contents)
+    parsed = find_headers(rows)
+    ends = np.concatenate([np.zeros(1, np.int32), parsed.ends])
+    names = _text(gather(rows.data, parsed.names))
+    contents = gather(rows.data, parsed.contents)
     pairs = pa.StructArray.from_arrays([names, contents], fields=list(kind.value_type))
     return pa.ListArray.from_arrays(_numbers(ends, pa.int32()), pairs, type=kind)
 

@@ -1,7 +1,7 @@
-"""The reader of batch queries: all that lies between two places, planned once.
+"""Reads batch queries: all records between two positions, planned once.
 
-Owns the plan of a batch. Spark asks for it once for each DataFrame and keeps it, so a DataFrame
-that is read twice has the same rows twice, however much was written in between.
+Spark asks for the plan of a DataFrame once and keeps it, so a DataFrame that is read twice has the
+same rows twice, however much was written in between.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from millstream.spark.read.range_reader import RangeReader, report_loss
 from millstream.spark.read.views import check_filter
 
 if TYPE_CHECKING:
-    from millstream.spark.values.bad_values import JudgeMaker
+    from millstream.spark.values.bad_values import DecoderMaker
 
 
 class BatchReader(DataSourceReader):
@@ -39,9 +39,9 @@ class BatchReader(DataSourceReader):
             ends = self._bounded(ends, positions.latest(targets))
         # A range that ends before it starts is empty here; only streams meet topics made anew.
         topic_ids = positions.topic_ids()
-        found = [r for r in ranges(starts, ends, topic_ids) if r.start == starts[r.target]]
-        check_filter(positions.cluster, found, self._options.broker_filter)
-        return [InputPartition(r) for r in tasks(found, self._options)]
+        planned = [r for r in ranges(starts, ends, topic_ids) if r.start == starts[r.target]]
+        check_filter(positions.cluster, planned, self._options.broker_filter)
+        return [InputPartition(r) for r in tasks(planned, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:
         return read(partition, self._options, self._schema)
@@ -57,10 +57,10 @@ class BatchReader(DataSourceReader):
         return {target: min(ends[target], latest[target]) for target in ends}
 
 
-def tasks(found: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def tasks(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
     """Cut ranges into tasks as the options ask."""
     return split(
-        found,
+        planned,
         partitions_min=options.partitions_min,
         records_max=options.partition_records_max,
     )
@@ -77,27 +77,27 @@ def read(partition: InputPartition, options: SourceOptions, schema: StructType) 
         poll_ms_max=options.poll_ms_max,
         fails_on_data_loss=options.fails_on_data_loss,
         broker_filter=options.broker_filter,
-        judge_of=_judges(options, arrow_schema),
+        decoder_of=_decoder_maker(options, arrow_schema),
     )
     return reader.read(partition.value)
 
 
-def _judges(options: SourceOptions, schema: Schema) -> "JudgeMaker | None":
+def _decoder_maker(options: SourceOptions, schema: Schema) -> "DecoderMaker | None":
     """How values are read, unless they stay bytes or are not asked for."""
     if options.values is None or "value" not in schema.names:
         return None
-    # Every worker of every query would load these, and few have values to judge.
-    from millstream.spark.values.bad_values import Judge
+    # Every worker of every query would load these, and few have values to decode.
+    from millstream.spark.values.bad_values import ValueDecoder
     from millstream.spark.values.dead_letters import DeadLetters
     from millstream.spark.values.formats import value_reader
 
     read_values = value_reader(options.values, schema.field("value").type)
 
-    def judge_of(wanted: OffsetRange) -> "Judge":
+    def decoder_of(offset_range: OffsetRange) -> "ValueDecoder":
         letters = None
         if options.on_error is OnError.DLQ:
             cluster = cluster_for(options.client)
-            letters = DeadLetters(cluster, options.group, wanted, options.letter_groups)
-        return Judge(wanted, read_values, options.on_error, letters)
+            letters = DeadLetters(cluster, options.group, offset_range, options.letter_groups)
+        return ValueDecoder(offset_range, read_values, options.on_error, letters)
 
-    return judge_of
+    return decoder_of

@@ -1,8 +1,8 @@
-"""Which batches of a fetched piece count: range, control batches, aborted transactions.
+"""Selects the batches of a fetch response that a range reads.
 
-Pure, and at the level of batch headers. Owns the walk over what a broker answered; what lies inside
-a batch is for `rows`. The one thing to know: the list of aborted transactions belongs to the piece
-it came with, so nothing is carried over from one piece to the next.
+Leaves out control batches, aborted transactions and batches outside the range. Pure, and at the
+level of batch headers; `rows` decodes the records. The list of aborted transactions belongs to the
+response that it came with, so no state is kept from one response to the next.
 """
 
 from collections.abc import Iterable

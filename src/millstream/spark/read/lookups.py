@@ -1,6 +1,6 @@
-"""Places turned into offsets: what `earliest`, a time or a group's commit means right now.
+"""Resolves positions to offsets: `earliest`, a time, or the committed offset of a group.
 
-Owns the questions that the driver asks a broker before anything is read.
+Owns the requests that the driver sends to a broker before records are read.
 """
 
 import time
@@ -76,13 +76,13 @@ class Positions:
             self.look_again()
         return now == topic_ids
 
-    def missing(self, found: list[TopicPartition]) -> list[str]:
+    def missing(self, targets: list[TopicPartition]) -> list[str]:
         """What the options name and the cluster does not have."""
         match self._options.subscription:
             case Topics(names):
-                return sorted(set(names) - {target.topic for target in found})
+                return sorted(set(names) - {target.topic for target in targets})
             case Assigned(partitions):
-                return [str(target) for target in sorted(set(partitions) - set(found))]
+                return [str(target) for target in sorted(set(partitions) - set(targets))]
             case Pattern() | Subjects():
                 return []
             case other:
@@ -90,11 +90,11 @@ class Positions:
 
     def require(self) -> list[TopicPartition]:
         """The partitions; raises `UnknownPartition` if one that was named does not exist."""
-        found = self.partitions()
-        missing = self.missing(found)
+        targets = self.partitions()
+        missing = self.missing(targets)
         if missing:
             raise UnknownPartition(", ".join(missing))
-        return found
+        return targets
 
     def latest(self, targets: list[TopicPartition]) -> Offsets:
         return self._retrying(lambda: self.cluster.offsets(dict.fromkeys(targets, LATEST)))
@@ -110,15 +110,15 @@ class Positions:
         for attempt in range(self._options.lookup_tries):
             if attempt:
                 time.sleep(self._options.lookup_interval_ms / 1000)
-            wanted = [t for t in self.partitions() if only is None or t in only]
+            targets = [t for t in self.partitions() if only is None or t in only]
             try:
-                found = self.latest(wanted)
+                ends = self.latest(targets)
             except UnknownPartition:
                 self.look_again()
-                found = self.latest([t for t in wanted if t in set(self.partitions())])
-            if all(found[target] >= starts.get(target, 0) for target in found):
+                ends = self.latest([t for t in targets if t in set(self.partitions())])
+            if all(ends[target] >= starts.get(target, 0) for target in ends):
                 break
-        return found
+        return ends
 
     def starting(self, targets: list[TopicPartition]) -> Offsets:
         without_match = LATEST if self._options.is_latest_without_match else None
@@ -150,10 +150,10 @@ class Positions:
     ) -> Offsets:
         match place:
             case Everywhere(offset):
-                wanted = dict.fromkeys(targets, offset)
+                offsets_by_target = dict.fromkeys(targets, offset)
             case Specific(offsets):
                 _check_complete(offsets, targets, f"{which}Offsets")
-                wanted = {target: offsets[target] for target in targets}
+                offsets_by_target = {target: offsets[target] for target in targets}
             case Committed(fallback):
                 return self._committed(targets, fallback)
             case AtTime(timestamp_ms):
@@ -163,23 +163,23 @@ class Positions:
                 return self._at(timestamps_ms, without_match)
             case other:
                 assert_never(other)
-        named = {target: offset for target, offset in wanted.items() if offset < 0}
-        return {**wanted, **self._retrying(lambda: self.cluster.offsets(named))}
+        named = {target: offset for target, offset in offsets_by_target.items() if offset < 0}
+        return {**offsets_by_target, **self._retrying(lambda: self.cluster.offsets(named))}
 
     def _committed(self, targets: list[TopicPartition], fallback: int) -> Offsets:
-        found = committed(self.cluster, self._options.group, targets)
-        rest = {target: fallback for target in targets if target not in found}
-        return {**found, **self._retrying(lambda: self.cluster.offsets(rest))}
+        known = committed(self.cluster, self._options.group, targets)
+        without = {target: fallback for target in targets if target not in known}
+        return {**known, **self._retrying(lambda: self.cluster.offsets(without))}
 
     def _at(self, times: Mapping[TopicPartition, int], without_match: int | None) -> Offsets:
-        found = self._retrying(lambda: self.cluster.offsets(times))
-        late = [target for target, offset in found.items() if offset < 0]
+        offsets = self._retrying(lambda: self.cluster.offsets(times))
+        late = [target for target, offset in offsets.items() if offset < 0]
         if late and without_match is None:
             raise InvalidOption(
                 f"{late[0]} has no record at or after {times[late[0]]} ms; set "
                 "startingOffsetsByTimestampStrategy to latest to start at its end then"
             )
-        return {**found, **self.latest(late)}
+        return {**offsets, **self.latest(late)}
 
     def _retrying(self, ask: Callable[[], _T]) -> _T:
         for _ in range(self._options.lookup_tries - 1):
@@ -191,10 +191,10 @@ class Positions:
 
 
 def _check_complete(
-    given: Mapping[TopicPartition, int], targets: list[TopicPartition], option: str
+    named: Mapping[TopicPartition, int], targets: list[TopicPartition], option: str
 ) -> None:
-    if set(given) != set(targets):
+    if set(named) != set(targets):
         raise InvalidOption(
             f"{option} must name all partitions that are read, and no others: it names "
-            f"{to_json(given)}, read are {sorted(map(str, targets))}"
+            f"{to_json(named)}, read are {sorted(map(str, targets))}"
         )

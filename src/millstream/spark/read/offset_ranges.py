@@ -1,11 +1,11 @@
-"""Offsets of a query: ranges, how much a trigger takes, how ranges become tasks, what was lost.
+"""Computes offset ranges: what a trigger takes, how ranges become tasks, and what was lost.
 
-Pure: a function of what was read from the broker and of the checkpoint. The one thing to know: a
-range counts offsets, not rows. Compaction and transactions leave gaps, and gaps are no data loss.
+Pure: a function of the broker's offsets and of the checkpoint. A range counts offsets, not rows.
+Compaction and transactions leave gaps, and gaps are no data loss.
 
-Offsets alone do not tell a topic from one of the same name that was created after it, so the ids of
-topics stand beside them, as `"orders@<id>": {}`: a topic without partitions to whatever reads JSON
-of offsets without knowing ids. No name of a topic has an @ in it.
+Offsets alone do not tell a topic from one of the same name that was created after it. So the ids of
+topics stand beside them, as `"orders@<id>": {}`: readers of the JSON that know no ids see a topic
+without partitions. No name of a topic has an @ in it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -48,7 +48,7 @@ class OffsetRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Available:
     """What a query may read next, and what it can never read again, in sentences."""
 
     ends: Offsets
@@ -106,7 +106,7 @@ def recreated_losses(before: Standing, now: TopicIds) -> list[str]:
 # -- what may be read ------------------------------------------------------------------------------
 
 
-def judge(starts: Offsets, latest: Offsets, newcomers: Offsets) -> Judgement:
+def check_available(starts: Offsets, latest: Offsets, newcomers: Offsets) -> Available:
     """Compare where a query stands with what the broker has.
 
     `newcomers` are the earliest offsets of the partitions that the query has not seen yet; they are
@@ -126,7 +126,7 @@ def judge(starts: Offsets, latest: Offsets, newcomers: Offsets) -> Judgement:
         for target in sorted(starts.keys() & latest.keys())
         if latest[target] < starts[target]
     ]
-    return Judgement(ends=dict(latest), losses=losses)
+    return Available(ends=dict(latest), losses=losses)
 
 
 def backlog(starts: Offsets, ends: Offsets) -> Offsets:
@@ -140,7 +140,7 @@ def ranges(starts: Offsets, ends: Offsets, topic_ids: TopicIds | None = None) ->
     A partition without a start is new and read from 0. One that ends before its start was created
     anew (the loss has been reported), so what it has now is read from 0, too.
     """
-    found = []
+    planned = []
     ids = topic_ids or {}
     for target in sorted(ends):
         start, end = starts.get(target, 0), ends[target]
@@ -148,8 +148,8 @@ def ranges(starts: Offsets, ends: Offsets, topic_ids: TopicIds | None = None) ->
             start = 0
         if start < end:
             topic, partition = target
-            found.append(OffsetRange(topic, partition, start, end, ids.get(topic, "")))
-    return found
+            planned.append(OffsetRange(topic, partition, start, end, ids.get(topic, "")))
+    return planned
 
 
 # -- admission -------------------------------------------------------------------------------------
@@ -174,14 +174,14 @@ def limited_bytes(
 
 
 def _shares(starts: Offsets, ends: Offsets, sizes: Offsets, *, portion: tuple[int, int]) -> Offsets:
-    wanted, total = portion
-    if total <= wanted:
+    part, total = portion
+    if total <= part:
         return dict(ends)
     taken = dict(ends)
-    for found in ranges(starts, ends):
-        target = found.target
+    for offset_range in ranges(starts, ends):
+        target = offset_range.target
         # In whole numbers: shares of 2**53 offsets and more would be rounded as floats.
-        taken[target] = found.start + max(1, sizes[target] * wanted // total)
+        taken[target] = offset_range.start + max(1, sizes[target] * part // total)
     return taken
 
 
@@ -189,10 +189,10 @@ def _shares(starts: Offsets, ends: Offsets, sizes: Offsets, *, portion: tuple[in
 
 
 def split(
-    found: Iterable[OffsetRange], *, partitions_min: int | None, records_max: int | None
+    offset_ranges: Iterable[OffsetRange], *, partitions_min: int | None, records_max: int | None
 ) -> list[OffsetRange]:
     """Cut ranges so that there are at least `partitions_min`, none above `records_max` offsets."""
-    whole = list(found)
+    whole = list(offset_ranges)
     total = sum(r.end - r.start for r in whole)
     pieces = []
     for r in whole:

@@ -1,7 +1,7 @@
-"""Reading one range of offsets: what a task does.
+"""Reads one range of offsets in a task, as Arrow batches.
 
-Owns the way from a range to Arrow batches, and what happens when part of the range is gone. The
-next piece is asked for before the last one is decoded, so broker and task work at the same time.
+Handles a range of which part is gone. The next fetch is sent before the last response is decoded,
+so broker and task work at the same time.
 """
 
 import logging
@@ -19,7 +19,7 @@ from millstream.spark.read.rows import find_rows
 from millstream.spark.read.views import shown_by
 
 if TYPE_CHECKING:
-    from millstream.spark.values.bad_values import Judge, JudgeMaker
+    from millstream.spark.values.bad_values import DecoderMaker, ValueDecoder
 
 log = logging.getLogger(__name__)
 _NOTHING = Fetched(memoryview(b""), [])
@@ -36,91 +36,100 @@ class RangeReader:
         poll_ms_max: int,
         fails_on_data_loss: bool,
         broker_filter: str | None = None,
-        judge_of: "JudgeMaker | None" = None,
+        decoder_of: "DecoderMaker | None" = None,
     ) -> None:
         self._cluster = cluster
         self._schema = schema
         self._poll_seconds_max = poll_ms_max / 1000
         self._fails_on_data_loss = fails_on_data_loss
         self._broker_filter = broker_filter
-        self._judge_of = judge_of
+        self._decoder_of = decoder_of
 
-    def read(self, wanted: OffsetRange) -> Iterator[Array]:
+    def read(self, offset_range: OffsetRange) -> Iterator[Array]:
         """Yield the rows of the range as record batches, in the order of their offsets."""
-        if not self._is_same_topic(wanted):
-            report_loss(_recreated(wanted), is_fatal=self._fails_on_data_loss)
+        if not self._is_same_topic(offset_range):
+            report_loss(_recreated(offset_range), is_fatal=self._fails_on_data_loss)
             return
-        judge = None if self._judge_of is None else self._judge_of(wanted)
-        position = wanted.start
-        source = shown_by(wanted.target, self._broker_filter)
+        decoder = None if self._decoder_of is None else self._decoder_of(offset_range)
+        position = offset_range.start
+        source = shown_by(offset_range.target, self._broker_filter)
         pending = self._cluster.begin_fetch(source, position)
         waits_since = time.monotonic()
-        while position < wanted.end:
+        while position < offset_range.end:
             try:
                 fetched = pending()
                 selected = select(
-                    fetched.records, start=position, end=wanted.end, aborted=fetched.aborted
+                    fetched.records, start=position, end=offset_range.end, aborted=fetched.aborted
                 )
             except OutOfRange:
-                fetched, selected = _NOTHING, Selected([], self._after_loss(wanted, position))
+                fetched, selected = _NOTHING, Selected([], self._after_loss(offset_range, position))
             except UnknownPartition:
-                report_loss(f"{wanted} is gone", is_fatal=self._fails_on_data_loss)
+                report_loss(f"{offset_range} is gone", is_fatal=self._fails_on_data_loss)
                 break
             if selected.next_offset == position:
-                self._check_patience(wanted, position, waits_since)
-            found = wanted._replace(start=position)  # Its first batch may begin before that.
+                self._check_patience(offset_range, position, waits_since)
+            unread = offset_range._replace(start=position)  # Its first batch may begin before that.
             position = selected.next_offset
-            if position < wanted.end:
+            if position < offset_range.end:
                 pending = self._cluster.begin_fetch(source, position)
             if selected.batches:
-                yield from self._decode(found, fetched, selected, judge)
+                yield from self._decode(unread, fetched, selected, decoder)
                 waits_since = time.monotonic()  # Spark may have taken its time with the rows.
-        if not self._is_same_topic(wanted):
+        if not self._is_same_topic(offset_range):
             # The rows may be of either topic; the next attempt finds out before it reads any.
-            raise DataLoss(_recreated(wanted))
-        if judge is not None:
-            judge.finish()
+            raise DataLoss(_recreated(offset_range))
+        if decoder is not None:
+            decoder.finish()
 
-    def _is_same_topic(self, wanted: OffsetRange) -> bool:
+    def _is_same_topic(self, offset_range: OffsetRange) -> bool:
         """Whether the topic is the one that was planned. One that is gone is found out later."""
-        return not wanted.topic_id or self._cluster.is_topic(wanted.topic, wanted.topic_id)
+        return not offset_range.topic_id or self._cluster.is_topic(
+            offset_range.topic, offset_range.topic_id
+        )
 
     def _decode(
-        self, found: OffsetRange, fetched: Fetched, selected: Selected, judge: "Judge | None"
+        self,
+        unread: OffsetRange,
+        fetched: Fetched,
+        selected: Selected,
+        decoder: "ValueDecoder | None",
     ) -> Iterator[Array]:
         for data, payloads in open_batches(fetched.records, selected.batches):
-            rows, values = find_rows(data, payloads).between(found.start, found.end), None
-            if judge is not None:
-                rows, values = judge.judge(rows)
+            rows, values = find_rows(data, payloads).between(unread.start, unread.end), None
+            if decoder is not None:
+                rows, values = decoder.decode(rows)
             if len(rows.offsets):
-                yield record_batch(found.target, rows, self._schema, values)
+                yield record_batch(unread.target, rows, self._schema, values)
 
-    def _after_loss(self, wanted: OffsetRange, position: int) -> int:
+    def _after_loss(self, offset_range: OffsetRange, position: int) -> int:
         """Where to go on when the log does not have `position`; the range's end: nowhere."""
-        earliest = self._cluster.offsets({wanted.target: EARLIEST})[wanted.target]
-        latest = self._cluster.offsets({wanted.target: LATEST})[wanted.target]
+        earliest = self._cluster.offsets({offset_range.target: EARLIEST})[offset_range.target]
+        latest = self._cluster.offsets({offset_range.target: LATEST})[offset_range.target]
         if earliest <= position <= latest:
             return position  # Only the broker that was asked did not have it yet.
         report_loss(
-            f"{wanted} can't be read from offset {position} on: the log has {earliest} to {latest}",
+            f"{offset_range} can't be read from offset {position} on: the log has {earliest} to "
+            f"{latest}",
             is_fatal=self._fails_on_data_loss,
         )
-        return earliest if position < earliest else wanted.end
+        return earliest if position < earliest else offset_range.end
 
-    def _check_patience(self, wanted: OffsetRange, position: int, waits_since: float) -> None:
+    def _check_patience(self, offset_range: OffsetRange, position: int, waits_since: float) -> None:
         if time.monotonic() - waits_since > self._poll_seconds_max:
             raise Unreachable(
-                f"no records of {wanted} came from offset {position} on for "
+                f"no records of {offset_range} came from offset {position} on for "
                 f"{self._poll_seconds_max:g} s (kafkaConsumer.pollTimeoutMs)"
             )
 
 
-def _recreated(wanted: OffsetRange) -> str:
-    return f"{wanted} is gone: topic {wanted.topic} was deleted and created anew meanwhile"
+def _recreated(offset_range: OffsetRange) -> str:
+    return (
+        f"{offset_range} is gone: topic {offset_range.topic} was deleted and created anew meanwhile"
+    )
 
 
-def report_loss(what: str, *, is_fatal: bool) -> None:
-    """Fail, or say what was lost and go on, as `failOnDataLoss` says."""
+def report_loss(loss: str, *, is_fatal: bool) -> None:
+    """Raise `DataLoss`, or log the loss and go on, as `failOnDataLoss` says."""
     if is_fatal:
-        raise DataLoss(what)
-    log.warning("data loss accepted by failOnDataLoss=false: %s", what)
+        raise DataLoss(loss)
+    log.warning("data loss accepted by failOnDataLoss=false: %s", loss)

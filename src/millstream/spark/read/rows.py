@@ -1,9 +1,9 @@
-"""Records of batches as columns of positions: found with numpy, without an object per record.
+"""Decodes records of batches into columns of positions, with numpy and no object per record.
 
 Pure. Only the chain of record lengths is walked one by one, and even that is skipped where records
 of one size follow each other; all other varints are decoded at once, one field of all records after
-the other. The one thing to know: bytes are not believed here either. A batch that
-`codec.records` refuses is refused here, too, and a test holds the two against each other.
+the other. Invariant: a batch that `codec.records` refuses is refused here too; a test holds the two
+against each other.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -144,20 +144,20 @@ def _record_starts(data: Buffer, view: NDArray[np.uint8], payload: Payload) -> I
     count = payload.header.count
     if payload.end - payload.start < count * RECORD_BYTES_MIN:
         raise CorruptBatch(f"{count} records in {payload.end - payload.start} bytes")
-    at, found, parts = payload.start, 0, []
+    at, position_count, parts = payload.start, 0, []
     try:
-        while found < count:
-            walk_count = count - found
+        while position_count < count:
+            walk_count = count - position_count
             if walk_count >= _RUN_COUNT_MIN:
                 run, at = _run(data, view, at, payload.end, walk_count)
                 parts.append(run)
-                found += len(run)
+                position_count += len(run)
                 if len(run) >= _RUN_COUNT_MIN:
                     continue
-                walk_count = min(_WALK_COUNT, count - found)
+                walk_count = min(_WALK_COUNT, count - position_count)
             walked, at = _walk(data, at, walk_count)
             parts.append(np.array(walked, np.int64))
-            found += walk_count
+            position_count += walk_count
     except IndexError:
         raise CorruptBatch("the data ends inside a record") from None
     if at != payload.end:

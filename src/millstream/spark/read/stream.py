@@ -1,8 +1,8 @@
-"""The reader of streaming queries: where the query stands, and how much the next trigger takes.
+"""Reads streaming queries: the position of the query, and how much the next trigger takes.
 
-Owns the driver's side of a stream. Spark keeps one of these in a process of its own for as long as
-the query runs, and kills the process to end it: nothing here needs to be closed. What fails in
-here ends the query, so everything that may pass is waited for inside.
+Owns the driver's side of a stream. Spark keeps one reader in a process of its own for as long as
+the query runs, and kills the process to end it, so the reader closes nothing. An error in here ends
+the query, so every error that may pass is waited for inside.
 """
 
 import logging
@@ -35,8 +35,8 @@ from millstream.spark.read.offset_ranges import (
     Standing,
     TopicIds,
     backlog,
+    check_available,
     from_json,
-    judge,
     limited,
     limited_bytes,
     ranges,
@@ -132,9 +132,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A function of its arguments and the options alone: a replay has the same tasks."""
         before, after = from_json(start), from_json(end)
         starts = without(before.offsets, recreated(before.topic_ids, after.topic_ids))
-        found = ranges(starts, after.offsets, after.topic_ids)
-        check_filter(self._positions.cluster, found, self._options.broker_filter)
-        return [InputPartition(r) for r in tasks(found, self._options)]
+        planned = ranges(starts, after.offsets, after.topic_ids)
+        check_filter(self._positions.cluster, planned, self._options.broker_filter)
+        return [InputPartition(r) for r in tasks(planned, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:
         return read(partition, self._options, self._schema)
@@ -147,11 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A broker that has not heard of a new topic yet still says the id of the one before it, which
         this query has left: then `before` is right.
         """
-        found = self._positions.topic_ids()
-        late = {topic for topic, known in self._former_ids.items() if found.get(topic) == known}
+        topic_ids = self._positions.topic_ids()
+        late = {topic for topic, known in self._former_ids.items() if topic_ids.get(topic) == known}
         if late:
             self._positions.look_again()
-        return found | {topic: before[topic] for topic in late if topic in before}
+        return topic_ids | {topic: before[topic] for topic in late if topic in before}
 
     def _start(self) -> Standing:
         """Where the options say that a query begins, in the topics that there are now."""
@@ -171,15 +171,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         losses = recreated_losses(before, topic_ids)
         latest = self._positions.ends(starts, only)
         newcomers = sorted(latest.keys() - starts.keys())
-        judgement = judge(starts, latest, self._positions.earliest(newcomers) if newcomers else {})
-        losses += judgement.losses
-        self._latest = judgement.ends
+        available = check_available(
+            starts, latest, self._positions.earliest(newcomers) if newcomers else {}
+        )
+        losses += available.losses
+        self._latest = available.ends
         if self._ceiling is None:
-            return judgement.ends, losses
+            return available.ends, losses
         # A query that starts at the latest offset may stand behind the ceiling already.
         ends = {
             target: min(end, max(self._ceiling.get(target, 0), starts.get(target, 0)))
-            for target, end in judgement.ends.items()
+            for target, end in available.ends.items()
         }
         return ends, losses
 
@@ -192,12 +194,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_enough(self, starts: Offsets, ends: Offsets, limit: ReadLimit) -> bool:
         """Whether there is enough for a batch. Partitions that went are news as well."""
-        wanted = self._options.offsets_min
-        if wanted is None or isinstance(limit, ReadAllAvailable):
+        offsets_min = self._options.offsets_min
+        if offsets_min is None or isinstance(limit, ReadAllAvailable):
             return True
         waited_ms = (time.monotonic() - self._last_trigger) * 1000
         is_overdue = waited_ms >= self._options.trigger_delay_ms_max
-        return is_overdue or sum(backlog(starts, ends).values()) >= wanted
+        return is_overdue or sum(backlog(starts, ends).values()) >= offsets_min
 
     def _limited(self, starts: Offsets, ends: Offsets) -> Offsets:
         if self._options.offsets_max is not None:

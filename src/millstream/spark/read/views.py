@@ -1,7 +1,7 @@
-"""The option brokerFilter: tasks fetch under filtered names, and everything else stays as it is.
+"""Implements the option brokerFilter: tasks fetch under filtered names.
 
-A filtered name has the offsets of its topic, so places, checkpoints and the column `topic` speak of
-the topic, and only the fetches of tasks go to the other name: the same checkpoint goes on with
+A filtered name has the offsets of its topic. So positions, checkpoints and the column `topic` name
+the topic, and only the fetches of tasks go to the filtered name: the same checkpoint goes on with
 another filter, or without one. The broker creates nothing for it.
 """
 
@@ -28,12 +28,12 @@ def shown_by(target: TopicPartition, broker_filter: str | None) -> TopicPartitio
 
 
 def check_filter(
-    cluster: Cluster, wanted: Iterable[OffsetRange], broker_filter: str | None
+    cluster: Cluster, planned: Iterable[OffsetRange], broker_filter: str | None
 ) -> None:
     """Have the broker check the filter for every topic, before any task reads through it."""
     if broker_filter is None:
         return
-    topics = sorted({one.target.topic for one in wanted})
+    topics = sorted({offset_range.target.topic for offset_range in planned})
     if topics:
         cluster.patiently("check brokerFilter", lambda: _check(cluster, topics, broker_filter))
 
@@ -60,16 +60,16 @@ def _shown(cluster: Cluster, names: Sequence[str], *, has_filter: bool = False) 
             for name in names
         ]
     )
-    found = {}
+    topics = {}
     for result in cluster.anyone().call(request, DescribeConfigsResponse).results:
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if has_filter and result.error_code in _REFUSED:
             raise InvalidOption(f"brokerFilter: {result.error_message}")
         check(result.error_code, result.resource_name)
-        values = {one.name: one.value or "" for one in result.configs}
-        found[result.resource_name] = values.get(_VIEW_OF, "")
-    return found
+        values = {config.name: config.value or "" for config in result.configs}
+        topics[result.resource_name] = values.get(_VIEW_OF, "")
+    return topics
 
 
 def _check(cluster: Cluster, topics: Sequence[str], broker_filter: str) -> None:

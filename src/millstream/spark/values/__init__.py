@@ -1,1 +1,1 @@
-"""Values as columns: JSON, Avro, Protobuf, and what becomes of values that are malformed."""
+"""Values as columns: JSON, Avro, Protobuf, and the handling of malformed values."""

@@ -1,9 +1,9 @@
-"""Avro values: a schema as a type of Spark's, and values of it as structs.
+"""Decodes Avro values: a schema becomes a type of Spark's, values of it become structs.
 
-Pure, apart from the library `fastavro`. Types are those that Spark's own `from_avro` gives, and
-what has no simple one is refused by the name of its field: unions of several types, and records in
-themselves. The one thing to know: bytes behind the record make a value bad, because bytes of
-another schema often read as a shorter record of this one.
+Pure, apart from the library `fastavro`. Types are those that Spark's own `from_avro` gives. Types
+without a simple counterpart are refused by the name of the field: unions of several types, and
+recursive records. Bytes behind the record make a value bad, because bytes of another schema often
+read as a shorter record of this one.
 """
 
 import json
@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any
 
 from millstream.spark.errors import InvalidOption, LibraryMissing
-from millstream.spark.values.json import Decode, struct
+from millstream.spark.values.decoding import Decode, struct
 
 # What an Avro schema is, as JSON has it: nothing that a type could say.
 Schema = Any
@@ -61,7 +61,7 @@ def avro_decode(text: str) -> Decode:
     def decode(value: bytes) -> dict[str, object]:
         data = BytesIO(value)
         try:
-            found = fastavro.schemaless_reader(data, schema, None)
+            record = fastavro.schemaless_reader(data, schema, None)
             if data.tell() != len(value):
                 raise ValueError(f"{len(value) - data.tell()} bytes are left behind the record")
         except Exception as problem:
@@ -69,8 +69,8 @@ def avro_decode(text: str) -> Decode:
                 hint = "; it may have the number of a schema before it, which is not supported"
                 raise ValueError(f"{problem!r}{hint}") from None
             raise
-        assert isinstance(found, dict)  # As the schema is one of a record.
-        return found
+        assert isinstance(record, dict)  # As the schema is one of a record.
+        return record
 
     return decode
 
@@ -96,11 +96,11 @@ def _plain(schema: Schema) -> Schema:
         return [_plain(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _plain(part) for name, part in schema.items() if name != "default"}
-    kind, logical = found.get("type"), found.get("logicalType")
+    plain = {name: _plain(part) for name, part in schema.items() if name != "default"}
+    kind, logical = plain.get("type"), plain.get("logicalType")
     if logical != "decimal" and isinstance(kind, str) and (kind, logical) not in _LOGICAL:
-        found.pop("logicalType", None)
-    return found
+        plain.pop("logicalType", None)
+    return plain
 
 
 class _Types:

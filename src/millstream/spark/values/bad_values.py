@@ -1,7 +1,6 @@
-"""What becomes of rows whose values can't be read: the option onError.
+"""Handles rows whose values can't be decoded, as the option onError says.
 
-Owns the decision, and the place of a bad value in what the user is told. Good rows cost nothing
-here: their values were read as a column.
+Good rows cost nothing here: their values were decoded as a column.
 """
 
 from collections.abc import Callable
@@ -16,66 +15,66 @@ from millstream.spark.read.arrow import Array, gather
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.spark.read.rows import Rows
 from millstream.spark.values.dead_letters import DeadLetters
-from millstream.spark.values.json import Failure, ValueReader
+from millstream.spark.values.decoding import Failure, ValueReader
 
 _SHOWN_BYTES_MAX = 80
 
 
-class Judged(NamedTuple):
-    """The rows that go on, and their values."""
+class DecodedRows(NamedTuple):
+    """The rows that are passed on, and their values."""
 
     rows: Rows
     values: Array
 
 
-class Judge:
-    """Reads the values of one range. `letters` is where bad rows go, if they go anywhere."""
+class ValueDecoder:
+    """Decodes the values of one range. Bad rows go to `letters` if `on_error` is DLQ."""
 
     def __init__(
         self,
-        wanted: OffsetRange,
+        offset_range: OffsetRange,
         read: ValueReader,
         on_error: OnError,
         letters: DeadLetters | None = None,
     ) -> None:
         assert (letters is not None) == (on_error is OnError.DLQ)
-        self._wanted = wanted
+        self._range = offset_range
         self._read = read
         self._on_error = on_error
         self._letters = letters
 
-    def judge(self, rows: Rows) -> Judged:
-        """Raises `UnreadableValue` if a bad value is to fail the query."""
+    def decode(self, rows: Rows) -> DecodedRows:
+        """Decode the values; raise `UnreadableValue` for a bad one if `on_error` is FAIL."""
         raw = gather(rows.data, rows.values)
         column, failures = self._read(raw)
         if not failures:
-            return Judged(rows, column)
+            return DecodedRows(rows, column)
         match self._on_error:
             case OnError.FAIL:
                 raise self._problem(rows, raw, failures[0])
             case OnError.NULL:
-                return Judged(rows, column)
+                return DecodedRows(rows, column)
             case OnError.DLQ:
                 assert self._letters is not None
                 bad = np.array([at for at, _ in failures])
                 self._letters.add(rows.part(bad), [why for _, why in failures])
                 good = np.setdiff1d(np.arange(len(rows.offsets)), bad)
-                return Judged(rows.part(good), column.take(pa.array(good)))
+                return DecodedRows(rows.part(good), column.take(pa.array(good)))
             case other:
                 assert_never(other)
 
     def finish(self) -> None:
-        """All rows of the range were judged."""
+        """Write the dead letters that are left, after all rows of the range."""
         if self._letters is not None:
             self._letters.finish()
 
     def _problem(self, rows: Rows, raw: Array, bad: Failure) -> UnreadableValue:
         shown = raw[bad.at].as_py()[:_SHOWN_BYTES_MAX]
         return UnreadableValue(
-            f"the value {shown!r} at offset {rows.offsets[bad.at]} of {self._wanted.target} is "
+            f"the value {shown!r} at offset {rows.offsets[bad.at]} of {self._range.target} is "
             f"not of the valueSchema ({bad.why}); set onError to null to read such values as "
             "null, or to dlq to put such records aside"
         )
 
 
-JudgeMaker: TypeAlias = Callable[[OffsetRange], Judge]
+DecoderMaker: TypeAlias = Callable[[OffsetRange], ValueDecoder]

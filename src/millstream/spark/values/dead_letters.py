@@ -1,9 +1,9 @@
-"""Records whose values can't be read, put aside in `<topic>.dlq`: the option onError=dlq.
+"""Writes records whose values can't be decoded to `<topic>.dlq`: the option onError=dlq.
 
-Owns when a dead letter is written, so that a record becomes one of them once for each group, no
-matter how often a task or a batch is run again. A reader has no commit that Spark tells it of, so
-each task remembers by itself how far it came: as an offset of a consumer group, committed in the
-transaction that the letters are written in. Whoever runs the range again leaves those out.
+Invariant: a record becomes a dead letter once for each group, however often a task or a batch is
+run again. Spark tells a reader of no commit, so each task remembers how far it came: as an offset
+of a consumer group, committed in the transaction that the letters are written in. A task that runs
+the range again leaves those records out.
 """
 
 import logging
@@ -55,28 +55,28 @@ class Span(NamedTuple):
     end: int
 
     def joined(self, start: int, end: int) -> "Span":
-        """With what was judged next; what does not touch it takes its place."""
+        """The span with the next decoded offsets; offsets that do not touch it replace it."""
         if start > self.end or end < self.start:
             return Span(start, end)
         return Span(min(self.start, start), max(self.end, end))
 
 
 class DeadLetters:
-    """Those of one range, which one task reads in order."""
+    """The dead letters of one range, which one task reads in order."""
 
     def __init__(
-        self, cluster: Cluster, group: str, wanted: OffsetRange, memories: Sequence[str] = ()
+        self, cluster: Cluster, group: str, offset_range: OffsetRange, memories: Sequence[str] = ()
     ) -> None:
         """`memories` are the groups that remember, the one in use first; see `SourceOptions`."""
         self._cluster = cluster
         self._group = group
         self._memory, *self._former_memories = memories or (f"{group}{DLQ_SUFFIX}",)
-        self._wanted = wanted
+        self._range = offset_range
         self._letters: list[Letter] = []
         self._size = 0
 
     def add(self, rows: Rows, whys: list[str]) -> None:
-        """Put rows aside; every row before the last of them was judged."""
+        """Put rows aside; every row before the last of them was decoded."""
         for letter in self._made(rows, whys):
             self._letters.append(letter)
             self._size += len(letter.key or b"") + len(letter.value or b"")
@@ -84,13 +84,13 @@ class DeadLetters:
                 self._flush(letter.offset + 1)
 
     def finish(self) -> None:
-        """Write what is left; the whole range was judged."""
+        """Write the letters that are left; the whole range was decoded."""
         if self._letters:
-            self._flush(self._wanted.end)
+            self._flush(self._range.end)
 
     def _made(self, rows: Rows, whys: list[str]) -> list[Letter]:
-        target = self._wanted.target
-        found = zip(
+        target = self._range.target
+        columns = zip(
             rows.offsets.tolist(),
             gather(rows.data, rows.keys).to_pylist(),
             gather(rows.data, rows.values).to_pylist(),
@@ -99,8 +99,8 @@ class DeadLetters:
             strict=True,
         )
         letters = []
-        for offset, key, value, own, why in found:
-            told = {
+        for offset, key, value, own, why in columns:
+            facts = {
                 "topic": target.topic.encode(),
                 "partition": b"%d" % target.partition,
                 "offset": b"%d" % offset,
@@ -108,40 +108,40 @@ class DeadLetters:
                 "reason": REASON.encode(),
                 "error": why.encode(),
             }
-            pairs = _own([(one["key"], one["value"]) for one in own], target.topic)
-            pairs += [(DLQ_PREFIX + name, text) for name, text in told.items()]
+            pairs = _own([(header["key"], header["value"]) for header in own], target.topic)
+            pairs += [(DLQ_PREFIX + name, text) for name, text in facts.items()]
             letters.append(Letter(offset, key, value, pairs))
         return letters
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def _flush(self, judged_to: int) -> None:
+    def _flush(self, decoded_to: int) -> None:
         for tries_left in reversed(range(TRIES_MAX)):
             try:
-                self._write(judged_to)
+                self._write(decoded_to)
                 break
             except Fenced:
-                # Another attempt at this range writes as well: see what it did, and do the rest.
+                # Another attempt at this range writes too: look up its letters, write the others.
                 if not tries_left:
                     raise
         self._letters.clear()
         self._size = 0
 
-    def _write(self, judged_to: int) -> None:
-        target = self._wanted.target
+    def _write(self, decoded_to: int) -> None:
+        target = self._range.target
         name = f"{self._memory}-{target}"
         member = transactions.begin(self._cluster, name, TRANSACTION_MS_MAX)
         known = self._known()
-        new = [one for one in self._letters if not known.start <= one.offset < known.end]
+        new = [letter for letter in self._letters if not known.start <= letter.offset < known.end]
         if not new:
             return
         pipeline = Pipeline(self._cluster, self._options, member.producer, name)
         try:
             rows, shares = Router(self._topic, self._cluster.partition_count).route(_columns(new))
-            transactions.add_partitions(self._cluster, member, {one.target for one in shares})
+            transactions.add_partitions(self._cluster, member, {share.target for share in shares})
             pipeline.send(spell(rows, shares, bytes_max=BATCH_BYTES), shares)
             pipeline.flush()
-            span = known.joined(self._wanted.start, judged_to)
+            span = known.joined(self._range.start, decoded_to)
             transactions.remember(
                 self._cluster, member, self._memory, target, span.end, note=str(span.start)
             )
@@ -155,16 +155,16 @@ class DeadLetters:
         log.info("put records aside topic=%s count=%d", self._topic, len(new))
 
     def _known(self) -> Span:
-        """What an earlier attempt, or another read of the same group, has written."""
+        """The span that an earlier attempt, or another read of the same group, has written."""
         for memory in (self._memory, *self._former_memories):
-            found = noted(self._cluster, memory, self._wanted.target)
-            if found is not None and found.note.isdecimal():
-                return Span(int(found.note), found.offset)
-        return Span(self._wanted.start, self._wanted.start)
+            note = noted(self._cluster, memory, self._range.target)
+            if note is not None and note.note.isdecimal():
+                return Span(int(note.note), note.offset)
+        return Span(self._range.start, self._range.start)
 
     @property
     def _topic(self) -> str:
-        return f"{self._wanted.target.topic}{DLQ_SUFFIX}"
+        return f"{self._range.target.topic}{DLQ_SUFFIX}"
 
     @property
     def _options(self) -> SinkOptions:
@@ -173,19 +173,21 @@ class DeadLetters:
 
 def _own(own: Headers, topic: str) -> Headers:
     """The record's own headers, as a dead letter has them."""
-    kept = [one for one in own if one[0] not in ACTING and not one[0].startswith(DLQ_PREFIX)]
+    kept = [
+        header for header in own if header[0] not in ACTING and not header[0].startswith(DLQ_PREFIX)
+    ]
     subjects = [text for name, text in kept if name == SUBJECT and text]
-    found = [one for one in kept if one[0] != SUBJECT]
+    pairs = [header for header in kept if header[0] != SUBJECT]
     living = subjects[0] if subjects else topic.encode()
-    found.append((SUBJECT, DEAD_SUBJECT.encode() + living))
-    return [*found, *((f"{DLQ_PREFIX}subject", text) for text in subjects[:1])]
+    pairs.append((SUBJECT, DEAD_SUBJECT.encode() + living))
+    return [*pairs, *((f"{DLQ_PREFIX}subject", text) for text in subjects[:1])]
 
 
 def _columns(letters: list[Letter]) -> Columns:
     return Columns(
-        values=pa.array([one.value for one in letters], pa.binary()),
-        keys=pa.array([one.key for one in letters], pa.binary()),
-        headers=pa.array([one.headers for one in letters], HEADERS),
+        values=pa.array([letter.value for letter in letters], pa.binary()),
+        keys=pa.array([letter.key for letter in letters], pa.binary()),
+        headers=pa.array([letter.headers for letter in letters], HEADERS),
     )
 
 

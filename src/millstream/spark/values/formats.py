@@ -1,8 +1,8 @@
-"""Values with a schema: how each format of `valueFormat` becomes a column of structs.
+"""Chooses the decoder of each `valueFormat`, and decodes JSON.
 
-Pure, apart from the libraries of the formats. Owns the choice of a reader, and JSON: Arrow parses a
-whole batch of values at once, and where that fails, the batch is halved until the bad values stand
-alone, so good rows stay cheap and a bad one costs a few more parses.
+Pure, apart from the libraries of the formats. Arrow parses a whole batch of JSON values at once. If
+that fails, the batch is halved until the bad values stand alone, so good rows stay cheap and a bad
+one costs a few more parses.
 """
 
 from typing import Any, assert_never
@@ -13,7 +13,7 @@ import pyarrow.json as pj
 
 from millstream.spark.options.values import ValueFormat, ValueOptions
 from millstream.spark.read.arrow import Array
-from millstream.spark.values.json import Decoded, Failure, ValueReader, failure, one_by_one
+from millstream.spark.values.decoding import Decoded, Failure, ValueReader, failure, one_by_one
 
 _LINE = b"\n"
 

@@ -1,8 +1,8 @@
-"""Protobuf values: a message of a descriptor set as a type of Spark's, and values of it as structs.
+"""Decodes Protobuf values: a message becomes a type of Spark's, values of it become structs.
 
 Pure, apart from the library `protobuf`. A field that knows whether it was set is null if it was
-not; all others have the default of their type, as in every language that reads them. The one thing
-to know: messages are found by field numbers, so bytes of another message often can be read as well.
+not; all others have the default of their type, as in every language that reads them. Protobuf finds
+fields by their numbers, so bytes of another message often can be decoded as well.
 """
 
 import base64
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from millstream.spark.errors import InvalidOption, LibraryMissing
-from millstream.spark.values.json import Decode, struct
+from millstream.spark.values.decoding import Decode, struct
 
 # Descriptors and messages, which the library makes at run time.
 Descriptor = Any
@@ -36,8 +36,8 @@ def protobuf_decode(descriptors: str, message: str) -> Decode:
     convert = _converter(descriptor)
 
     def decode(value: bytes) -> dict[str, object]:
-        found: dict[str, object] = convert(make.FromString(value))
-        return found
+        row: dict[str, object] = convert(make.FromString(value))
+        return row
 
     return decode
 

@@ -1,9 +1,9 @@
-"""What the sink does with a batch of rows: opened on the driver, written by tasks, ended as one.
+"""Writes a batch of rows: opened on the driver, written by tasks, ended as one.
 
-Owns the three ways to write: batches of transactions (Millstream), a transaction for each task
-(plain Kafka), and none at all (at least once). Knows no Spark: `sink` hands it rows and who asks.
-The one thing to know: a task commits nothing by itself where the broker can end a batch as one. It
-leaves its transaction open, and only the driver knows which attempts of which tasks count.
+Owns the three modes: batches of transactions (Millstream), a transaction for each task (plain
+Kafka), and none at all (at least once). Knows no Spark: `spark_writers` passes rows and the task.
+Invariant: a task commits nothing by itself where the broker can end a batch as one. It leaves its
+transaction open, and only the driver knows which attempts of which tasks count.
 """
 
 import logging
@@ -93,14 +93,16 @@ class Written:
 # -- on the driver ---------------------------------------------------------------------------------
 
 
-def open_batch(options: SinkOptions, *, asked: Sequence[str] = ()) -> Plan:
+def open_batch(options: SinkOptions, *, own_columns: Sequence[str] = ()) -> Plan:
     """Decide how to write, and begin the batch where that is to be done.
 
-    `asked` are the columns that only Millstream heeds.
+    `own_columns` are the columns that only Millstream heeds.
     """
     cluster = cluster_for(options.client)
-    if asked and not transactions.has_batches(cluster):
-        raise InvalidOption(f"column {asked[0]} is only for Millstream, and this broker is another")
+    if own_columns and not transactions.has_batches(cluster):
+        raise InvalidOption(
+            f"column {own_columns[0]} is only for Millstream, and this broker is another"
+        )
     if options.topic is not None:
         cluster.partition_count(options.topic)  # It is created once, and not by every task.
     identity = _identity(options)

@@ -1,8 +1,8 @@
-"""Rows as record batches: Arrow columns in, the bytes of Kafka's format v2 out.
+"""Encodes rows as record batches: Arrow columns in, the bytes of Kafka's format v2 out.
 
-Pure. All lengths are spelt at once with numpy, and Arrow itself joins them with keys and values, so
-no Python object stands for a record. The one thing to know: what is written here, `codec.records`
-reads back to the same rows, and a test holds the two against each other.
+Pure. numpy encodes all lengths at once, and Arrow itself joins them with keys and values, so no
+Python object stands for a record. Invariant: `codec.records` decodes the bytes to the same rows; a
+test holds the two against each other.
 """
 
 from collections.abc import Iterable
@@ -217,8 +217,8 @@ def _varints(numbers: Ints) -> tuple[NDArray[np.uint8], Ints]:
     table = np.empty((len(raw), width), np.uint8)
     sizes = np.ones(len(raw), np.int64)
     for index in range(width):
-        rest = raw >> np.uint64(7 * (index + 1))
-        goes_on = rest > 0
+        remaining = raw >> np.uint64(7 * (index + 1))
+        goes_on = remaining > 0
         table[:, index] = (raw >> np.uint64(7 * index)) & np.uint64(0x7F)
         table[:, index] |= goes_on.astype(np.uint8) << 7
         if index + 1 < width:

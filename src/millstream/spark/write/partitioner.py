@@ -1,7 +1,8 @@
-"""Which partition a row is written to: Kafka's choice for keys, in turn for rows without.
+"""Chooses the partition of each row: Kafka's choice for keys, in turn for rows without.
 
-Pure. Owns Kafka's hash, computed for all keys at once, and the grouping of rows by target. The one
-thing to know: a key must go where every other Kafka producer sends it, or its order is lost.
+Pure. Owns Kafka's hash, computed for all keys at once, and the grouping of rows by target.
+Invariant: a key goes to the partition that every other Kafka producer chooses, else its order is
+lost.
 """
 
 from collections.abc import Callable
@@ -100,15 +101,16 @@ class Router:
     def _asked(
         partitions: Array, chosen: NDArray[np.int64], row_counts: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        asked = np.asarray(partitions.cast(pa.int64()).fill_null(-1))
-        is_asked = np.asarray(partitions.is_valid())
-        wrong = is_asked & ((asked < 0) | (asked >= row_counts))
+        requested = np.asarray(partitions.cast(pa.int64()).fill_null(-1))
+        is_requested = np.asarray(partitions.is_valid())
+        wrong = is_requested & ((requested < 0) | (requested >= row_counts))
         if wrong.any():
             at = int(wrong.argmax())
             raise UnwritableRow(
-                f"a row asks for partition {asked[at]} of a topic with {row_counts[at]} partitions"
+                f"a row asks for partition {requested[at]} of a topic with {row_counts[at]} "
+                "partitions"
             )
-        return np.where(is_asked, asked, chosen)
+        return np.where(is_requested, requested, chosen)
 
 
 def murmur2(keys: Array) -> NDArray[np.int32]:
@@ -149,9 +151,9 @@ def parts(array: Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     count = len(array)
     if borders is None or count == 0:
         return np.zeros(count + 1, np.int64), np.zeros(0, np.uint8)
-    found = np.frombuffer(borders, np.int32)[array.offset : array.offset + count + 1]
+    ends = np.frombuffer(borders, np.int32)[array.offset : array.offset + count + 1]
     view = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return found.astype(np.int64), view
+    return ends.astype(np.int64), view
 
 
 def _byte(data: NDArray[np.uint8], at: NDArray[np.int64], shift: int) -> NDArray[np.uint32]:

@@ -1,9 +1,9 @@
-"""Batches on their way to brokers: several requests at a time, each batch written once.
+"""Sends batches to brokers: several requests at a time, each batch written once.
 
-Owns the connections that a task writes over, the requests that have no answer yet and the sequence
-of every partition. The one thing to know: whatever goes wrong, all that was not answered is sent
-again, in order and one request after the other; a broker that has a batch already says so, because
-no partition ever has more unanswered batches than brokers remember.
+Owns the connections that a task writes over, the requests that have no response yet and the
+sequence of every partition. After any failure all batches without a response are sent again, in
+order and one request after the other. A broker that has a batch already says so, because no
+partition ever has more unanswered batches than brokers remember.
 """
 
 import time
@@ -167,10 +167,10 @@ class Pipeline:
 
     def _connection(self, address: Address) -> Connection:
         """One of its own: the cluster's is closed when something else is asked meanwhile."""
-        found = self._connections.get(address)
-        if found is None:
-            found = self._connections[address] = Connection(address, self._options.client)
-        return found
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(address, self._options.client)
+        return connection
 
 
 def _bounded(batches: list[Batch]) -> Iterable[list[Batch]]:

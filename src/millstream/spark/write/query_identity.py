@@ -57,10 +57,10 @@ def checkpoint_identity(location: str) -> QueryIdentity:
     A path without a scheme is on Spark's default file system, which may be a remote one: it is
     looked for on the local one, and counts as remote if it is not there.
     """
-    found = _parse(location)
-    query_id = _local_query_id(found) if found.may_be_local else None
-    name = query_id or _digest(found.spelt)
-    former = (_digest(text) for text in _former_spellings(location, found))
+    parsed = _parse(location)
+    query_id = _local_query_id(parsed) if parsed.may_be_local else None
+    name = query_id or _digest(parsed.spelt)
+    former = (_digest(text) for text in _former_spellings(location, parsed))
     return QueryIdentity(
         name=name,
         query_id=query_id,
@@ -69,11 +69,11 @@ def checkpoint_identity(location: str) -> QueryIdentity:
 
 
 def _parse(location: str) -> _Location:
-    found = _URI.fullmatch(location)
-    if found is None:
+    match = _URI.fullmatch(location)
+    if match is None:
         return _Location("", "", _normal(location))
-    path = _normal(found["path"]) if found["path"] else ""
-    return _Location(found["scheme"].lower(), (found["authority"] or "").lower(), path)
+    path = _normal(match["path"]) if match["path"] else ""
+    return _Location(match["scheme"].lower(), (match["authority"] or "").lower(), path)
 
 
 def _normal(path: str) -> str:
@@ -82,17 +82,17 @@ def _normal(path: str) -> str:
     return normal.replace("//", "/", 1) if normal.startswith("//") else normal
 
 
-def _local_query_id(found: _Location) -> str | None:
+def _local_query_id(location: _Location) -> str | None:
     # A relative path begins at the working directory of the driver's JVM, which is this one's too.
-    path = Path(found.path) / _METADATA
+    path = Path(location.path) / _METADATA
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        if not found.scheme:
+        if not location.scheme:
             return None
         raise InvalidOption(
-            f"checkpointLocation {found.spelt} has no file {_METADATA}, which says the id of the "
-            f"query; {_ANOTHER_NAME}"
+            f"checkpointLocation {location.spelt} has no file {_METADATA}, which says the id of "
+            f"the query; {_ANOTHER_NAME}"
         ) from None
     except (OSError, ValueError) as problem:
         raise InvalidOption(f"{path} can't be read: {problem}; {_ANOTHER_NAME}") from None
@@ -104,11 +104,11 @@ def _local_query_id(found: _Location) -> str | None:
         ) from None
 
 
-def _former_spellings(location: str, found: _Location) -> list[str]:
+def _former_spellings(location: str, parsed: _Location) -> list[str]:
     """What an earlier version made the name of: the text of the option, as it stood then."""
-    spellings = [location.rstrip("/"), found.spelt]
-    if found.may_be_local:
-        path = str(Path(found.path).absolute())
+    spellings = [location.rstrip("/"), parsed.spelt]
+    if parsed.may_be_local:
+        path = str(Path(parsed.path).absolute())
         spellings += [path, f"file:{path}", f"file://{path}"]
     return spellings
 

@@ -1,8 +1,8 @@
 """The writers that Spark asks for: one for batch queries, one for streams.
 
-Owns what Spark hands over besides rows: the schema, which task and which batch it is. The one thing
-to know: Spark asks for a stream's writer twice in each batch, once to send it to the tasks and once
-to commit, and tells nobody which is which. So a batch begins when the writer is sent.
+Owns the input from Spark besides rows: the schema, the task and the batch. Spark builds the writer
+of a stream twice per batch, once for the tasks and once for the commit, without saying which.
+Pickling marks the copy for the tasks, so the batch begins in `__getstate__`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,14 +55,14 @@ class _Planned:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_rows(schema, options)
         self._options = options
-        self._asked = [name for name in schema.names if name in _MILLSTREAM_ONLY]
+        self._own_columns = [name for name in schema.names if name in _MILLSTREAM_ONLY]
 
     @cached_property
     def _plan(self) -> Plan:
-        return atomic_batch.open_batch(self._options, asked=self._asked)
+        return atomic_batch.open_batch(self._options, own_columns=self._own_columns)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_options": self._options, "_asked": self._asked, "_plan": self._plan}
+        return {"_options": self._options, "_own_columns": self._own_columns, "_plan": self._plan}
 
 
 class BatchWriter(_Planned, DataSourceArrowWriter):
@@ -103,9 +103,9 @@ def check_rows(schema: StructType, options: SinkOptions) -> None:
         )
     for name, allowed in _TYPES.items():
         if name in kinds and kinds[name] not in allowed:
-            wanted = " or ".join(allowed)
+            expected = " or ".join(allowed)
             raise InvalidOption(
-                f"unsupported type for column {name}: {kinds[name]}, expected {wanted}"
+                f"unsupported type for column {name}: {kinds[name]}, expected {expected}"
             )
     if DELIVER_AT in kinds and options.guarantee is Guarantee.EXACTLY_ONCE:
         raise InvalidOption(

@@ -1,7 +1,7 @@
-"""Transactions as the sink asks for them: producer ids, partitions, ends, and whole batches.
+"""Sends the requests of transactions: producer ids, partitions, ends, and whole batches.
 
-Owns the requests to a transaction's coordinator, each tried again patiently. All of them may be
-asked twice: a broker that has done it already says so, and in the same words.
+Each request to a transaction's coordinator is retried until the time limit. All of them may be sent
+twice: a broker that has done the work already gives the same response.
 """
 
 from collections.abc import Iterable, Sequence
@@ -138,12 +138,12 @@ def remembered(cluster: Cluster, group: str) -> int:
     def ask() -> int:
         response = coordinator(cluster, group, GROUP).call(request, OffsetFetchResponse)
         check(response.error_code, f"group {group}")
-        found = [0]
+        offsets = [0]
         for topic in response.topics:
             for part in topic.partitions:
                 check(part.error_code, TopicPartition(topic.name, part.partition_index))
-                found.append(part.committed_offset)
-        return max(found)
+                offsets.append(part.committed_offset)
+        return max(offsets)
 
     return cluster.patiently(f"read the offsets of group {group}", ask)
 
@@ -180,9 +180,9 @@ def remember(
         connection = coordinator(cluster, member.transactional_id, TRANSACTION)
         check_unfenced(connection.call(joins, AddOffsetsToTxnResponse).error_code, group)
         answer = coordinator(cluster, group, GROUP).call(commits, TxnOffsetCommitResponse)
-        for found in answer.topics:
-            for one in found.partitions:
-                check_unfenced(one.error_code, group)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                check_unfenced(partition.error_code, group)
 
     cluster.patiently(f"commit offsets of group {group}", ask)
 
@@ -243,11 +243,11 @@ def end_batch(
     cluster.patiently(f"end batch {batch_id} of {group}", ask)
 
 
-def check_unfenced(code: int, what: object) -> None:
+def check_unfenced(code: int, subject: object) -> None:
     """Raise `Fenced` if another has taken over, or whatever else the code says."""
     if code in _FENCED:
-        raise Fenced(what)
-    check(code, what)
+        raise Fenced(subject)
+    check(code, subject)
 
 
 def _check_batch(code: int, message: str | None, group: str) -> None:

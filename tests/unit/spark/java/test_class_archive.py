@@ -116,7 +116,7 @@ def test_other_jars_and_another_java_have_another_archive(machine: Machine) -> N
 
     machine.jar("spark.jar", b"1")
     assert USED in machine.options()
-    machine.java = machine.java._replace(told="17.0.2")
+    machine.java = machine.java._replace(version="17.0.2")
     assert USED not in machine.options()
 
 

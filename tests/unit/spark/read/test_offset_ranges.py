@@ -15,8 +15,8 @@ from millstream.spark.read.offset_ranges import (
     Standing,
     TopicIds,
     backlog,
+    check_available,
     from_json,
-    judge,
     limited,
     limited_bytes,
     ranges,
@@ -152,13 +152,13 @@ def test_the_larger_of_the_two_counts_wins() -> None:
 
 
 def test_gaps_and_growth_are_no_loss() -> None:
-    assert judge({A0: 5}, {A0: 9, A1: 3}, {A1: 0}).losses == []
+    assert check_available({A0: 5}, {A0: 9, A1: 3}, {A1: 0}).losses == []
 
 
 def test_what_went_is_named() -> None:
-    (gone,) = judge({A0: 5}, {}, {}).losses
-    (late,) = judge({}, {A1: 9}, {A1: 4}).losses
-    (shrunk,) = judge({A0: 5}, {A0: 2}, {}).losses
+    (gone,) = check_available({A0: 5}, {}, {}).losses
+    (late,) = check_available({}, {A1: 9}, {A1: 4}).losses
+    (shrunk,) = check_available({A0: 5}, {A0: 2}, {}).losses
 
     assert gone == "partition a-0 is gone, the query stood at offset 5"
     assert late == "partition a-1 was added with offset 4 instead of 0"

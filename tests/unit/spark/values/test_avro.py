@@ -13,7 +13,7 @@ import pytest
 
 from millstream.spark.errors import InvalidOption, LibraryMissing
 from millstream.spark.values.avro import avro_decode, avro_type
-from millstream.spark.values.json import one_by_one
+from millstream.spark.values.decoding import one_by_one
 
 ORDER = {
     "type": "record",

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from millstream.spark.values.decoding import Decoded
 from millstream.spark.values.formats import json_reader
-from millstream.spark.values.json import Decoded
 
 ORDER = pa.struct([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
 

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from millstream.spark.errors import InvalidOption, LibraryMissing
-from millstream.spark.values.json import one_by_one
+from millstream.spark.values.decoding import one_by_one
 from millstream.spark.values.protobuf import protobuf_decode, protobuf_type
 
 Field = descriptor_pb2.FieldDescriptorProto

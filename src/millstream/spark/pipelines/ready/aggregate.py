@@ -1,8 +1,7 @@
 """Aggregate: figures of event-time windows, as JSON records of a topic or as a table of files.
 
-The one thing to know: a window's final figures are written when the watermark has passed its end,
-so the last windows of a stream wait for later records. Rows that come later than that are counted
-and left out.
+The final figures of a window are written when the watermark has passed its end, so the last windows
+of a stream wait for later records. Rows later than the watermark are counted and left out.
 """
 
 from collections.abc import Mapping

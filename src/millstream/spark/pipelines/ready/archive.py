@@ -1,8 +1,8 @@
 """Archive: topics as Parquet files, in directories by topic, day and hour.
 
 Spark's file sink keeps a log of the files of each batch, so a batch that is run again after a crash
-adds nothing twice. The one thing to know: that log, `_spark_metadata`, belongs to the archive;
-Spark reads by it, and what reads the files alone may see those of an attempt that failed.
+adds no file twice. That log, `_spark_metadata`, belongs to the archive: Spark reads by it. Programs
+that read the files alone may see those of an attempt that failed.
 """
 
 from typing import Literal

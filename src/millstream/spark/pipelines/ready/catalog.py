@@ -1,7 +1,7 @@
-"""The ready-made pipelines, by the names that users write.
+"""The table of ready-made pipelines, by the names that users write.
 
-Owns the table of names. The one thing to know: a pipeline is a module with `Parameters`, `run` and,
-where it can say them without a broker, `transform`, `reads` and `writes`; it is imported when used.
+A ready-made pipeline is a module with `Parameters`, `run` and, where they need no broker,
+`transform`, `reads` and `writes`. It is imported when it is used.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Dedup: of rows that are the same by key or by fields, only the first goes on.
+"""Dedup: passes on the first of several rows that are the same by key or by fields.
 
-The one thing to know: Spark remembers what it saw for as long as the watermark says, counted in
-event time. The same row after that is a new one.
+Spark remembers a row for as long as the watermark says, counted in event time. The same row after
+that is a new one.
 """
 
 from collections.abc import Mapping

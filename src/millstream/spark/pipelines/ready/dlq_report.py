@@ -1,7 +1,7 @@
-"""Dead letters: what lies in dead-letter topics, why, since when, and what it looks like.
+"""Dead letters: reports the records of dead-letter topics by reason and time, with samples.
 
-Reads and changes nothing; `redrive` sends letters back. The one thing to know: a letter says with
-headers where it comes from and why; one without them counts for the topic that it is named after.
+Reads only; `redrive` sends letters back. The headers of a letter name its origin and reason. A
+letter without them counts for the topic that its dead-letter topic is named after.
 """
 
 import time

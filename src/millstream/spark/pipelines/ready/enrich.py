@@ -1,8 +1,8 @@
 """Enrich: add fields of a table, or of another stream, to the rows of a stream.
 
-A table is files, a table of Spark's, or a compacted topic: the last value of each key. The one
-thing to know: a table is read when the query starts and not again, while two streams are joined as
-both go on, rows within `within` of each other.
+A table is files, a table of Spark's, or a compacted topic: the last value of each key. It is read
+when the query starts and not again. Two streams are joined while both go on, rows within `within`
+of each other.
 """
 
 from collections.abc import Mapping

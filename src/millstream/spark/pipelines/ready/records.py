@@ -1,8 +1,8 @@
-"""What the ready-made pipelines share: records as columns, and how a record is spelt again.
+"""Parses records into columns and builds records from rows, for all ready-made pipelines.
 
 Pure, apart from looking at frames. Owns the names that users write SQL with: a record's own columns
-are fields of `record`, the fields of its JSON value are columns. The one thing to know: a value
-that is not JSON of the schema is marked, not lost; each pipeline says what becomes of such rows.
+are fields of `record`, the fields of its JSON value are columns. Invariant: a value that is not
+JSON of the schema is marked, not lost; each pipeline decides what it does with such rows.
 """
 
 import logging

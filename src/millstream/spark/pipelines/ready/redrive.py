@@ -1,8 +1,7 @@
 """Redrive: dead letters back to the topics that they come from, as they were.
 
-A streaming query like any other, so what was sent back stays sent: its checkpoint says how far it
-came, and each letter is sent once. The one thing to know: a letter that `where` leaves out is
-passed over for good, unless another run, with a name of its own, asks for it.
+It is a streaming query, and its checkpoint holds the position, so each letter is sent back once. A
+letter that `where` leaves out is passed over for good, unless a run under another name selects it.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Replay: an archive back into a topic, in the order of its offsets.
 
 All of it becomes visible at once, or nothing. With a pace it is written at least once instead, as
-it comes: a transaction of hours would hold up every reader. The one thing to know: offsets are new,
-so the old ones travel as headers, and a replay that is run twice is there twice. Times are the old
-ones, so a topic that keeps records for a week does not keep those of last month.
+it comes: a transaction of hours would hold up every reader. Offsets are new, so the old ones travel
+as headers, and a replay that is run twice is there twice. Times are the old ones, so a topic that
+keeps records for a week does not keep those of last month.
 """
 
 import time

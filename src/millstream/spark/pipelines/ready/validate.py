@@ -1,8 +1,8 @@
 """Validate: rows that meet expectations go on, all others to `<topic>.dlq` with the reason.
 
-One query writes both, so a batch's good and bad rows become visible together. The one thing to
-know: an absent value breaks only `not_null` and `expression`; whether it may be absent is one
-question, what it may be another.
+One query writes both, so the good and bad rows of a batch become visible together. An absent value
+breaks only `not_null` and `expression`: whether a value may be absent and which values are good are
+two expectations.
 """
 
 from collections.abc import Mapping
@@ -107,10 +107,10 @@ def transform(frames: Mapping[str, DataFrame], parameters: Parameters) -> DataFr
 
 def validated(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows for the sink: the good ones for the target, the bad ones for the dead letters."""
-    return routed(judged(frame, parameters), parameters)
+    return routed(checked(frame, parameters), parameters)
 
 
-def judged(frame: DataFrame, parameters: Parameters) -> DataFrame:
+def checked(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows with the names of the expectations that they fail, and what these ask for.
 
     Counts failures of each expectation, also of those that are only counted.

@@ -1,7 +1,7 @@
-"""What the formats of values share: a column of structs, and which values are none.
+"""Types and helpers that the decoders of all value formats share.
 
-Pure. A reader never raises for a value: it says which ones it can't read and why, and leaves null
-in their place. What becomes of those is for `judging`.
+Pure. A reader never raises for a value: it reports the values that it can't decode, with the
+reason, and leaves null in their place. `bad_values` handles those.
 """
 
 from collections.abc import Callable
@@ -53,21 +53,23 @@ def one_by_one(decode: Decode, kind: Any) -> ValueReader:  # An Arrow struct typ
         try:
             return Decoded(pa.array(rows, kind), failures)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            return _one_of(rows, kind, failures)
+            return _row_by_row(rows, kind, failures)
 
     return read
 
 
-def _one_of(rows: list[dict[str, object] | None], kind: Any, failures: list[Failure]) -> Decoded:
-    """Build the column piece by piece, because one of them does not fit the type."""
-    columns, found = [], {one.at: one for one in failures}
+def _row_by_row(
+    rows: list[dict[str, object] | None], kind: Any, failures: list[Failure]
+) -> Decoded:
+    """Build the column piece by piece, because at least one row does not fit the type."""
+    columns, failed = [], {bad.at: bad for bad in failures}
     for index, row in enumerate(rows):
         try:
             columns.append(pa.array([row], kind))
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as problem:
             columns.append(pa.nulls(1, kind))
-            found[index] = failure(index, problem)
-    return Decoded(pa.concat_arrays(columns), [found[index] for index in sorted(found)])
+            failed[index] = failure(index, problem)
+    return Decoded(pa.concat_arrays(columns), [failed[index] for index in sorted(failed)])
 
 
 def quoted(name: str) -> str:
