@@ -46,4 +46,4 @@ def _read(directory: Path, name: str) -> Checkpoint:
 def _numbers(log: Path) -> list[int]:
     if not log.is_dir():
         return []
-    return sorted(int(one.name) for one in log.iterdir() if one.name.isdecimal())
+    return sorted(int(entry.name) for entry in log.iterdir() if entry.name.isdecimal())

@@ -60,9 +60,9 @@ def run(
     flows: dict[str, str] = {}
     try:
         for message in _events(cli, spec, path, is_dry=is_dry, refreshes_all=refreshes_all):
-            found = _FLOW.search(message)
-            if found is not None:
-                flows[found["flow"].removeprefix("spark_catalog.default.")] = found["state"].lower()
+            match = _FLOW.search(message)
+            if match is not None:
+                flows[match["flow"].removeprefix("spark_catalog.default.")] = match["state"].lower()
             report(message)
     except Exception as problem:  # Whatever definitions raise, and whatever Connect does.
         raise PipelineFailed(spec.name, boiled_down(str(problem))) from problem
@@ -85,8 +85,8 @@ class Standings:
 
 def bootstrap(path: Path) -> str | None:
     """The brokers, if the project says them where we look."""
-    found = _spec(_engine(), path).configuration.get(BOOTSTRAP_KEY)
-    return None if found is None else str(found)
+    address = _spec(_engine(), path).configuration.get(BOOTSTRAP_KEY)
+    return None if address is None else str(address)
 
 
 def standings(path: Path) -> Standings:
@@ -123,17 +123,17 @@ def settings(directory: Path, master: str) -> dict[str, str]:
     Spark's default catalog its second run fails on the tables of the first.
     """
     state = directory / ".millstream"
-    found = dict(LAPTOP) if master.startswith("local") else {}
-    found["spark.sql.warehouse.dir"] = str(directory / "spark-warehouse")
-    found["spark.sql.session.timeZone"] = "UTC"
+    static = dict(LAPTOP) if master.startswith("local") else {}
+    static["spark.sql.warehouse.dir"] = str(directory / "spark-warehouse")
+    static["spark.sql.session.timeZone"] = "UTC"
     options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"
     # Embedded Derby is one process at a time, and comes with Spark.
-    found["spark.sql.catalogImplementation"] = "hive"
+    static["spark.sql.catalogImplementation"] = "hive"
     url = f"jdbc:derby:;databaseName={state}/metastore;create=true"
-    found["spark.hadoop.javax.jdo.option.ConnectionURL"] = url
+    static["spark.hadoop.javax.jdo.option.ConnectionURL"] = url
     options += f" -Dderby.stream.error.file={state}/derby.log"
-    found["spark.driver.extraJavaOptions"] = options
-    return found
+    static["spark.driver.extraJavaOptions"] = options
+    return static
 
 
 def _engine() -> Any:  # A module of Spark's that has no types.
@@ -161,8 +161,8 @@ def _prepare(directory: Path, master: str) -> None:
     conf = directory.resolve() / ".millstream" / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     if "SPARK_CONF_DIR" not in os.environ:
-        found = settings(directory.resolve(), master)
-        lines = [f"{key} {value}\n" for key, value in found.items()]
+        static = settings(directory.resolve(), master)
+        lines = [f"{key} {value}\n" for key, value in static.items()]
         (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
         os.environ["SPARK_CONF_DIR"] = str(conf)
     os.environ["SPARK_REMOTE"] = master
@@ -203,4 +203,4 @@ def _events(cli: Any, spec: Any, path: Path, *, is_dry: bool, refreshes_all: boo
 
 
 def _offsets(storage: Path) -> checkpoints.ByQuery:
-    return {one.query: one.offsets for one in checkpoints.find(storage)}
+    return {checkpoint.query: checkpoint.offsets for checkpoint in checkpoints.find(storage)}

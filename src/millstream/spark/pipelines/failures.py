@@ -48,18 +48,18 @@ def _innermost(text: str) -> str | None:
     """What the last Python traceback ends with; an error of ours wins over what wraps it."""
     if _TRACEBACK not in text:
         return None
-    found = list(_RAISED.finditer(text, text.index(_TRACEBACK)))
-    ours = [one for one in found if one["name"].startswith(_OURS)]
+    raised = list(_RAISED.finditer(text, text.index(_TRACEBACK)))
+    ours = [match for match in raised if match["name"].startswith(_OURS)]
     if ours:
         return ours[-1]["message"]
-    plain = [one for one in found if not one["name"].startswith(("org.", "java.", "File"))]
+    plain = [match for match in raised if not match["name"].startswith(("org.", "java.", "File"))]
     return f"{plain[-1]['name'].rpartition('.')[2]}: {plain[-1]['message']}" if plain else None
 
 
 def _explained(text: str) -> str:
     """The message of the innermost error class, or else the first line."""
-    found = list(re.finditer(r"\[[A-Z][A-Z0-9_.]+\] ", text))
-    start = found[-1].start() if found else 0
+    classes = list(re.finditer(r"\[[A-Z][A-Z0-9_.]+\] ", text))
+    start = classes[-1].start() if classes else 0
     match = _ERROR_CLASS.match(text, start)
     message = text if match is None else match["message"]
     cut = _NOISE.search(message)

@@ -8,19 +8,19 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-# JSON of Spark's, whose shape is Spark's business: hence Any.
+# Any: JSON whose shape Spark decides.
 Json = dict[str, Any]
 
 
 class Progress(Protocol):
-    """Of `StreamingQueryProgress`, all that is needed here."""
+    """The part of `StreamingQueryProgress` that this module needs."""
 
     @property
     def json(self) -> str: ...
 
 
 class WatchedQuery(Protocol):
-    """Of `StreamingQuery`, all that is needed here. The names are Spark's."""
+    """The part of `StreamingQuery` that this module needs. The names are Spark's."""
 
     @property
     def lastProgress(self) -> Progress | None: ...  # noqa: N802
@@ -30,23 +30,23 @@ class WatchedQuery(Protocol):
 
 
 class NewProgress:
-    """What is new of one query since it was last asked. Remembers one progress."""
+    """Returns the progress of one query that is new since the last call. Keeps one progress."""
 
     def __init__(self, query: WatchedQuery) -> None:
         self._query = query
         self._last: Json | None = None
 
     def take(self) -> list[Json]:
-        found = self._query.lastProgress
-        if found is None:
+        progress = self._query.lastProgress
+        if progress is None:
             return []
-        last: Json = json.loads(found.json)
+        last: Json = json.loads(progress.json)
         if self._last is not None and _moment(last) == _moment(self._last):
             return []
         if self._last is not None and _follows(self._last, last):
             new = [last]
         else:
-            recent = [json.loads(one.json) for one in self._query.recentProgress]
+            recent = [json.loads(entry.json) for entry in self._query.recentProgress]
             new = [p for p in recent if self._last is None or _moment(p) > _moment(self._last)]
         self._last = new[-1] if new else last
         return new
@@ -62,5 +62,5 @@ def _follows(earlier: Json, later: Json) -> bool:
 
 
 def _moment(progress: Json) -> tuple[int, str]:
-    """Batches are numbered, and the times of their triggers are spelt so that text is in order."""
+    """The batch and the time of its trigger, whose text sorts by time."""
     return progress["batchId"], progress["timestamp"]

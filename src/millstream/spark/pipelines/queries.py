@@ -34,7 +34,7 @@ POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none
 
 
 def _ignore(_: Progress) -> None:
-    """Report to nobody."""
+    """The default `Context.report`: does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Context:
     bootstrap: str
     state_dir: str
     name: str  # Of this run of a pipeline: names the consumer group and the checkpoints.
-    is_continuous: bool = False  # False: all that is there now, then the end with a summary.
+    is_continuous: bool = False  # False: run over the records that are there now, then end.
     trigger_seconds: float = 1.0  # Only when continuous.
     client_options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for both ends.
     report: Callable[[Progress], None] = _ignore
@@ -121,7 +121,7 @@ def write(context: Context, frame: DataFrame, *, topic: str | None = None, **opt
 def run_stream(
     context: Context, frame: DataFrame, *, query: str, sink: Sink, output_mode: str = "append"
 ) -> Summary:
-    """Run one query to its end, or until told to stop."""
+    """Run one query to its end, or until `Context.stop` is set."""
     return run_streams(
         context, [Query(name=query, frame=frame, sink=sink, output_mode=output_mode)]
     )
@@ -136,19 +136,21 @@ def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
             running += [_Running(context, query)]
         active = running
         while active and not context.stop.wait(POLL_SECONDS):
-            active = [one for one in active if one.look()]
+            active = [started_query for started_query in active if started_query.look()]
     except PySparkException as problem:
         name = queries[min(len(running), len(queries) - 1)].name
         raise PipelineFailed(f"{context.name}/{name}", boiled_down(str(problem))) from problem
     finally:
-        for one in running:
-            one.stop()
-    summary = total((one.so_far for one in running), seconds=time.monotonic() - started)
+        for started_query in running:
+            started_query.stop()
+    summary = total(
+        (started_query.so_far for started_query in running), seconds=time.monotonic() - started
+    )
     return replace(summary, is_stopped=context.stop.is_set() and not context.is_continuous)
 
 
 class _Running:
-    """A started query, and what it did so far."""
+    """A started query, and the summary of its batches so far."""
 
     def __init__(self, context: Context, query: Query) -> None:
         self._context = context
@@ -158,7 +160,7 @@ class _Running:
         self._progress = NewProgress(self._query)
 
     def look(self) -> bool:
-        """Take in what is new; return whether it runs. Raises what ended it."""
+        """Count new progress; return whether the query runs. Raises the error that ended it."""
         is_active = self._query.isActive
         self._take_in()
         problem = None if is_active else self._query.exception()
@@ -168,7 +170,7 @@ class _Running:
         return is_active
 
     def stop(self) -> None:
-        """End it. What it was in the middle of is done again by the next run, and counts then."""
+        """Stop the query. The next run repeats the batch under way, and counts it then."""
         if self._query.isActive:
             self._query.stop()
             self._take_in()
@@ -233,9 +235,9 @@ def _reading(
     options: Mapping[str, str],
 ) -> dict[str, str]:
     subscribed = topics if isinstance(topics, str) else ",".join(topics)
-    # Who names partitions or a pattern does without a list of topics.
-    what = {"subscribe": subscribed} if subscribed else {}
-    return {**_client(context), **defaults, **what, **options}
+    # Options that name partitions or a pattern need no list of topics.
+    subscription = {"subscribe": subscribed} if subscribed else {}
+    return {**_client(context), **defaults, **subscription, **options}
 
 
 def _writing(context: Context, topic: str | None, options: Mapping[str, str]) -> dict[str, str]:

@@ -52,16 +52,16 @@ class Standing:
 
 def outline(spec: Spec) -> list[Outline]:
     """Raises `InvalidPipeline` for ready-made pipelines that are not there or wrongly used."""
-    found = []
+    outlines = []
     for flow in spec.flows:
         if flow.use is not None:
             ready, parameters = _ready_made(flow)
             reads, writes = ready.reads(parameters), ready.writes(parameters)
-            found.append(Outline(flow=flow.name, does=flow.use, reads=reads, writes=writes))
+            outlines.append(Outline(flow=flow.name, does=flow.use, reads=reads, writes=writes))
             continue
         assert flow.source is not None
         assert flow.sink is not None
-        found.append(
+        outlines.append(
             Outline(
                 flow=flow.name,
                 does="sql" if flow.steps else "copy",
@@ -70,14 +70,14 @@ def outline(spec: Spec) -> list[Outline]:
                 table=flow.sink.table,
             )
         )
-    return found
+    return outlines
 
 
 def check(spec: Spec, topics: Topics) -> list[Outline]:
     """What is known without Spark, with the brokers asked."""
-    found = outline(spec)
-    topics.require((one.reads, one.writes) for one in found)
-    return found
+    outlines = outline(spec)
+    topics.require((flow.reads, flow.writes) for flow in outlines)
+    return outlines
 
 
 def run(spec: Spec, context: Context, directory: Path) -> dict[str, Summary]:
@@ -95,23 +95,23 @@ def run(spec: Spec, context: Context, directory: Path) -> dict[str, Summary]:
 
 def analyse(spec: Spec, context: Context, directory: Path) -> dict[str, str]:
     """The columns that each flow writes, in DDL; raises what is wrong with its SQL."""
-    found = {}
+    columns = {}
     for flow in spec.flows:
         own = _own(spec, context, flow)
         frame = _frame(flow, own, directory)
-        found[flow.name] = "" if frame is None else _ddl(frame)
-    return found
+        columns[flow.name] = "" if frame is None else _ddl(frame)
+    return columns
 
 
 def standings(spec: Spec, state_dir: Path, topics: Topics) -> list[Standing]:
     """Where each flow stands, by its checkpoints and by its consumer group."""
-    found = []
+    positions = []
     for flow in spec.flows:
         name = f"{spec.name}.{flow.name}"
         for checkpoint in checkpoints.find(state_dir / name):
             ends = topics.ends(checkpoint.offsets)
             group = topics.committed(name, checkpoint.offsets)
-            found.append(
+            positions.append(
                 Standing(
                     flow=flow.name,
                     group=name,
@@ -120,7 +120,7 @@ def standings(spec: Spec, state_dir: Path, topics: Topics) -> list[Standing]:
                     group_lag=behind(group, ends),
                 )
             )
-    return found
+    return positions
 
 
 def _own(spec: Spec, context: Context, flow: Flow) -> Context:
@@ -168,7 +168,7 @@ def _ready_made(flow: Flow) -> tuple[catalog.ReadyMade, Any]:
 def _side_by_side(
     jobs: Mapping[str, Callable[[], Summary]], context: Context
 ) -> dict[str, Summary]:
-    """All at once, until told to stop or until one fails, which stops the others."""
+    """All at once, until `Context.stop` is set or until one fails, which stops the others."""
 
     def in_thread(job: Callable[[], Summary]) -> Summary:
         # Spark finds data sources by the session of the thread, which this call makes ours.
@@ -182,7 +182,7 @@ def _side_by_side(
         pending = set(running.values())
         while pending and not context.stop.is_set():
             done, pending = wait(pending, WAIT_SECONDS, return_when=FIRST_EXCEPTION)
-            if any(one.exception() is not None for one in done):
+            if any(future.exception() is not None for future in done):
                 context.stop.set()
     return {name: future.result() for name, future in running.items()}
 

@@ -22,7 +22,7 @@ STATE_DIRECTORY = ".millstream"
 BOOTSTRAP = "localhost:9092"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_PLACE = re.compile(r"^(?P<what>.*?) - at `(?P<place>[^`]*)`$", re.DOTALL)
+_PLACE = re.compile(r"^(?P<problem>.*?) - at `(?P<place>[^`]*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _T = TypeVar("_T")
 
@@ -199,16 +199,16 @@ class Spec(_Strict, frozen=True, kw_only=True):
 
 def load(path: Path) -> Spec:
     """Read a file and check it; raises `InvalidPipeline` with one sentence."""
-    found = parsed_yaml(path)
-    converted(found, Spec, path.name)
-    assert isinstance(found, dict)
-    tests = list(found.get("tests", []))
-    for one in sorted((path.parent / "tests").glob("*.y*ml")):
-        examples = parsed_yaml(one)
-        converted(examples, list[Example], f"tests/{one.name}")
+    content = parsed_yaml(path)
+    converted(content, Spec, path.name)
+    assert isinstance(content, dict)
+    tests = list(content.get("tests", []))
+    for file in sorted((path.parent / "tests").glob("*.y*ml")):
+        examples = parsed_yaml(file)
+        converted(examples, list[Example], f"tests/{file.name}")
         assert isinstance(examples, list)
         tests += examples
-    return converted({**found, "tests": tests}, Spec, path.name)
+    return converted({**content, "tests": tests}, Spec, path.name)
 
 
 def parsed_yaml(path: Path) -> object:
@@ -226,26 +226,26 @@ def parsed_yaml(path: Path) -> object:
         ) from None
 
 
-def converted(found: object, kind: type[_T], where: str) -> _T:
-    """`found` as a value of this type, or one sentence that names the place."""
+def converted(content: object, kind: type[_T], where: str) -> _T:
+    """`content` as a value of this type, or one sentence that names the place."""
     try:
-        return msgspec.convert(found, kind, strict=False)
+        return msgspec.convert(content, kind, strict=False)
     except msgspec.ValidationError as problem:
         match = _PLACE.match(str(problem))
-        what, place = (match["what"], match["place"]) if match else (str(problem), "$")
+        text, place = (match["problem"], match["place"]) if match else (str(problem), "$")
         place = place.removeprefix("$").lstrip(".")
-        unknown = _UNKNOWN.search(what)
+        unknown = _UNKNOWN.search(text)
         if unknown is not None:
             name = unknown["name"]
-            what = f"there is no {name} here; {nearest(name, _field_names(kind))}"
-        raise InvalidPipeline(f"{where}{', ' + place if place else ''}: {what}") from None
+            text = f"there is no {name} here; {nearest(name, _field_names(kind))}"
+        raise InvalidPipeline(f"{where}{', ' + place if place else ''}: {text}") from None
 
 
 def texts(options: Mapping[str, Option]) -> dict[str, str]:
     """Options as Spark takes them: all text, with `true` for true."""
     return {
-        name: str(found).lower() if isinstance(found, bool) else str(found)
-        for name, found in options.items()
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
     }
 
 
@@ -254,7 +254,7 @@ def _field_names(kind: object) -> list[str]:
     ours = (Spec, Flow, Source, Watermark, Sink, Example)
     is_ours = kind in (Spec, list[Example])
     kinds = ours if is_ours else (kind,)
-    return [field.encode_name for one in kinds for field in msgspec.structs.fields(one)]  # type: ignore[arg-type]  # Structs all.
+    return [field.encode_name for struct in kinds for field in msgspec.structs.fields(struct)]  # type: ignore[arg-type]  # Structs all.
 
 
 def _check_name(place: str, name: str) -> None:

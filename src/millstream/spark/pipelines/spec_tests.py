@@ -55,13 +55,13 @@ def run(spark: SparkSession, spec: Spec) -> list[Verdict]:
 
 # Rows as YAML and JSON have them: of any type.
 def compare(
-    expected: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+    expected: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows missing and rows unexpected, each of them once for each time it is."""
     columns = sorted({name for row in expected for name in row})
     left = [_comparable(row) for row in expected]
     extra = []
-    for row in found:
+    for row in rows:
         narrowed = {name: row[name] for name in columns if name in row} if columns else dict(row)
         if narrowed in left:
             left.remove(narrowed)
@@ -72,11 +72,11 @@ def compare(
 
 def _verdict(spark: SparkSession, flow: Flow, example: Example) -> Verdict:
     try:
-        found = _rows(_result(spark, flow, example))
+        rows = _rows(_result(spark, flow, example))
     except (PySparkException, MillstreamError) as problem:
         why = boiled_down(str(problem))
         return Verdict(example=example.name, flow=flow.name, missing=[], unexpected=[], problem=why)
-    missing, unexpected = compare(example.expected, found)
+    missing, unexpected = compare(example.expected, rows)
     return Verdict(example=example.name, flow=flow.name, missing=missing, unexpected=unexpected)
 
 
@@ -90,9 +90,9 @@ def _result(spark: SparkSession, flow: Flow, example: Example) -> DataFrame:
         rows = _frame(spark, "", [])
         for frame in frames.values():
             rows = rows.union(frame)
-        found = sql_flow.rows(rows, flow)
-        sql_flow.written(found, flow)
-        return found
+        result = sql_flow.rows(rows, flow)
+        sql_flow.written(result, flow)
+        return result
     ready = catalog.find(flow.use)
     if ready.transform is None:
         raise InvalidPipeline(f"{flow.use} can't be tested without a broker")
@@ -104,7 +104,7 @@ def _result(spark: SparkSession, flow: Flow, example: Example) -> DataFrame:
 
 def _frame(spark: SparkSession, topic: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Rows as the source gives them."""
-    found = []
+    full_rows = []
     for number, row in enumerate(rows):
         unknown = sorted(set(row) - set(COLUMNS))
         if unknown:
@@ -115,9 +115,9 @@ def _frame(spark: SparkSession, topic: str, rows: Sequence[Mapping[str, Any]]) -
         full.update({name: _bytes(full[name]) for name in _BINARY})
         full["headers"] = [(name, _bytes(text)) for name, text in full["headers"].items()]
         full["timestamp"] = _moment(full["timestamp"])
-        found.append(tuple(full[name] for name in COLUMNS))
+        full_rows.append(tuple(full[name] for name in COLUMNS))
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    return spark.createDataFrame(found, schema)
+    return spark.createDataFrame(full_rows, schema)
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def _readable_header(header: Any) -> Any:  # A column, in and out.
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
     """A value that is JSON text, and headers, as they are written in examples."""
     if isinstance(row.get("headers"), list):
-        row["headers"] = {one["key"]: one["value"] for one in row["headers"]}
+        row["headers"] = {header["key"]: header["value"] for header in row["headers"]}
     value = row.get("value")
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
@@ -151,31 +151,31 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _bytes(found: object) -> bytes | None:
-    if found is None or isinstance(found, bytes):
-        return found
-    return (found if isinstance(found, str) else json.dumps(found, default=str)).encode()
+def _bytes(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value, default=str)).encode()
 
 
-def _moment(found: object) -> datetime:
-    if isinstance(found, str):
-        found = datetime.fromisoformat(found)
-    if not isinstance(found, datetime):
-        raise InvalidPipeline(f"timestamp is {found!r}, expected one such as 2026-01-31 12:00:00")
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+def _moment(value: object) -> datetime:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise InvalidPipeline(f"timestamp is {value!r}, expected one such as 2026-01-31 12:00:00")
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 
 def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
     """An expected row as JSON has it: times as Spark writes them."""
-    return {name: _plain(found) for name, found in row.items()}
+    return {name: _plain(value) for name, value in row.items()}
 
 
-def _plain(found: Any) -> Any:
-    if isinstance(found, datetime):
-        moment = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(found, date):
-        return found.isoformat()
-    if isinstance(found, Mapping):
-        return _comparable(found)
-    return [_plain(one) for one in found] if isinstance(found, list) else found
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return _comparable(value)
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -41,28 +41,28 @@ def query(context: Context, flow: Flow, directory: str) -> Query:
     assert flow.source is not None
     assert flow.sink is not None
     frame = source(context, flow.source.all_topics, **flow.source.own_options())
-    found = written(rows(frame, flow), flow)
+    output = written(rows(frame, flow), flow)
     sink = _sink(context, flow.sink, directory)
     if isinstance(sink, ToFiles):
         try:
             records.check_files(context, QUERY, sink.path, named="table")
         except InvalidOption as problem:
             raise InvalidPipeline(f"flow {flow.name}, sink: {problem}") from None
-    return Query(name=QUERY, frame=found, sink=sink, output_mode=flow.sink.output_mode)
+    return Query(name=QUERY, frame=output, sink=sink, output_mode=flow.sink.output_mode)
 
 
 def rows(frame: DataFrame, flow: Flow) -> DataFrame:
     """What the flow makes of records, before the sink's columns are put together."""
     assert flow.source is not None
     try:
-        found = _columns(frame, flow.source)
+        result = _columns(frame, flow.source)
     except (PySparkException, InvalidOption) as problem:
         why = problem if isinstance(problem, InvalidOption) else boiled_down(str(problem))
         raise InvalidPipeline(f"flow {flow.name}, source: {why}") from None
     for number, sql in enumerate(flow.steps, 1):
         place = f"flow {flow.name}, sql" + (f" {number}" if len(flow.steps) > 1 else "")
-        found = _step(found, sql, place)
-    return found
+        result = _step(result, sql, place)
+    return result
 
 
 def written(frame: DataFrame, flow: Flow) -> DataFrame:
@@ -71,49 +71,49 @@ def written(frame: DataFrame, flow: Flow) -> DataFrame:
     if flow.sink.topic is None:
         _require(frame, flow.sink.partition_by, f"flow {flow.name}, sink.partition_by")
         return frame
-    found = frame if flow.sink.format == "raw" else _as_json(frame, flow)
+    output = frame if flow.sink.format == "raw" else _as_json(frame, flow)
     options = {**flow.sink.writing("localhost:9092"), "checkpointLocation": "here"}
     try:
-        check_rows(found.schema, sink_options(options, is_streaming=True))
+        check_rows(output.schema, sink_options(options, is_streaming=True))
     except InvalidOption as problem:
         raise InvalidPipeline(f"flow {flow.name}, sink: {problem}") from None
-    return found
+    return output
 
 
 def _columns(frame: DataFrame, source: Source) -> DataFrame:
     if source.schema is None:
         return frame
-    found = records.parsed(frame, source.schema)
+    result = records.parsed(frame, source.schema)
     match source.malformed:
         case "skip":
-            found = records.readable(found, MALFORMED)
+            result = records.readable(result, MALFORMED)
         case "fail":
             where = [F.col(f"{records.RECORD}.{name}").cast("string") for name in _PLACE]
-            what = F.concat_ws(
+            message = F.concat_ws(
                 " ", F.lit("not JSON of the schema: topic, partition, offset"), *where
             )
-            is_good = F.when(F.col(records.IS_MALFORMED), F.raise_error(what).cast("boolean"))
-            found = found.where(is_good.otherwise(F.lit(True)))
+            is_good = F.when(F.col(records.IS_MALFORMED), F.raise_error(message).cast("boolean"))
+            result = result.where(is_good.otherwise(F.lit(True)))
         case "keep":
             pass
     if source.watermark is not None:
-        found = records.timed(found, source.watermark.column, source.watermark.delay)
-    return found
+        result = records.timed(result, source.watermark.column, source.watermark.delay)
+    return result
 
 
 def _step(frame: DataFrame, sql: str, place: str) -> DataFrame:
     spark = frame.sparkSession
     frame.createOrReplaceTempView(VIEW)
     try:
-        found = spark.sql(sql)
-        columns = found.columns
+        result = spark.sql(sql)
+        columns = result.columns
     except PySparkException as problem:
         raise InvalidPipeline(f"{place}: {boiled_down(str(problem))}") from None
     finally:
         spark.catalog.dropTempView(VIEW)
     if not columns:
         raise InvalidPipeline(f"{place}: gives no rows, expected a SELECT")
-    return found
+    return result
 
 
 def _as_json(frame: DataFrame, flow: Flow) -> DataFrame:

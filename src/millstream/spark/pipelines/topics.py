@@ -71,7 +71,7 @@ class Topics:
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for target, offset in sorted(offsets.items()):
-        found.setdefault(target.topic, {})[str(target.partition)] = offset
-    return found
+        by_topic.setdefault(target.topic, {})[str(target.partition)] = offset
+    return by_topic

@@ -45,9 +45,9 @@ class ReadyMade:
     reads: Callable[[Parameters], list[str]]
     writes: Callable[[Parameters], list[str]]
 
-    def checked(self, found: Mapping[str, object], where: str) -> Parameters:
+    def checked(self, content: Mapping[str, object], where: str) -> Parameters:
         """Parameters from a file, or one sentence that names the place."""
-        return converted(dict(found), self.parameters, where)
+        return converted(dict(content), self.parameters, where)
 
 
 def names() -> dict[str, str]:

@@ -42,25 +42,27 @@ def put_aside(headers: Column, topic: Column) -> Column:
     Who listens to the record's subject does not listen to its dead letter's.
     """
     subject = records.header(headers, SUBJECT)
-    kept = F.filter(headers, lambda one: ~one["key"].isin(SUBJECT, *ACTING))
+    kept = F.filter(headers, lambda header: ~header["key"].isin(SUBJECT, *ACTING))
     dead = F.concat(F.lit(DEAD_SUBJECT), F.coalesce(subject, topic))
-    found = records.with_headers(records.without_headers(kept, DLQ_PREFIX), {SUBJECT: dead})
-    had_one = records.with_headers(found, {f"{DLQ_PREFIX}subject": subject})
-    return F.when(subject.isNotNull(), had_one).otherwise(found)
+    dead_headers = records.with_headers(records.without_headers(kept, DLQ_PREFIX), {SUBJECT: dead})
+    with_subject = records.with_headers(dead_headers, {f"{DLQ_PREFIX}subject": subject})
+    return F.when(subject.isNotNull(), with_subject).otherwise(dead_headers)
 
 
 def brought_back(headers: Column) -> Column:
     """The headers that the record had."""
     own = records.without_headers(records.without_headers(headers, DLQ_PREFIX), REDRIVEN)
 
-    def is_kept(one: Column) -> Column:
-        is_dead = (one["key"] == SUBJECT) & one["value"].cast("string").startswith(DEAD_SUBJECT)
+    def is_kept(header: Column) -> Column:
+        is_dead = (header["key"] == SUBJECT) & header["value"].cast("string").startswith(
+            DEAD_SUBJECT
+        )
         return ~F.coalesce(is_dead, F.lit(False))
 
-    found = F.filter(own, is_kept)
+    living = F.filter(own, is_kept)
     subject = records.header(headers, f"{DLQ_PREFIX}subject")
-    had_one = records.with_headers(found, {SUBJECT: subject})
-    return F.when(subject.isNotNull(), had_one).otherwise(found)
+    with_subject = records.with_headers(living, {SUBJECT: subject})
+    return F.when(subject.isNotNull(), with_subject).otherwise(living)
 
 
 def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
@@ -72,28 +74,28 @@ def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
     headers = F.col("headers")
     named = F.regexp_replace("topic", rf"{DLQ_SUFFIX.replace('.', '[.]')}$", "")
 
-    def told(name: str) -> Column:
+    def header(name: str) -> Column:
         return records.header(headers, DLQ_PREFIX + name)
 
-    found = frame.select(
-        F.coalesce(told("topic"), named).alias("origin_topic"),
-        told("partition").try_cast("int").alias("origin_partition"),
-        told("offset").try_cast("bigint").alias("origin_offset"),
-        F.coalesce(told("reason"), F.lit(UNKNOWN)).alias("reason"),
-        told("error").alias("error"),
+    rows = frame.select(
+        F.coalesce(header("topic"), named).alias("origin_topic"),
+        header("partition").try_cast("int").alias("origin_partition"),
+        header("offset").try_cast("bigint").alias("origin_offset"),
+        F.coalesce(header("reason"), F.lit(UNKNOWN)).alias("reason"),
+        header("error").alias("error"),
         F.coalesce(records.header(headers, REDRIVEN).try_cast("int"), F.lit(0)).alias("redriven"),
         *frame.columns,
     )
     if where is None:
-        return found
+        return rows
     with records.blaming("where", where):
-        return found.where(where)
+        return rows.where(where)
 
 
-def counts(found: DataFrame, *by: str) -> DataFrame:
+def counts(rows: DataFrame, *by: str) -> DataFrame:
     """How many letters, and from when to when; most first."""
     return (
-        found.groupBy(*by)
+        rows.groupBy(*by)
         .agg(
             F.count(F.lit(1)).alias("letters"),
             F.min("timestamp").alias("first"),
@@ -103,12 +105,12 @@ def counts(found: DataFrame, *by: str) -> DataFrame:
     )
 
 
-def samples(found: DataFrame, count: int) -> DataFrame:
+def samples(rows: DataFrame, count: int) -> DataFrame:
     """The latest letters of each topic and reason, as text."""
     latest = Window.partitionBy("origin_topic", "reason").orderBy(
         F.desc("timestamp"), F.desc("offset"), "partition"
     )
-    ranked = found.withColumn("rank", F.row_number().over(latest))
+    ranked = rows.withColumn("rank", F.row_number().over(latest))
     return (
         ranked.where(F.col("rank") <= count)
         .orderBy("origin_topic", "reason", "rank")
@@ -141,19 +143,19 @@ def run(context: Context, parameters: Parameters) -> Summary:
         frame = read(context, "", subscribePattern=_ALL, includeHeaders="true")
     else:
         frame = read(context, parameters.topic, includeHeaders="true")
-    found = letters(frame, parameters.where).persist()
+    rows = letters(frame, parameters.where).persist()
     try:
         size = records.interval("bucket", parameters.bucket)
         at = F.window("timestamp", size)["start"]
         tables = {
-            "by_reason": counts(found, "origin_topic", "reason"),
-            "by_time": counts(found.withColumn("time", at), "time", "origin_topic").orderBy(
+            "by_reason": counts(rows, "origin_topic", "reason"),
+            "by_time": counts(rows.withColumn("time", at), "time", "origin_topic").orderBy(
                 "time", "origin_topic"
             ),
-            "samples": samples(found, parameters.samples),
+            "samples": samples(rows, parameters.samples),
         }
         details = {name: records.rows(table) for name, table in tables.items()}
     finally:
-        found.unpersist()
+        rows.unpersist()
     letter_count = sum(int(str(row["letters"])) for row in details["by_reason"])
     return Summary(rows_in=letter_count, seconds=time.monotonic() - started).with_details(**details)

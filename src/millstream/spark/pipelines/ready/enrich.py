@@ -141,7 +141,7 @@ def latest_by_key(frame: DataFrame, schema: str) -> DataFrame:
     parsed = records.parsed(last.where(F.col("value").isNotNull()), schema)
     names = records.fields(schema).names
     key = F.col(f"{RECORD}.key").cast("string").alias("record_key")
-    return parsed.where(~F.col(IS_MALFORMED)).select(key, *(F.col(f"`{one}`") for one in names))
+    return parsed.where(~F.col(IS_MALFORMED)).select(key, *(F.col(f"`{name}`") for name in names))
 
 
 def reads(parameters: Parameters) -> list[str]:

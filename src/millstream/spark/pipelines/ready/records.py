@@ -72,8 +72,8 @@ class FromTopic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def subscribed(frames: Mapping[str, DataFrame], text: str) -> DataFrame:
     """The rows of all topics of a list with commas."""
-    found = [frames[topic] for topic in topics(text)]
-    return reduce(DataFrame.unionByName, found)
+    subscribed_frames = [frames[topic] for topic in topics(text)]
+    return reduce(DataFrame.unionByName, subscribed_frames)
 
 
 def topics(text: str) -> list[str]:
@@ -122,7 +122,7 @@ def _last_batch(context: Context, log_path: str) -> int | None:
     files = folder.getFileSystem(spark._jsc.hadoopConfiguration())
     if not files.exists(folder):
         return None
-    names = (str(one.getPath().getName()) for one in files.listStatus(folder))
+    names = (str(status.getPath().getName()) for status in files.listStatus(folder))
     # Every tenth file of the file sink's log has those before it in it.
     numbers = (name.removesuffix(".compact") for name in names)
     return max((int(number) for number in numbers if number.isdecimal()), default=None)
@@ -146,20 +146,20 @@ def positive(**named: float | None) -> None:
 
 def interval(place: str, text: str) -> str:
     """A time such as `10m` or `10 minutes`, in Spark's words."""
-    found = _INTERVAL.fullmatch(text)
-    unit = _UNITS.get(found["unit"].lower()) if found else None
-    if found is None or unit is None:
+    match = _INTERVAL.fullmatch(text)
+    unit = _UNITS.get(match["unit"].lower()) if match else None
+    if match is None or unit is None:
         raise InvalidOption(f"{place} is {text!r}, expected a time such as 30s, 10m or 2 hours")
-    return f"{found['count']} {unit}"
+    return f"{match['count']} {unit}"
 
 
 def seconds(place: str, text: str) -> int:
     """A time such as `10m`, as whole seconds."""
     count, unit = interval(place, text).split()
-    found = timedelta(**{unit: int(count)}) // timedelta(seconds=1)
-    if found < 1:
+    total_seconds = timedelta(**{unit: int(count)}) // timedelta(seconds=1)
+    if total_seconds < 1:
         raise InvalidOption(f"{place} is {text!r}, expected at least a second")
-    return found
+    return total_seconds
 
 
 def utc(moment: datetime | None) -> datetime | None:
@@ -171,18 +171,18 @@ def utc(moment: datetime | None) -> datetime | None:
 def fields(schema: str) -> StructType:
     """The fields of a JSON value, given as DDL."""
     try:
-        found = StructType.fromDDL(schema)
+        parsed_schema = StructType.fromDDL(schema)
     except PySparkException as problem:
         raise InvalidOption(
             f"schema is {schema!r}, expected fields such as 'id bigint, at timestamp': "
             f"{boiled_down(str(problem))}"
         ) from None
-    if not isinstance(found, StructType):
+    if not isinstance(parsed_schema, StructType):
         raise InvalidOption(f"schema is {schema!r}, expected fields such as 'id bigint'")
-    for field in found:
+    for field in parsed_schema:
         if field.name.lower() in _RESERVED:
             raise InvalidOption(f"schema has a field {field.name}, a name that is taken")
-    return found
+    return parsed_schema
 
 
 @contextmanager
@@ -212,8 +212,8 @@ def parsed(frame: DataFrame, schema: str | None) -> DataFrame:
     record = F.struct(*columns).alias(RECORD)
     if schema is None:
         return frame.select(record, F.lit(False).alias(IS_MALFORMED))
-    found = fields(schema)
-    kind = StructType(found.fields).add(_CORRUPT, "string")
+    struct = fields(schema)
+    kind = StructType(struct.fields).add(_CORRUPT, "string")
     text = F.col("value").cast("string")
     # Nothing is parsed lazily: a bad field of a value makes all of it bad.
     data = F.from_json(text, kind, {"columnNameOfCorruptRecord": _CORRUPT}).alias("data")
@@ -222,7 +222,7 @@ def parsed(frame: DataFrame, schema: str | None) -> DataFrame:
     return frame.select(record, data).select(
         RECORD,
         is_malformed.alias(IS_MALFORMED),
-        *(F.col("data").getField(one).alias(one) for one in found.names),
+        *(F.col("data").getField(name).alias(name) for name in struct.names),
     )
 
 
@@ -236,20 +236,20 @@ def timed(frame: DataFrame, sql: str | None, watermark: str) -> DataFrame:
     """A column `event_time`, from SQL or the record's own time, and its watermark."""
     text = sql or f"{RECORD}.timestamp"
     with blaming("time", text):
-        found = frame.select("*", F.expr(text).cast("timestamp").alias(EVENT_TIME))
-    return found.withWatermark(EVENT_TIME, interval("watermark", watermark))
+        timed_rows = frame.select("*", F.expr(text).cast("timestamp").alias(EVENT_TIME))
+    return timed_rows.withWatermark(EVENT_TIME, interval("watermark", watermark))
 
 
 def header(headers: Column, key: str) -> Column:
     """The text of the last header of this name, or null."""
-    named = F.filter(headers, lambda one: one["key"] == key)
+    named = F.filter(headers, lambda header: header["key"] == key)
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")
 
 
 def observed(details: Mapping[str, object], observation: str) -> dict[str, int]:
     """What a run counted under this name; nothing if it saw no rows."""
-    found = details.get("observed")
-    counts = found.get(observation) if isinstance(found, Mapping) else None
+    metrics = details.get("observed")
+    counts = metrics.get(observation) if isinstance(metrics, Mapping) else None
     return {key: int(count) for key, count in counts.items()} if counts else {}
 
 
@@ -287,18 +287,18 @@ def with_headers(headers: Column, added: Mapping[str, Column]) -> Column:
 
 
 def without_headers(headers: Column, prefix: str) -> Column:
-    return F.filter(headers, lambda one: ~one["key"].startswith(prefix))
+    return F.filter(headers, lambda header: ~header["key"].startswith(prefix))
 
 
 def as_json(frame: DataFrame, keys: Sequence[str], values: Sequence[str]) -> list[Column]:
     """Key and value of the sink: one key as text, several as JSON, none as null."""
-    quoted = {one: F.col(f"`{one}`") for one in frame.columns}
+    quoted = {name: F.col(f"`{name}`") for name in frame.columns}
     key = F.lit(None).cast("string")
     if len(keys) == 1:
         key = quoted[keys[0]].cast("string")
     elif keys:
-        key = _json(quoted[one] for one in keys)
-    return [key.alias("key"), _json(quoted[one] for one in values).alias("value")]
+        key = _json(quoted[name] for name in keys)
+    return [key.alias("key"), _json(quoted[name] for name in values).alias("value")]
 
 
 def _json(columns: Iterable[Column]) -> Column:

@@ -37,8 +37,8 @@ class Parameters(FromTopic, kw_only=True, forbid_unknown_fields=True):
         options = super().options()
         if self.rows_per_second is not None:
             most = max(1, int(self.rows_per_second * PACE_BATCH_SECONDS))
-            asked = self.trigger_records_max
-            options["maxOffsetsPerTrigger"] = str(most if asked is None else min(most, asked))
+            limit = self.trigger_records_max
+            options["maxOffsetsPerTrigger"] = str(most if limit is None else min(most, limit))
         return options
 
 
@@ -48,9 +48,9 @@ def transform(frames: Mapping[str, DataFrame], parameters: Parameters) -> DataFr
 
 def redriven(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows for the sink: the record as it was, and how often it was sent back."""
-    found = chosen(frame, parameters)
+    chosen_letters = chosen(frame, parameters)
     again = {REDRIVEN: F.col("redriven") + 1}
-    rows = found.select(
+    rows = chosen_letters.select(
         (F.lit(parameters.to) if parameters.to else F.col("origin_topic")).alias("topic"),
         "key",
         "value",
@@ -60,8 +60,8 @@ def redriven(frame: DataFrame, parameters: Parameters) -> DataFrame:
 
 
 def chosen(frame: DataFrame, parameters: Parameters) -> DataFrame:
-    found = letters(frame, parameters.where)
-    return found.where(F.col("redriven") < parameters.attempts_max)
+    rows = letters(frame, parameters.where)
+    return rows.where(F.col("redriven") < parameters.attempts_max)
 
 
 def reads(parameters: Parameters) -> list[str]:

@@ -83,7 +83,7 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         was[f"{PREFIX}timestamp"] = F.unix_millis("timestamp")
     # What an earlier replay said is no longer true of these.
     own = records.without_headers(F.coalesce("headers", F.array().cast(records.HEADERS)), PREFIX)
-    found = rows.select(
+    written_rows = rows.select(
         F.lit(parameters.to or parameters.topic).alias("topic"),
         "key",
         "value",
@@ -91,7 +91,7 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         *(["timestamp"] if parameters.keeps_times else []),
         *(["partition"] if parameters.keeps_partitions else []),
     )
-    return records.paced(found, parameters.rows_per_second)
+    return records.paced(written_rows, parameters.rows_per_second)
 
 
 def reads(parameters: Parameters) -> list[str]:
@@ -111,8 +111,8 @@ def run(context: Context, parameters: Parameters) -> Summary:
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
     )
-    found = [row.asDict() for row in counts.orderBy("partition").collect()]
-    row_count = sum(int(one["rows"]) for one in found)
+    partitions = [row.asDict() for row in counts.orderBy("partition").collect()]
+    row_count = sum(int(partition["rows"]) for partition in partitions)
     if row_count and not parameters.dry_run:
         is_paced = parameters.rows_per_second is not None
         options = {"deliveryGuarantee": "at_least_once"} if is_paced else {}
@@ -122,5 +122,5 @@ def run(context: Context, parameters: Parameters) -> Summary:
         rows_out=0 if parameters.dry_run else row_count,
         seconds=time.monotonic() - started,
     ).with_details(
-        to=parameters.to or parameters.topic, partitions=found, is_dry_run=parameters.dry_run
+        to=parameters.to or parameters.topic, partitions=partitions, is_dry_run=parameters.dry_run
     )

@@ -223,13 +223,13 @@ def _bucket(rows: DataFrame, parameters: Parameters) -> int:
     span_seconds = (row["span"] or 0) / 1_000_000 if row is not None else 0
     if parameters.bucket is None:
         return bucket_seconds(span_seconds)
-    asked = records.seconds("bucket", parameters.bucket)
-    if span_seconds / asked > ASKED_BUCKETS_MAX:
+    seconds = records.seconds("bucket", parameters.bucket)
+    if span_seconds / seconds > ASKED_BUCKETS_MAX:
         raise InvalidOption(
-            f"bucket is {parameters.bucket!r}, which makes {span_seconds / asked:.0f} points of "
+            f"bucket is {parameters.bucket!r}, which makes {span_seconds / seconds:.0f} points of "
             f"each topic, expected at most {ASKED_BUCKETS_MAX}"
         )
-    return asked
+    return seconds
 
 
 def _write(

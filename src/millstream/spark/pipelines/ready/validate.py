@@ -87,7 +87,7 @@ class Parameters(FromTopic, kw_only=True, forbid_unknown_fields=True):
         records.name(to=self.to, dlq=self.dlq)
         if self.dlq is not None and not self.dlq.endswith(DLQ_SUFFIX):
             raise InvalidOption(f"dlq is {self.dlq!r}, expected a name that ends with {DLQ_SUFFIX}")
-        names = [one.name for one in self.expectations]
+        names = [expectation.name for expectation in self.expectations]
         taken = {MALFORMED} if self.schema is not None else set()
         for name in names:
             if not name.strip() or name in taken:
@@ -115,11 +115,11 @@ def checked(frame: DataFrame, parameters: Parameters) -> DataFrame:
 
     Counts failures of each expectation, also of those that are only counted.
     """
-    found = records.parsed(frame, parameters.schema)
-    checks = _checks(found, parameters)
+    rows = records.parsed(frame, parameters.schema)
+    checks = _checks(rows, parameters)
     flags = F.struct(*(check.fails.alias(str(at)) for at, check in enumerate(checks)))
     counts = [F.count_if(F.col(_FLAGS)[str(at)]).alias(str(at)) for at in range(len(checks))]
-    flagged = found.select(RECORD, flags.alias(_FLAGS)).observe(
+    flagged = rows.select(RECORD, flags.alias(_FLAGS)).observe(
         OBSERVED, F.count(F.lit(1)).alias(_ROWS), *counts
     )
     barring = {at: check for at, check in enumerate(checks) if check.is_barring}
@@ -171,12 +171,12 @@ def counted(details: Mapping[str, object], parameters: Parameters) -> dict[str, 
     """Good and bad rows of each expectation, from what the query observed."""
     observed = records.observed(details, OBSERVED)
     names = [MALFORMED] if parameters.schema is not None else []
-    names += [one.name for one in parameters.expectations]
-    found = {}
+    names += [expectation.name for expectation in parameters.expectations]
+    counts = {}
     for at, name in enumerate(names):
         bad = observed.get(str(at), 0)
-        found[name] = {"good": observed.get(_ROWS, 0) - bad, "bad": bad}
-    return found
+        counts[name] = {"good": observed.get(_ROWS, 0) - bad, "bad": bad}
+    return counts
 
 
 def _dead_letters(parameters: Parameters) -> list[str]:
@@ -194,22 +194,24 @@ class _Check(NamedTuple):
     is_barring: bool = True
 
 
-def _checks(found: DataFrame, parameters: Parameters) -> list[_Check]:
+def _checks(rows: DataFrame, parameters: Parameters) -> list[_Check]:
     checks = []
     if parameters.schema is not None:
         text = f"the value must be JSON of {parameters.schema}"
         checks.append(_Check(MALFORMED, F.col(IS_MALFORMED), text))
-    for one in parameters.expectations:
-        sql = _sql(one)
-        with records.blaming(f"expectation {one.name!r}", sql):
-            fails, text = _failure(one)
-            found.select(fails)
-            if isinstance(one, Matches):
+    for expectation in parameters.expectations:
+        sql = _sql(expectation)
+        with records.blaming(f"expectation {expectation.name!r}", sql):
+            fails, text = _failure(expectation)
+            rows.select(fails)
+            if isinstance(expectation, Matches):
                 # Spark compiles it in the tasks; here it needs none.
-                found.sparkSession.sql("SELECT '' RLIKE :it", {"it": one.pattern}).collect()
+                rows.sparkSession.sql("SELECT '' RLIKE :it", {"it": expectation.pattern}).collect()
         # Of a malformed value nothing more is asked: its fields are null or half of the truth.
-        is_asked = ~F.col(IS_MALFORMED)
-        checks.append(_Check(one.name, is_asked & fails, text, one.action == "quarantine"))
+        is_checked = ~F.col(IS_MALFORMED)
+        checks.append(
+            _Check(expectation.name, is_checked & fails, text, expectation.action == "quarantine")
+        )
     return checks
 
 
@@ -226,8 +228,8 @@ def _sql(expectation: Expectation) -> str:
 
 def _of_failed(texts: Mapping[int, str]) -> Column:
     """An array of texts, of the failed ones in order."""
-    found = [F.when(F.col(_FLAGS)[str(at)], F.lit(text)) for at, text in texts.items()]
-    return F.array_compact(F.array(*found).cast("array<string>"))
+    reasons = [F.when(F.col(_FLAGS)[str(at)], F.lit(text)) for at, text in texts.items()]
+    return F.array_compact(F.array(*reasons).cast("array<string>"))
 
 
 def _failure(expectation: Expectation) -> tuple[Column, str]:
