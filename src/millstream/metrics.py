@@ -55,7 +55,7 @@ DUPLICATE_RECORDS = Metric(
     Kind.COUNTER,
     "Records whose message id the topic had seen already.",
 )
-DEFERRED_RECORDS = Metric(
+DELAYED_RECORDS_TAKEN = Metric(
     "millstream_deferred_records_total", Kind.COUNTER, "Records taken to be delivered later."
 )
 DELIVERED_RECORDS = Metric(

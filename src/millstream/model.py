@@ -29,9 +29,9 @@ NO_EPOCH = Epoch(0)
 # Where the broker keeps its own books. Clients may read them, not write.
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-DEFERRED_TOPIC = "__deferred"
+DELAYED_TOPIC = "__deferred"
 DELIVERIES_TOPIC = "__deliveries"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DEFERRED_TOPIC, DELIVERIES_TOPIC})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DELAYED_TOPIC, DELIVERIES_TOPIC})
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
@@ -159,4 +159,4 @@ class Appended(NamedTuple):
     duplicates: Mapping[int, Offset] = _NONE
     # By index in the batch: records that are delivered later, and their ids. If all are, the base
     # offset is -1.
-    deferred: Mapping[int, str] = _NONE
+    delayed: Mapping[int, str] = _NONE

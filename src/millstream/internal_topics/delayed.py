@@ -17,8 +17,8 @@ from millstream.model import LogId, Offset
 ID_SEPARATOR = "~"  # Not in any topic's name.
 NO_SEQUENCE = -1
 
-_PENDING = b"deferred\0"
-_KEY_BYTES = len(_PENDING) + 8
+_KEY_PREFIX = b"deferred\0"
+_KEY_BYTES = len(_KEY_PREFIX) + 8
 _VERSION = 0
 _TOPIC_ID_BYTES = 16
 # Version, due time, target, producer id and epoch and sequence, length of the message id.
@@ -36,7 +36,7 @@ class Sender(NamedTuple):
 NO_SENDER = Sender(-1, -1, NO_SEQUENCE)
 
 
-class Slip(NamedTuple):
+class DelayedHeader(NamedTuple):
     """What goes with a delayed record."""
 
     due_ms: int
@@ -55,13 +55,13 @@ class Payload(msgspec.Struct, frozen=True, array_like=True):
 
 def encode_key(number: Offset) -> bytes:
     """A delayed record is known by the offset that it has in the broker's own topic."""
-    return _PENDING + number.to_bytes(8, "big")
+    return _KEY_PREFIX + number.to_bytes(8, "big")
 
 
 def decode_key(key: bytes | None) -> Offset | None:
-    if key is None or len(key) != _KEY_BYTES or not key.startswith(_PENDING):
+    if key is None or len(key) != _KEY_BYTES or not key.startswith(_KEY_PREFIX):
         return None
-    return int.from_bytes(key[len(_PENDING) :], "big")
+    return int.from_bytes(key[len(_KEY_PREFIX) :], "big")
 
 
 def encode_target(target: LogId) -> bytes:
@@ -73,12 +73,14 @@ def decode_target(target: bytes) -> LogId:
     return LogId(UUID(bytes=topic_id), int.from_bytes(partition, "big"))
 
 
-def encode_value(slip: Slip, payload: Payload) -> bytes:
-    prefix = _PREFIX.pack(_VERSION, slip.due_ms, slip.target, *slip.sender, len(slip.message_id))
-    return b"".join((prefix, slip.message_id, _encoder.encode(payload)))
+def encode_value(header: DelayedHeader, payload: Payload) -> bytes:
+    prefix = _PREFIX.pack(
+        _VERSION, header.due_ms, header.target, *header.sender, len(header.message_id)
+    )
+    return b"".join((prefix, header.message_id, _encoder.encode(payload)))
 
 
-def decode_slip(value: bytes) -> Slip | None:
+def decode_header(value: bytes) -> DelayedHeader | None:
     """What goes with the record; None for what is no value of ours, or of a later version."""
     try:
         version, due_ms, target, *sender, length = _PREFIX.unpack_from(value)
@@ -88,7 +90,7 @@ def decode_slip(value: bytes) -> Slip | None:
         return None
     known = NO_SENDER if sender[0] < 0 else Sender(*sender)
     message_id = value[_PREFIX.size : _PREFIX.size + length] if length else b""
-    return Slip(due_ms, target, known, message_id)
+    return DelayedHeader(due_ms, target, known, message_id)
 
 
 def decode_payload(value: bytes) -> Payload:

@@ -80,7 +80,7 @@ class OffsetValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True, ta
     topic_id: UUID
 
 
-class Pending(NamedTuple):
+class PendingOffset(NamedTuple):
     """What an offset will be if its transaction is committed; None takes it away."""
 
     position: Offset  # Where it stands in the log: a later record of the same key beats it.
@@ -96,7 +96,7 @@ class StoredGroup:
         self.value: GroupValue | None = None  # None: it is no classic group.
         self.consumers: StoredConsumers | None = None  # None: it is no consumer group either.
         self.offsets: dict[TopicPartition, OffsetValue] = {}
-        self.pending: dict[TopicPartition, dict[int, Pending]] = {}  # Then by producer id.
+        self.pending: dict[TopicPartition, dict[int, PendingOffset]] = {}  # Then by producer id.
 
     @property
     def is_bare(self) -> bool:
@@ -141,7 +141,7 @@ class GroupsState:
                 self._keep(group_id).value = value
                 self._drop_if_bare(group_id)
             case OffsetKey():
-                self._settle(key, Pending(record.offset, _decode_offset(record.value)))
+                self._resolve(key, PendingOffset(record.offset, _decode_offset(record.value)))
             case _:
                 self._apply_to_consumers(key, record.value)
 
@@ -149,7 +149,7 @@ class GroupsState:
         """Take an offset of an open transaction; nothing else is written in one. Raises like
         `apply`."""
         key = _offset_key_decoder.decode(record.key or b"")
-        pending = Pending(record.offset, _decode_offset(record.value))
+        pending = PendingOffset(record.offset, _decode_offset(record.value))
         self._keep(key.group_id).pending.setdefault(key.target, {})[producer_id] = pending
         self._open.setdefault(producer_id, set()).add(key)
 
@@ -158,7 +158,7 @@ class GroupsState:
         for key in list(self._open.get(marker.producer_id, ())):
             pending = self._take(key, marker.producer_id)
             if marker.kind is ControlKind.COMMIT:
-                self._settle(key, pending)
+                self._resolve(key, pending)
             else:
                 self._drop_if_bare(key.group_id)
 
@@ -171,7 +171,7 @@ class GroupsState:
             stored.consumers = None if consumers.is_bare else consumers
             self._drop_if_bare(key.group_id)
 
-    def _settle(self, key: OffsetKey, decided: Pending) -> None:
+    def _resolve(self, key: OffsetKey, decided: PendingOffset) -> None:
         stored = self._keep(key.group_id)
         if decided.value is None:
             stored.offsets.pop(key.target, None)
@@ -182,7 +182,7 @@ class GroupsState:
                 self._take(key, producer_id)
         self._drop_if_bare(key.group_id)
 
-    def _take(self, key: OffsetKey, producer_id: int) -> Pending:
+    def _take(self, key: OffsetKey, producer_id: int) -> PendingOffset:
         """What the producer had pending there, which it has no more."""
         by_target = self._groups[key.group_id].pending
         by_producer = by_target[key.target]

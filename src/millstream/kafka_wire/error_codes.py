@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from millstream import errors
 from millstream.errors import RequestError
-from millstream.errors import deferred as deferred_errors
+from millstream.errors import delayed as delayed_errors
 from millstream.errors import deliveries as delivery_errors
 from millstream.errors import groups as group_errors
 from millstream.errors import views as view_errors
@@ -213,7 +213,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     # Java's producer splits such a batch and sends its halves.
     errors.UnpackedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
-    deferred_errors.UnknownDeferred: ErrorCode.RESOURCE_NOT_FOUND,
+    delayed_errors.UnknownDelayedRecord: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

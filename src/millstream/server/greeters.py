@@ -46,7 +46,7 @@ def kafka_greeter(node: Node) -> Greeter:
         resources=node.resources,
         usage=node.usage,
         dead_letters=node.dead_letters,
-        deferred=node.deferred,
+        delayed=node.delayed,
         repairs=node.repairs,
     )
 
@@ -72,7 +72,7 @@ def flymq_greeter(node: Node) -> Greeter:
         topics=node.topics,
         partitions=node.partitions,
         publisher=node.publisher,
-        deferred=node.deferred,
+        delayed=node.delayed,
         groups=node.groups,
         consumer_groups=node.consumer_groups,
         transactions=OpenTransactions(

@@ -17,8 +17,8 @@ from millstream.control.catalog import Catalog
 from millstream.control.state import State
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
-from millstream.engine.delayed.scheduler import DeferredShards
-from millstream.engine.delayed.service import Deferred
+from millstream.engine.delayed.scheduler import DelayedScheduler
+from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.gate import Everyone, Gate, Policy
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.coordinators import Coordinators
@@ -319,10 +319,10 @@ class Node:
         windows = Windows(catalog, self.hub, clock, self._unpacking)
         producer_ids = ProducerIds(Gate(Everyone(), metrics), self._controller)
         self.writer_context = WriterContext(catalog, self.hub, producer_ids, clock, windows.arrived)
-        self._delaying = DeferredShards(
+        self._delaying = DelayedScheduler(
             catalog, self.hub, topics, self.writer_context, config=self.config
         )
-        self.deferred = Deferred(gate, catalog, self._delaying, windows)
+        self.delayed = DelayedRecords(gate, catalog, self._delaying, windows)
         transactions = TransactionalWrites(
             self._transactions,
             clock,

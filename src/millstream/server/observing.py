@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from millstream.control.catalog import Catalog
-from millstream.engine.delayed.scheduler import DeferredShards
+from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.groups.coordinators import Coordinators
 from millstream.engine.push.pump import Pump
 from millstream.engine.push.subscription import Subscription
@@ -51,7 +51,7 @@ class Observer:
         catalog: Catalog,
         hub: Hub,
         coordinators: Coordinators,
-        delaying: DeferredShards,
+        delaying: DelayedScheduler,
         pump: Pump,
     ) -> None:
         self._catalog = catalog
@@ -61,7 +61,7 @@ class Observer:
         self._pump = pump
 
     def samples(self) -> Iterator[Sample]:
-        yield Sample(DELAYED_RECORDS, (), self._delaying.pending_count)
+        yield Sample(DELAYED_RECORDS, (), self._delaying.delayed_count)
         failed = sum(replica.failure is not None for replica in self._hub.replicas.values())
         yield Sample(FAILED_REPLICAS, (), failed + len(self._hub.damaged))
         replicas = list(self._hub.replicas.values())

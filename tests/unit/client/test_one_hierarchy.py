@@ -7,13 +7,13 @@ import pytest
 import millstream
 from millstream import benchmark, client, errors, testing
 from millstream.client import errors as client_errors
-from millstream.errors import deferred, deliveries, groups, views
+from millstream.errors import delayed, deliveries, groups, views
 from millstream.spark import errors as spark_errors
 from millstream.spark.pipelines import failures
 
 MODULES = [
     *(benchmark, client, client_errors, testing, spark_errors, failures),
-    *(errors, deferred, deliveries, groups, views),
+    *(errors, delayed, deliveries, groups, views),
 ]
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from millstream.internal_topics.delayed import (
     NO_SENDER,
+    DelayedHeader,
     Payload,
     Sender,
-    Slip,
+    decode_header,
     decode_key,
     decode_payload,
-    decode_slip,
     decode_target,
     encode_key,
     encode_target,
@@ -31,13 +31,13 @@ TARGET = encode_target(LogId(UUID(int=7), 3))
     [Payload(None, None), Payload(b"", b""), Payload(b"k", b"v", (("a", b"1"), ("b", None)))],
 )
 def test_what_is_written_is_read(message_id: bytes, sender: Sender, payload: Payload) -> None:
-    slip = Slip(1_700_000_000_000, TARGET, sender, message_id)
+    header = DelayedHeader(1_700_000_000_000, TARGET, sender, message_id)
 
-    value = encode_value(slip, payload)
+    value = encode_value(header, payload)
 
-    assert decode_slip(value) == slip
+    assert decode_header(value) == header
     assert decode_payload(value) == payload
-    assert decode_target(slip.target) == LogId(UUID(int=7), 3)
+    assert decode_target(header.target) == LogId(UUID(int=7), 3)
 
 
 def test_a_key_is_the_number_and_nothing_else_is_a_key() -> None:
@@ -47,10 +47,10 @@ def test_a_key_is_the_number_and_nothing_else_is_a_key() -> None:
 
 
 def test_values_of_others_are_told_apart() -> None:
-    later = b"\1" + encode_value(Slip(1, TARGET), Payload(None, None))[1:]
+    later = b"\1" + encode_value(DelayedHeader(1, TARGET), Payload(None, None))[1:]
 
-    assert decode_slip(later) is None
-    assert decode_slip(b"short") is None
+    assert decode_header(later) is None
+    assert decode_header(b"short") is None
 
 
 def test_an_id_names_topic_and_number() -> None:

@@ -14,7 +14,7 @@ from millstream.internal_topics.groups import (
     MemberValue,
     OffsetKey,
     OffsetValue,
-    Pending,
+    PendingOffset,
     Protocol,
     StoredGroup,
     check_readable,
@@ -353,7 +353,7 @@ def test_an_offset_committed_after_the_group_became_empty_expires_from_its_commi
 
 def test_an_offset_that_a_transaction_may_replace_does_not_expire() -> None:
     group = stored(("old", 0), ("pending", 0))
-    group.pending[TopicPartition("pending", 0)] = {1: Pending(9, offset_value())}
+    group.pending[TopicPartition("pending", 0)] = {1: PendingOffset(9, offset_value())}
 
     assert expired(group, 100) == {"old"}
 

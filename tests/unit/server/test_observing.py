@@ -15,8 +15,8 @@ from millstream.metrics import (
     CUT_SHORT,
     DEAD_LETTERS,
     DECLARED,
-    DEFERRED_RECORDS,
     DELAYED_RECORDS,
+    DELAYED_RECORDS_TAKEN,
     DELIVERED_RECORDS,
     DROPPED_RECORDS,
     DUPLICATE_RECORDS,
@@ -216,7 +216,7 @@ def test_delayed_records_are_counted_as_they_come_and_as_they_wait() -> None:
             sent = batch_of(message(b"a", delay_ms=60_000), message(b"b", delay_ms=1_000))
             await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
 
-            assert of(node, DEFERRED_RECORDS) == 2
+            assert of(node, DELAYED_RECORDS_TAKEN) == 2
             assert of(node, DELAYED_RECORDS) == 2
             await until(lambda: of(node, HIGH_WATERMARK, "orders", "0") == 1)
             assert of(node, DELAYED_RECORDS) == 1

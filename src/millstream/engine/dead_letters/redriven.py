@@ -82,4 +82,4 @@ class RedrivenLetters:
         entries = [cursor_entry(self.name, log_id, value)]
         entries += [unmark(self.name, log_id, at) for at in sorted(marks) if at < floor]
         self.shard.write(entries)
-        await self.shard.settle(self.name)
+        await self.shard.wait_committed(self.name)

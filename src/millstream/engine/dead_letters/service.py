@@ -374,7 +374,7 @@ class DeadLetters:
         offset = await self._dead_letter_writer.append_once(
             redriven.shard, target, intents, records
         )
-        await redriven.shard.settle(redriven.name)
+        await redriven.shard.wait_committed(redriven.name)
         await redriven.tidy(log_id, least)
         return offset
 

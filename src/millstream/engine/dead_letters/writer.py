@@ -180,7 +180,7 @@ class DeadLetterWriter:
             with suppress(UnknownTopic):  # The topic was deleted, and the intent with it.
                 await self.append_once(shard, target, intents, letters)
             # The marks must be in `stored` before the names are released.
-            await shard.settle("*")
+            await shard.wait_committed("*")
         except (RequestError, StorageError) as problem:
             log.warning(
                 "could not finish writing dead letters target=%s problem=%s", target, problem

@@ -14,11 +14,11 @@ from heapq import heappop, heappush
 
 from millstream.codec.records import Record
 from millstream.engine.delayed.due_heap import rank, unrank
-from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DeferredShard
+from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedShard
 from millstream.engine.ledgers.ledger import UNREADABLE
 from millstream.engine.runtime.backoff import Backoff
 from millstream.errors import OutOfOrderSequence, RequestError, UnknownTopic
-from millstream.internal_topics.delayed import decode_key, decode_payload, decode_slip, encode_key
+from millstream.internal_topics.delayed import decode_header, decode_key, decode_payload, encode_key
 from millstream.model import Offset
 from millstream.ports import Clock
 
@@ -36,10 +36,10 @@ SPACING_MS = 5
 LOOK_MS = 1_000  # A wall clock that steps forward is noticed after that long.
 
 
-class Carrier:
+class Deliverer:
     """Its state is of this life only: a restart reads the outbound sequence and the log."""
 
-    def __init__(self, shard: DeferredShard, place: int, clock: Clock) -> None:
+    def __init__(self, shard: DelayedShard, place: int, clock: Clock) -> None:
         self._shard = shard
         self._place = place
         self._clock = clock
@@ -66,7 +66,7 @@ class Carrier:
         """Deliver until nothing is due soon, or another one leads."""
         while not self._shard.is_gone:
             try:
-                if await self._carry():
+                if await self._deliver():
                     return
             except RequestError as problem:
                 # Said once as long as it lasts.
@@ -81,7 +81,7 @@ class Carrier:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    async def _carry(self) -> bool:
+    async def _deliver(self) -> bool:
         """Deliver; say whether that is all, or must begin anew."""
         try:
             await self._enter()
@@ -238,7 +238,7 @@ class Carrier:
         self._firm_count -= count
         self._ended_count = 0
         self._ends = deque((at - count, end_offset) for at, end_offset in self._ends)
-        self._plan_committed = self._shard.settle()
+        self._plan_committed = self._shard.all_committed()
         self._plan_committed.add_done_callback(self._planned)
 
     def _planned(self, committed: "asyncio.Future[None]") -> None:
@@ -300,7 +300,7 @@ class Carrier:
     # -- parts -----------------------------------------------------------------------------------
 
     def _lives(self, number: Offset) -> bool:
-        return number in self._lost or self._shard.pending.find(number) is not None
+        return number in self._lost or self._shard.due_heap.find(number) is not None
 
     def _soon(self) -> list[int]:
         return self._shard.soon.setdefault(self._place, [])
@@ -349,12 +349,12 @@ class Carrier:
 
 
 def _delivered(number: Offset, value: bytes) -> Record:
-    slip = decode_slip(value)
-    assert slip is not None
+    header = decode_header(value)
+    assert header is not None
     try:
         payload = decode_payload(value)
     except UNREADABLE as problem:
         # It has a place in the plan, so it is delivered all the same, for a person to look at.
         log.error("delivering a delayed record undecoded number=%d problem=%s", number, problem)
-        return Record(0, slip.due_ms, None, value, ((UNREADABLE_HEADER, str(problem).encode()),))
-    return Record(0, slip.due_ms, payload.key, payload.value, payload.headers)
+        return Record(0, header.due_ms, None, value, ((UNREADABLE_HEADER, str(problem).encode()),))
+    return Record(0, header.due_ms, payload.key, payload.value, payload.headers)

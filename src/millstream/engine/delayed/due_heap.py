@@ -41,7 +41,7 @@ class Due(NamedTuple):
     place: int
 
 
-class Pending:
+class DueHeap:
     def __init__(self) -> None:
         self._heap: list[int] = []  # Those not named yet, ranked; some may be gone.
         self._chunks: dict[int, _Chunk] = {}  # By the high bits of the number, ascending.

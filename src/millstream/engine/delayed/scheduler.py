@@ -1,6 +1,6 @@
 """Delayed delivery from this node's side: which delayed records it keeps, and when they are due.
 
-Owns the one task that loads them, watches the clock and starts a `Carrier` for each partition for
+Owns the one task that loads them, watches the clock and starts a `Deliverer` for each partition for
 which something is due soon. Not gated: `deferred` and `partitions` are, and stand before it. The
 one thing to know: due means that the broker's wall clock has reached the time, so nothing is ever
 early; all that can be done before is done by then, so it is late by one commit, see `JITTER_MS`.
@@ -13,18 +13,18 @@ from uuid import UUID
 from millstream.codec.batch import Header
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.delayed.deliverer import Carrier
-from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.delayed.deliverer import Deliverer
+from millstream.engine.delayed.shard import DelayedShard
 from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.runtime.waiters import Alarms
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
-from millstream.model import DEFERRED_TOPIC
+from millstream.model import DELAYED_TOPIC
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-DEFERRED_SETTINGS = {
+DELAYED_SETTINGS = {
     "cleanup_policy": "compact",
     "segment_bytes": str(64 * 2**20),
     # Whoever folds this log begins at its start: a tombstone need not outlive what it is for.
@@ -36,11 +36,11 @@ JITTER_MS = 500
 # for a plan to be committed, on a disk that is busy with others.
 LEAD_MS = 200
 LEAD_STEP_MS = 50  # Each step costs a plan, and the longer it is the more is in the plan.
-CARRIERS_MAX = 10_000  # Partitions that are delivered to at the same time.
+DELIVERERS_MAX = 10_000  # Partitions that are delivered to at the same time.
 READY_WAIT_MS = 5  # Between looks at a shard that is loading.
 
 
-class DeferredShards:
+class DelayedScheduler:
     def __init__(
         self, catalog: Catalog, hub: Hub, topics: Topics, context: WriterContext, *, config: Config
     ) -> None:
@@ -49,13 +49,13 @@ class DeferredShards:
         self._clock = context.clock
         self._context = context
         self._alarms: Alarms[None] = Alarms()
-        self._carriers: dict[tuple[DeferredShard, int], Carrier] = {}
-        topic = InternalTopicSpec(DEFERRED_TOPIC, config.deferred_partitions, DEFERRED_SETTINGS)
+        self._deliverers: dict[tuple[DelayedShard, int], Deliverer] = {}
+        topic = InternalTopicSpec(DELAYED_TOPIC, config.deferred_partitions, DELAYED_SETTINGS)
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
     # -- who keeps them --------------------------------------------------------------------------
 
-    def find_now(self, topic: str) -> DeferredShard:
+    def find_now(self, topic: str) -> DelayedShard:
         """The shard for the delayed records of a topic, if it is here and has loaded."""
         return self._shards.find_now(topic)
 
@@ -92,7 +92,7 @@ class DeferredShards:
         if self._exists():
             await self.ready(topic)
 
-    async def all_known(self) -> list[DeferredShard]:
+    async def all_known(self) -> list[DelayedShard]:
         """All that are here, loaded, in the order of the partitions that they are."""
         while True:
             try:
@@ -103,8 +103,8 @@ class DeferredShards:
                 return sorted(shards, key=lambda shard: shard.mark[0].id.partition)
 
     @property
-    def pending_count(self) -> int:
-        return sum(len(shard.pending) for shard in self._shards)
+    def delayed_count(self) -> int:
+        return sum(len(shard.due_heap) for shard in self._shards)
 
     def message_ids(self, topic_id: UUID) -> Iterator[tuple[bytes, int]]:
         """The ids of a topic's delayed records, and when they arrived."""
@@ -126,7 +126,7 @@ class DeferredShards:
 
     def _idle_ms(self) -> int:
         """How long nothing is due soon. A wall clock that steps is noticed at the next look."""
-        nexts = [shard.pending.next_due_ms for shard in self._shards if shard.is_loaded]
+        nexts = [shard.due_heap.next_due_ms for shard in self._shards if shard.is_loaded]
         soon_ms = self._clock.now_ms() + LEAD_MS - LEAD_STEP_MS
         left_ms = [due_ms - soon_ms for due_ms in nexts if due_ms is not None]
         return max(1, min(left_ms, default=ADOPT_INTERVAL_MS))
@@ -139,30 +139,32 @@ class DeferredShards:
                 continue
             has_more |= shard.take_soon(self._clock.now_ms() + LEAD_MS)
             for place in shard.waiting:
-                carrier = self._carriers.get((shard, place))
-                if carrier is not None:
-                    carrier.wake()
-                elif len(self._carriers) < CARRIERS_MAX:
-                    carrier = self._carriers[shard, place] = Carrier(shard, place, self._clock)
-                    group.create_task(self._carry(carrier, shard, place))
+                deliverer = self._deliverers.get((shard, place))
+                if deliverer is not None:
+                    deliverer.wake()
+                elif len(self._deliverers) < DELIVERERS_MAX:
+                    deliverer = self._deliverers[shard, place] = Deliverer(
+                        shard, place, self._clock
+                    )
+                    group.create_task(self._deliver(deliverer, shard, place))
         return has_more
 
-    async def _carry(self, carrier: Carrier, shard: DeferredShard, place: int) -> None:
+    async def _deliver(self, deliverer: Deliverer, shard: DelayedShard, place: int) -> None:
         try:
-            await carrier.run()
+            await deliverer.run()
         except StorageError as problem:
             shard.fail(problem)
         finally:
-            del self._carriers[shard, place]
+            del self._deliverers[shard, place]
             self._alarms.wake()
 
     def _exists(self) -> bool:
         try:
-            self._catalog.find(DEFERRED_TOPIC)
+            self._catalog.find(DELAYED_TOPIC)
         except UnknownTopic:
             return False
         return True
 
-    def _begin(self, replica: Replica) -> DeferredShard:
+    def _begin(self, replica: Replica) -> DelayedShard:
         self._alarms.wake()
-        return DeferredShard(replica, self._context, self._alarms.wake)
+        return DelayedShard(replica, self._context, self._alarms.wake)

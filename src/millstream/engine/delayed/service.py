@@ -1,6 +1,6 @@
 """Delayed records as users see them while they wait: list, look at, cancel.
 
-Owns nothing but the questions; the records are `deferred_shard`'s. They are delayed by sending them
+Owns nothing but the questions; the records are `delayed.shard`'s. They are delayed by sending them
 with a header, see `queue_headers`.
 """
 
@@ -11,12 +11,12 @@ from typing import NamedTuple
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog
 from millstream.engine.delayed.due_heap import Due
-from millstream.engine.delayed.scheduler import DeferredShards
-from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.delayed.scheduler import DelayedScheduler
+from millstream.engine.delayed.shard import DelayedShard
 from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.produce.message_ids import Windows
 from millstream.errors import CoordinatorUnavailable, StorageError, StorageUnavailable, UnknownTopic
-from millstream.errors.deferred import UnknownDeferred
+from millstream.errors.delayed import UnknownDelayedRecord
 from millstream.internal_topics.delayed import id_text, read_id
 from millstream.model import Offset, Session, TopicPartition
 
@@ -36,9 +36,9 @@ class Page(NamedTuple):
     next_after: str | None  # Where the next page begins; None: there is none.
 
 
-class Deferred:
+class DelayedRecords:
     def __init__(
-        self, gate: Gate, catalog: Catalog, shards: DeferredShards, windows: Windows
+        self, gate: Gate, catalog: Catalog, shards: DelayedScheduler, windows: Windows
     ) -> None:
         self._gate = gate
         self._catalog = catalog
@@ -62,7 +62,7 @@ class Deferred:
         count = min(count, LISTED_MAX)
         found: list[Delayed] = []
         for shard, number in await self._places(topic, after):
-            for some in shard.pending.after(number):
+            for some in shard.due_heap.after(number):
                 for due in some:
                     name = self._name(shard, due)
                     if name is None or not self._shows(session, topic, name):
@@ -79,14 +79,14 @@ class Deferred:
         self._gate.admit(session, Operation.READ, topic_resource(topic))
         shard, due = await self._find(topic, name)
         try:
-            slip, payload = shard.describe(due)
+            header, payload = shard.describe(due)
         except StorageError as problem:
             raise StorageUnavailable(str(problem)) from problem
-        record = Record(-1, slip.due_ms, payload.key, payload.value, payload.headers)
+        record = Record(-1, header.due_ms, payload.key, payload.value, payload.headers)
         return _delayed(topic, shard, due), record
 
     async def cancel(self, session: Session, name: str) -> Delayed:
-        """Have a delayed record never delivered; raises `UnknownDeferred` if that is too late.
+        """Have a delayed record never delivered; raises `UnknownDelayedRecord` if that is too late.
 
         Its message id, if it had one, may be used again.
         """
@@ -96,19 +96,19 @@ class Deferred:
         message_id = shard.message_id(due.number)
         shard.cancel(due)
         self._windows.forget(shard.targets[due.place].topic_id, message_id)
-        await shard.settle()
+        await shard.all_committed()
         return _delayed(topic, shard, due)
 
     # -- parts -----------------------------------------------------------------------------------
 
-    async def _find(self, topic: str, name: str) -> tuple[DeferredShard, Due]:
+    async def _find(self, topic: str, name: str) -> tuple[DelayedShard, Due]:
         shard = await self._shard(topic)
-        due = None if shard is None else shard.pending.find(_number(name, topic))
+        due = None if shard is None else shard.due_heap.find(_number(name, topic))
         if shard is None or due is None or self._name(shard, due) != topic:
-            raise UnknownDeferred(name)
+            raise UnknownDelayedRecord(name)
         return shard, due
 
-    async def _shard(self, topic: str) -> DeferredShard | None:
+    async def _shard(self, topic: str) -> DelayedShard | None:
         """Where the topic's delayed records are; None if there never were any, anywhere."""
         self._catalog.find(topic)
         await self._shards.known(topic)
@@ -119,7 +119,7 @@ class Deferred:
 
     async def _places(
         self, topic: str | None, after: str | None
-    ) -> Sequence[tuple[DeferredShard, Offset]]:
+    ) -> Sequence[tuple[DelayedShard, Offset]]:
         """Which shards are looked through, and behind which number each."""
         first = None if after is None else topic or _topic(after)
         number: Offset = -1 if after is None or first is None else _number(after, first)
@@ -133,7 +133,7 @@ class Deferred:
         at = shards.index(begun) if begun in shards else 0
         return [(shard, number if shard is begun else -1) for shard in shards[at:]]
 
-    def _name(self, shard: DeferredShard, due: Due) -> str | None:
+    def _name(self, shard: DelayedShard, due: Due) -> str | None:
         """The topic that it is for; None if that is gone."""
         try:
             return self._catalog.find_id(shard.targets[due.place].topic_id).name
@@ -144,7 +144,7 @@ class Deferred:
         return self._gate.sees(session, topic_resource(name)) if topic is None else topic == name
 
 
-def _delayed(topic: str, shard: DeferredShard, due: Due) -> Delayed:
+def _delayed(topic: str, shard: DelayedShard, due: Due) -> Delayed:
     target = TopicPartition(topic, shard.targets[due.place].partition)
     return Delayed(id_text(topic, due.number), target, due.due_ms)
 
@@ -152,12 +152,12 @@ def _delayed(topic: str, shard: DeferredShard, due: Due) -> Delayed:
 def _topic(name: str) -> str:
     found = read_id(name)
     if found is None:
-        raise UnknownDeferred(name)
+        raise UnknownDelayedRecord(name)
     return found[0]
 
 
 def _number(name: str, topic: str) -> Offset:
     found = read_id(name)
     if found is None or found[0] != topic:
-        raise UnknownDeferred(name)
+        raise UnknownDelayedRecord(name)
     return found[1]

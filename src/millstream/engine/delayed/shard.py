@@ -3,7 +3,7 @@
 Owns what is pending there, what is due soon, and the reading of payloads back from the log: few of
 them are in memory. The one thing to know: a delayed record is known by its offset in this log, and
 it is out of `pending` from the moment somebody decided about it, committed or not: it was cancelled
-or written to its partition's log, see `deferred_carrier`.
+or written to its partition's log, see `deliverer`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from millstream.codec.picking import pick
 from millstream.codec.records import Record
-from millstream.engine.delayed.due_heap import Due, Pending, rank
+from millstream.engine.delayed.due_heap import Due, DueHeap, rank
 from millstream.engine.delayed.sent_records import SentRecords
 from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter, WriterContext
 from millstream.engine.ledgers.ledger import UNPACKED_BYTES_MAX, Entry
@@ -30,12 +30,12 @@ from millstream.errors import (
 )
 from millstream.internal_topics.delayed import (
     NO_SENDER,
+    DelayedHeader,
     Payload,
     Sender,
-    Slip,
+    decode_header,
     decode_key,
     decode_payload,
-    decode_slip,
     decode_target,
     encode_key,
     encode_target,
@@ -58,19 +58,19 @@ SOON_BYTES_MAX = 8 * 2**20  # The same, with those that were read because they a
 BATCH_BYTES_SPARE = 512
 
 
-class Parcel(NamedTuple):
+class DelayedRecord(NamedTuple):
     """A record that is to be delivered later."""
 
-    slip: Slip
+    header: DelayedHeader
     payload: Payload
 
 
-class DeferredShard(Shard):
+class DelayedShard(Shard):
     def __init__(self, replica: Replica, context: WriterContext, wake: Callable[[], None]) -> None:
         """`wake` is called when something may be due earlier than was known."""
         super().__init__(replica, context.clock)
         self.writer = ExactlyOnceWriter(self.ledger, context)
-        self.pending = Pending()
+        self.due_heap = DueHeap()
         self.targets: list[LogId] = []  # By place.
         self.soon: dict[
             int, list[int]
@@ -93,20 +93,20 @@ class DeferredShard(Shard):
         """The delayed record that an idempotent producer sent with that sequence, if it did."""
         return self._sent.find(self._place(encode_target(target)), sender)
 
-    def defer(self, parcels: Sequence[Parcel]) -> list[Offset]:
+    def write(self, delayed_records: Sequence[DelayedRecord]) -> list[Offset]:
         """Write them; return their numbers.
 
         They are pending once that is committed. Raises what `Ledger.write` raises; some may be
         written then.
         """
         numbers: list[Offset] = []
-        for part in _parts(parcels):
+        for part in _parts(delayed_records):
             first = self._replica.log.records.end_offset
             entries = [Entry(encode_key(first + at), value) for at, (_, value) in enumerate(part)]
             end = self.ledger.write(entries)
             assert end == first + len(entries)
-            for number, (slip, _) in enumerate(part, start=first):
-                self._note(number, slip, self._clock.now_ms())
+            for number, (header, _) in enumerate(part, start=first):
+                self._note(number, header, self._clock.now_ms())
                 numbers.append(number)
         return numbers
 
@@ -115,7 +115,7 @@ class DeferredShard(Shard):
         """How far which log must be committed so that all is that was written so far."""
         return self._replica, self.ledger.written_offset
 
-    def settle(self) -> "asyncio.Future[None]":
+    def all_committed(self) -> "asyncio.Future[None]":
         """Wait until all that was written so far is committed."""
         return self._replica.committed(self.ledger.written_offset, None)
 
@@ -149,10 +149,10 @@ class DeferredShard(Shard):
     def take_soon(self, until_ms: int) -> bool:
         """Sort what is due by then to its partitions; say whether there may be more."""
         self._soon_ms = max(self._soon_ms, until_ms)
-        found = self.pending.next_due(until_ms, count_max=TAKEN_AT_ONCE)
+        found = self.due_heap.next_due(until_ms, count_max=TAKEN_AT_ONCE)
         for due_ms, number, place in found:
             heappush(self.soon.setdefault(place, []), rank(due_ms, number))
-        self._known_ms = self.pending.next_due_ms
+        self._known_ms = self.due_heap.next_due_ms
         return len(found) == TAKEN_AT_ONCE
 
     @property
@@ -163,7 +163,7 @@ class DeferredShard(Shard):
     def decided(self, numbers: Iterable[Offset]) -> None:
         """Somebody decided about these: they are pending no more."""
         for number in numbers:
-            self.pending.remove(number)
+            self.due_heap.remove(number)
             self._ahead_bytes -= len(self._ahead.pop(number, b""))
 
     def all_decided(self, place: int) -> None:
@@ -192,7 +192,7 @@ class DeferredShard(Shard):
         def wants(number: Offset) -> bool:
             if number in wanted:
                 return True
-            due = self.pending.find(number) if self._ahead_bytes < AHEAD_BYTES_MAX else None
+            due = self.due_heap.find(number) if self._ahead_bytes < AHEAD_BYTES_MAX else None
             return due is not None and due.due_ms <= horizon_ms
 
         for number in sorted(numbers):
@@ -212,11 +212,11 @@ class DeferredShard(Shard):
         """What says that records are delivered or cancelled."""
         return [Entry(encode_key(number), None) for number in numbers]
 
-    def describe(self, due: Due) -> tuple[Slip, Payload]:
+    def describe(self, due: Due) -> tuple[DelayedHeader, Payload]:
         value = self.read([due.number])[due.number]
-        slip = decode_slip(value)
-        assert slip is not None
-        return slip, decode_payload(value)
+        header = decode_header(value)
+        assert header is not None
+        return header, decode_payload(value)
 
     # -- loading and forgetting ------------------------------------------------------------------
 
@@ -227,14 +227,14 @@ class DeferredShard(Shard):
                 raise ValueError(f"a key that is not a delayed record's: {record.key!r}")
             return
         if record.value is None:
-            self.pending.remove(number)
+            self.due_heap.remove(number)
             self._message_ids.pop(number, None)
             return
-        slip = decode_slip(record.value)
-        if slip is None or number != record.offset:
+        header = decode_header(record.value)
+        if header is None or number != record.offset:
             raise ValueError("not a delayed record, or one of a later version")
-        place = self._note(number, slip, record.timestamp)
-        self.pending.add(Due(slip.due_ms, number, place))
+        place = self._note(number, header, record.timestamp)
+        self.due_heap.add(Due(header.due_ms, number, place))
 
     def _check(self, entry: Entry) -> None:
         """Nothing to find: `encode_value` packs fixed fields, and a payload is bytes that a decoder
@@ -247,10 +247,10 @@ class DeferredShard(Shard):
             yield
 
     def _loaded(self) -> None:
-        if self.pending or self._undecided or self.skipped_count:
+        if self.due_heap or self._undecided or self.skipped_count:
             log.info(
                 "loaded delayed=%d unfinished=%d log=%s skipped_records=%d",
-                len(self.pending),
+                len(self.due_heap),
                 len(self._undecided),
                 self._replica.id,
                 self.skipped_count,
@@ -258,7 +258,7 @@ class DeferredShard(Shard):
         self._wake()
 
     def _folded(self) -> None:
-        next_due_ms = self.pending.next_due_ms
+        next_due_ms = self.due_heap.next_due_ms
         if next_due_ms is not None and (self._known_ms is None or next_due_ms < self._known_ms):
             self._known_ms = next_due_ms
             self._wake()
@@ -272,14 +272,14 @@ class DeferredShard(Shard):
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _note(self, number: Offset, slip: Slip, arrived_ms: int) -> int:
+    def _note(self, number: Offset, header: DelayedHeader, arrived_ms: int) -> int:
         """Take note of what is written; return its place."""
-        place = self._place(slip.target)
-        if slip.sender is not NO_SENDER:
-            self._sent.add(place, slip.sender, number)
-        if slip.message_id:
+        place = self._place(header.target)
+        if header.sender is not NO_SENDER:
+            self._sent.add(place, header.sender, number)
+        if header.message_id:
             topic_id = self.targets[place].topic_id
-            self._message_ids[number] = topic_id, slip.message_id, arrived_ms
+            self._message_ids[number] = topic_id, header.message_id, arrived_ms
             if len(self._message_ids) > MESSAGE_IDS_MAX:
                 self._message_ids.popitem(last=False)
         return place
@@ -311,16 +311,16 @@ class DeferredShard(Shard):
         self._replica.refused(problem)
 
 
-def _parts(parcels: Sequence[Parcel]) -> Iterator[list[tuple[Slip, bytes]]]:
+def _parts(delayed_records: Sequence[DelayedRecord]) -> Iterator[list[tuple[DelayedHeader, bytes]]]:
     """The values to be stored, in batches that are cheap to read one record from."""
-    part: list[tuple[Slip, bytes]] = []
+    part: list[tuple[DelayedHeader, bytes]] = []
     size = 0
-    for slip, payload in parcels:
-        value = encode_value(slip, payload)
+    for header, payload in delayed_records:
+        value = encode_value(header, payload)
         if part and (len(part) == WRITE_RECORDS_MAX or size + len(value) > WRITE_BYTES_MAX):
             yield part
             part, size = [], 0
-        part.append((slip, value))
+        part.append((header, value))
         size += len(value)
     if part:
         yield part

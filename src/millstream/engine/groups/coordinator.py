@@ -89,7 +89,7 @@ class Group:
         return self.membership.group.wake_ms if self.consumers is None else self.consumers.wake_ms
 
     @property
-    def is_settled(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether all that was written about it is committed and applied."""
         return self.written_offset <= self.coordinator.ledger.applied_offset
 
@@ -130,7 +130,7 @@ class Coordinator(Shard):
         """What is committed about a group; nothing, for one that is not known."""
         return self.stored.find(group_id) or StoredGroup()
 
-    def carry_out(self, group: Group, effects: Effects) -> None:
+    def apply_effects(self, group: Group, effects: Effects) -> None:
         """Save and answer, in this order, what a step of the group's membership asks for."""
         answers = effects.answers
         if effects.must_save:
@@ -141,7 +141,7 @@ class Coordinator(Shard):
                 answers = [(ticket, problem) for ticket, _ in answers]
                 answers += group.membership.unsaved(loop_ms()).answers
         for ticket, answer in answers:
-            if group.is_settled:
+            if group.is_committed:
                 self._waiters.answer(ticket, answer)
             else:
                 held = (self.ledger.written_offset, group.group_id, ticket, answer)
@@ -152,7 +152,7 @@ class Coordinator(Shard):
         """A member that waited for an answer has lost its connection."""
         if group.is_dead or group.consumers is not None:
             return
-        self.carry_out(group, group.membership.abandon(ticket, loop_ms()))
+        self.apply_effects(group, group.membership.abandon(ticket, loop_ms()))
         self.drop_if_bare(group)
 
     def tick(self, group: Group) -> None:
@@ -161,7 +161,7 @@ class Coordinator(Shard):
         if group.is_dead:
             return
         if group.consumers is None:
-            self.carry_out(group, group.membership.tick(loop_ms()))
+            self.apply_effects(group, group.membership.tick(loop_ms()))
         else:
             self._tick_consumers(group, group.consumers)
         self.drop_if_bare(group)
@@ -231,9 +231,9 @@ class Coordinator(Shard):
         """Write about a group without waiting for it."""
         group.written_offset = self.ledger.write(entries, producer=producer)
 
-    async def settle(self, group: Group) -> None:
+    async def wait_committed(self, group: Group) -> None:
         """Wait until nothing written about the group is under way."""
-        while not group.is_settled:
+        while not group.is_committed:
             await self.applied(group, group.written_offset)
 
     async def applied(self, group: Group, end_offset: Offset) -> None:
@@ -245,7 +245,7 @@ class Coordinator(Shard):
 
     def drop_if_bare(self, group: Group) -> None:
         """Keep no group of which there is nothing to remember: someone asked once and left."""
-        if group.is_idle and group.is_settled and self.stored.find(group.group_id) is None:
+        if group.is_idle and group.is_committed and self.stored.find(group.group_id) is None:
             self.drop(group)
 
     def drop(self, group: Group) -> None:

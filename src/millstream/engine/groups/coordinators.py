@@ -136,7 +136,7 @@ class Coordinators:
 
     def _sweep_group(self, coordinator: Coordinator, group: Group) -> None:
         # A commit under way could be undone by a tombstone that does not know of it.
-        if group.is_dead or not coordinator.is_loaded or not group.is_settled:
+        if group.is_dead or not coordinator.is_loaded or not group.is_committed:
             return
         stored = coordinator.find_stored(group.group_id)
         gone = self._expired(group, stored)

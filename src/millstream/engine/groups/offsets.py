@@ -105,7 +105,7 @@ class OffsetRules:
             if (topic := self._topic(target.topic)) is None or topic.topic_id == value.topic_id
         }
 
-    def told(
+    def visible(
         self,
         session: Session,
         stored: StoredGroup,

@@ -110,7 +110,7 @@ class Groups:
             can_skip_assignment=can_skip_assignment,
         )
         ticket = self._coordinators.waiters.park()
-        coordinator.carry_out(group, group.membership.join(ticket, request, loop_ms()))
+        coordinator.apply_effects(group, group.membership.join(ticket, request, loop_ms()))
         coordinator.drop_if_bare(group)
         answer = await self._answer_to(group, ticket)
         assert isinstance(answer, Joined)
@@ -141,7 +141,7 @@ class Groups:
         )
         ticket = self._coordinators.waiters.park()
         effects = group.membership.sync(ticket, request, loop_ms())
-        group.coordinator.carry_out(group, effects)
+        group.coordinator.apply_effects(group, effects)
         answer = await self._answer_to(group, ticket)
         assert isinstance(answer, Synced)
         return answer
@@ -171,7 +171,7 @@ class Groups:
         if group is None:
             return [UnknownMember(leaver.member_id) for leaver in leavers]
         outcomes, effects = group.membership.leave(leavers, loop_ms())
-        coordinator.carry_out(group, effects)
+        coordinator.apply_effects(group, effects)
         return outcomes
 
     # -- offsets ---------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Groups:
         if group is not None and group.consumers is not None and (member_id or epoch >= 0):
             group.consumers.check_member(member_id or "", epoch)
         stored = coordinator.find_stored(group_id)
-        return self._rules.told(session, stored, targets, must_be_stable=must_be_stable)
+        return self._rules.visible(session, stored, targets, must_be_stable=must_be_stable)
 
     async def delete_offsets(
         self, session: Session, group_id: str, targets: Iterable[TopicPartition]
@@ -313,7 +313,7 @@ class Groups:
         group = await self._known(group_id)
         coordinator = group.coordinator
         # What is under way must be known, or it would outlive the group.
-        await self._settle(coordinator, group)
+        await self._wait_committed(coordinator, group)
         if group.is_dead:
             raise GroupNotFound(group_id)
         if not group.is_empty:
@@ -328,7 +328,7 @@ class Groups:
         if entries:
             coordinator.write(group, entries)
         coordinator.drop(group)
-        await self._settle(coordinator, group)
+        await self._wait_committed(coordinator, group)
 
     def list(self, session: Session) -> Sequence[GroupListing]:
         """Every group coordinated here that the session may know of, by id."""
@@ -381,9 +381,9 @@ class Groups:
         finally:
             coordinator.drop_if_bare(group)
 
-    async def _settle(self, coordinator: Coordinator, group: Group) -> None:
+    async def _wait_committed(self, coordinator: Coordinator, group: Group) -> None:
         try:
-            await coordinator.settle(group)
+            await coordinator.wait_committed(group)
         except NotLeader as problem:
             raise NotCoordinator(group.group_id, problem.leader) from problem
 

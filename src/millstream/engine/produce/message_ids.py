@@ -106,7 +106,7 @@ class Window:
 
 
 # The ids of a topic's delayed records, with the time of their arrival.
-DeferredIds = Callable[[UUID], Iterable[tuple[bytes, int]]]
+DelayedIds = Callable[[UUID], Iterable[tuple[bytes, int]]]
 
 
 class Windows:
@@ -183,7 +183,7 @@ class Windows:
         while (held := self._held.get(topic_id)) is not None:
             await asyncio.shield(held)
 
-    async def load(self, replica: Replica, deferred_ids: DeferredIds) -> None:
+    async def load(self, replica: Replica, delayed_ids: DelayedIds) -> None:
         """Make the window of a topic; who asks for the same meanwhile waits for it."""
         topic_id = replica.id.topic_id
         while (loading := self._loading.get(topic_id)) is not None:
@@ -192,7 +192,7 @@ class Windows:
             return
         done = self._loading[topic_id] = asyncio.get_running_loop().create_future()
         try:
-            for large in self._fold(topic_id, deferred_ids):
+            for large in self._fold(topic_id, delayed_ids):
                 if large is None:
                     await asyncio.sleep(0)
                 else:
@@ -207,7 +207,7 @@ class Windows:
 
     # -- loading ---------------------------------------------------------------------------------
 
-    def _fold(self, topic_id: UUID, deferred_ids: DeferredIds) -> "Iterator[_Large | None]":
+    def _fold(self, topic_id: UUID, delayed_ids: DelayedIds) -> "Iterator[_Large | None]":
         """Read the ends of all logs in steps. The last step leaves nothing unread anywhere.
 
         A large batch is yielded to be searched on a thread before the next step.
@@ -224,7 +224,7 @@ class Windows:
                 yield from tail.find_start()
                 yield None
         place = Place(NOWHERE, NOWHERE)
-        waiting = [(name, Copy(time_ms, place)) for name, time_ms in deferred_ids(topic_id)]
+        waiting = [(name, Copy(time_ms, place)) for name, time_ms in delayed_ids(topic_id)]
         waiting.sort(key=_time_ms)
         is_complete = not tails
         while not is_complete:

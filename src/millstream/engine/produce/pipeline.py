@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from millstream.codec.compression import SMALL_BYTES_MAX, Codec
 from millstream.config import Limits
 from millstream.cooperative import all_at_once, one_by_one
-from millstream.engine.delayed.scheduler import DeferredShards
+from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.ledgers.shards import BROKER
 from millstream.engine.partitions.admission import Admitted
 from millstream.engine.produce.message_ids import STEP_IDS, Windows
@@ -70,7 +70,7 @@ class Intake:
         self,
         transactions: TransactionalWrites,
         windows: Windows,
-        deferred: DeferredShards,
+        scheduler: DelayedScheduler,
         topics: Topics,
         sorting: Sorting,
         unpacking: Unpacking,
@@ -82,7 +82,7 @@ class Intake:
         """`topics` changes settings on behalf of the broker: its gate must admit it."""
         self._transactions = transactions
         self._windows = windows
-        self._deferred = deferred
+        self._scheduler = scheduler
         self._topics = topics
         self._sorting = sorting
         self._unpacking = unpacking
@@ -232,7 +232,7 @@ class Intake:
         topic = arrival.target.topic
         return (
             self._lacks_switch(arrival, asked)
-            or (self._needs_books(arrival, asked) and not self._deferred.is_ready(topic))
+            or (self._needs_books(arrival, asked) and not self._scheduler.is_ready(topic))
             or (self._is_checked(arrival, asked) and self._lacks_window(arrival.replica))
         )
 
@@ -246,15 +246,15 @@ class Intake:
             # known to all of them before such a record can be seen.
             await self._topics.alter(BROKER, topic, {"message_ttl_headers": Switch.ON.value})
         if self._needs_books(arrival, asked):
-            await self._deferred.ready(topic)
+            await self._scheduler.ready(topic)
         if self._is_checked(arrival, asked):
-            await self._deferred.known(topic)
+            await self._scheduler.known(topic)
             await self._windows.released(arrival.replica.id.topic_id)
-            await self._windows.load(arrival.replica, self._deferred.message_ids)
+            await self._windows.load(arrival.replica, self._scheduler.message_ids)
 
     def _needs_books(self, arrival: Arrival, asked: Asked) -> bool:
         due_ms = asked.due_ms.values()
-        return self._deferred.is_needed(arrival.target.topic, due_ms, arrival.header)
+        return self._scheduler.is_needed(arrival.target.topic, due_ms, arrival.header)
 
     @staticmethod
     def _lacks_switch(arrival: Arrival, asked: Asked) -> bool:

@@ -14,21 +14,21 @@ from typing import NamedTuple
 from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
 from millstream.codec.records import Record, filter_steps
 from millstream.config import Limits
-from millstream.engine.delayed.scheduler import DeferredShards
-from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DeferredShard, Parcel
+from millstream.engine.delayed.scheduler import DelayedScheduler
+from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedRecord, DelayedShard
 from millstream.engine.produce.message_ids import NOWHERE, STEP_IDS, Copy, Place, Windows
 from millstream.engine.produce.options import Asked, when_due
 from millstream.engine.runtime.futures import Writing, count_batch, when_all
 from millstream.errors import BatchTooLarge, Overloaded
 from millstream.internal_topics.delayed import (
     NO_SENDER,
+    DelayedHeader,
     Payload,
     Sender,
-    Slip,
     encode_target,
     id_text,
 )
-from millstream.metrics import DEFERRED_RECORDS, DUPLICATE_RECORDS, Metrics
+from millstream.metrics import DELAYED_RECORDS_TAKEN, DUPLICATE_RECORDS, Metrics
 from millstream.model import (
     NO_PRODUCER,
     Acks,
@@ -90,7 +90,7 @@ class Sorting:
     def __init__(
         self,
         windows: Windows,
-        deferred: DeferredShards,
+        scheduler: DelayedScheduler,
         hub: Hub,
         *,
         limits: Limits,
@@ -98,7 +98,7 @@ class Sorting:
         metrics: Metrics,
     ) -> None:
         self._windows = windows
-        self._deferred = deferred
+        self._scheduler = scheduler
         self._hub = hub
         self._limits = limits
         self._clock = clock
@@ -119,14 +119,14 @@ class Sorting:
         numbers: Mapping[int, Offset] = {}
         shard = self._books(arrival, asked)
         if shard is not None:
-            numbers = yield from self._defer(arrival, shard, asked, originals)
+            numbers = yield from self._delay(arrival, shard, asked, originals)
             marks.append(shard.mark)
         written = Place(arrival.target.partition, producer_id=_transaction(arrival.header))
         done = Sorted(originals, numbers, marks, written, Place(NOWHERE))
         if is_checked:
             yield from self._remember(arrival, asked, done)
         self._metrics.add(DUPLICATE_RECORDS, len(originals))
-        self._metrics.add(DEFERRED_RECORDS, len(numbers))
+        self._metrics.add(DELAYED_RECORDS_TAKEN, len(numbers))
         return done
 
     def duplicates(self, arrival: Arrival, asked: Asked) -> Generator[None, None, AbstractSet[int]]:
@@ -209,7 +209,7 @@ class Sorting:
         marks: list[Mark] = []
         for partition, end_offset in ends.items():
             if partition == NOWHERE:
-                marks.append(self._deferred.find_now(arrival.target.topic).mark)
+                marks.append(self._scheduler.find_now(arrival.target.topic).mark)
             else:
                 replica = self._hub.find(LogId(arrival.replica.id.topic_id, partition))
                 marks.append((replica, end_offset))
@@ -217,23 +217,23 @@ class Sorting:
 
     # -- delayed ---------------------------------------------------------------------------------
 
-    def _books(self, arrival: Arrival, asked: Asked) -> DeferredShard | None:
+    def _books(self, arrival: Arrival, asked: Asked) -> DelayedShard | None:
         """Where delayed records of the topic are kept; None if there is no need to know."""
         topic = arrival.target.topic
-        if self._deferred.is_needed(topic, asked.due_ms.values(), arrival.header):
-            return self._deferred.find_now(topic)
+        if self._scheduler.is_needed(topic, asked.due_ms.values(), arrival.header):
+            return self._scheduler.find_now(topic)
         return None
 
-    def _defer(
+    def _delay(
         self,
         arrival: Arrival,
-        shard: DeferredShard,
+        shard: DelayedShard,
         asked: Asked,
         originals: Mapping[int, Original],
     ) -> Generator[None, None, dict[int, Offset]]:
         """Write delayed records to the books; return their numbers there, by index."""
         numbers: dict[int, Offset] = {}
-        parcels: dict[int, Parcel] = {}
+        delayed_records: dict[int, DelayedRecord] = {}
         size_max = arrival.replica.log.records.settings.segment_bytes - BATCH_BYTES_SPARE
         target, now_ms = encode_target(arrival.replica.id), self._clock.now_ms()
         for count, (index, due_ms) in enumerate(asked.due_ms.items(), start=1):
@@ -247,14 +247,18 @@ class Sorting:
                 numbers[index] = known
             elif due_ms > now_ms:
                 message_id = asked.message_ids.get(index, b"")
-                slip = Slip(due_ms, target, sender, message_id)
-                parcels[index] = _parcel(slip, asked.records[index], size_max=size_max)
-        if len(shard.pending) + len(parcels) > self._limits.deferred_records_max:
-            raise Overloaded(f"{len(shard.pending)} records are delayed, which is all there may be")
-        indexes = list(parcels)
+                header = DelayedHeader(due_ms, target, sender, message_id)
+                delayed_records[index] = _delayed_record(
+                    header, asked.records[index], size_max=size_max
+                )
+        if len(shard.due_heap) + len(delayed_records) > self._limits.deferred_records_max:
+            raise Overloaded(
+                f"{len(shard.due_heap)} records are delayed, which is all there may be"
+            )
+        indexes = list(delayed_records)
         for at in range(0, len(indexes), STEP_RECORDS):
             part = indexes[at : at + STEP_RECORDS]
-            written = shard.defer([parcels[index] for index in part])
+            written = shard.write([delayed_records[index] for index in part])
             numbers.update(zip(part, written, strict=True))
             yield
         return numbers
@@ -294,8 +298,8 @@ def _answer(
     if len(originals) + len(numbers) == arrival.header.count:
         base_offset = duplicates.get(0, NO_OFFSET)
         appended = appended._replace(end_offset=base_offset + 1)
-    deferred = {index: id_text(arrival.target.topic, number) for index, number in numbers.items()}
-    return appended._replace(base_offset=base_offset, duplicates=duplicates, deferred=deferred)
+    delayed = {index: id_text(arrival.target.topic, number) for index, number in numbers.items()}
+    return appended._replace(base_offset=base_offset, duplicates=duplicates, delayed=delayed)
 
 
 def _transaction(header: Header) -> int:
@@ -310,10 +314,10 @@ def _sender(header: Header, index: int) -> Sender:
     return Sender(header.producer_id, header.producer_epoch, sequence)
 
 
-def _parcel(slip: Slip, record: Record, *, size_max: int) -> Parcel:
+def _delayed_record(header: DelayedHeader, record: Record, *, size_max: int) -> DelayedRecord:
     size = len(record.key or b"") + len(record.value or b"")
     size += sum(len(name) + len(value or b"") for name, value in record.headers)
     if size > size_max:
         raise BatchTooLarge(size, size_max)
-    due = when_due(record, slip.due_ms)
-    return Parcel(slip, Payload(due.key, due.value, due.headers))
+    due = when_due(record, header.due_ms)
+    return DelayedRecord(header, Payload(due.key, due.value, due.headers))

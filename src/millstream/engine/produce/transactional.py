@@ -61,7 +61,7 @@ class TransactionalWrites:
         coordinator = self._coordinators.find_now(batch.transactional_id)
         if joins:
             coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
-            if not coordinator.is_settled(batch.transactional_id):
+            if not coordinator.is_committed(batch.transactional_id):
                 return self._wait(coordinator, batch)
         coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
         return batch.write()
@@ -90,8 +90,8 @@ class TransactionalWrites:
         queue: deque[tuple[Batch, Writing]] = deque()
         self._queues[_place(batch)] = queue
         waiting = self._enqueue(queue, batch)
-        settled = coordinator.settled(batch.transactional_id)
-        settled.add_done_callback(partial(self._flush, coordinator, queue))
+        committed = coordinator.committed_future(batch.transactional_id)
+        committed.add_done_callback(partial(self._flush, coordinator, queue))
         return waiting
 
     def _enqueue(self, queue: deque[tuple[Batch, Writing]], batch: Batch) -> Writing:
@@ -106,7 +106,7 @@ class TransactionalWrites:
         self,
         coordinator: TransactionCoordinator,
         queue: deque[tuple[Batch, Writing]],
-        settled: "asyncio.Future[None]",
+        committed: "asyncio.Future[None]",
     ) -> None:
         """The partition is in the transaction, or will not be: let go who waited for it.
 
@@ -114,7 +114,7 @@ class TransactionalWrites:
         """
         del self._queues[_place(queue[0][0])]
         refusal: RequestError | None = None
-        if settled.exception() is not None:
+        if committed.exception() is not None:
             refusal = CoordinatorUnavailable(queue[0][0].transactional_id)
         for batch, waiting in queue:
             try:

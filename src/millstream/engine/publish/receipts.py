@@ -17,10 +17,10 @@ class Receipt(NamedTuple):
     """Where a message went."""
 
     target: TopicPartition
-    offset: Offset  # -1 while it is deferred.
+    offset: Offset  # -1 while it is delayed.
     timestamp_ms: int
     is_duplicate: bool = False  # Then the offset is the first copy's.
-    deferred_id: str | None = None
+    delayed_id: str | None = None
 
 
 class Receipts:
@@ -71,7 +71,7 @@ class Part:
     @property
     def is_plain(self) -> bool:
         outcome = self.outcome
-        return isinstance(outcome, Appended) and not (outcome.duplicates or outcome.deferred)
+        return isinstance(outcome, Appended) and not (outcome.duplicates or outcome.delayed)
 
     def outcome_of(self, at: int, timestamp_ms: int) -> Receipt | RequestError:
         """Of the message that is the `at`th of the batch."""
@@ -111,8 +111,8 @@ def receipt_of(
     """Of the message that is the `at`th of a batch."""
     if appended.log_append_time_ms >= 0:
         timestamp_ms = appended.log_append_time_ms
-    if at in appended.deferred:
-        return Receipt(target, -1, timestamp_ms, deferred_id=appended.deferred[at])
+    if at in appended.delayed:
+        return Receipt(target, -1, timestamp_ms, delayed_id=appended.delayed[at])
     if at in appended.duplicates:
         return Receipt(target, appended.duplicates[at], timestamp_ms, is_duplicate=True)
     return Receipt(target, appended.base_offset + at, timestamp_ms)

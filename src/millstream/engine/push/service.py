@@ -22,7 +22,7 @@ from millstream.engine.push.member import Member
 from millstream.engine.push.pump import Pump
 from millstream.engine.push.shard import LOADING_WAIT_MS, DeliveryShard, find_open
 from millstream.engine.push.specs import check_flow, check_spec, restored, stored, topics_of
-from millstream.engine.push.subscription import Subscription, Wiring
+from millstream.engine.push.subscription import Subscription, SubscriptionContext
 from millstream.engine.push.values import AtOffset, Send, Start, SubscriptionSpec, SubscriptionView
 from millstream.errors import (
     CoordinatorLoading,
@@ -68,7 +68,7 @@ class Deliveries:
         bounds = Bounds(
             config.limits.delivery_unsettled_max, config.limits.delivery_buffered_bytes_max
         )
-        self._wiring = Wiring(pump.touch, self._ended, chance, bounds, metrics)
+        self._context = SubscriptionContext(pump.touch, self._ended, chance, bounds, metrics)
 
     async def subscribe(self, session: Session, spec: SubscriptionSpec, send: Send) -> Member:
         """Become a member, of a subscription that is made if there is none of that name.
@@ -219,7 +219,7 @@ class Deliveries:
     async def _begin(self, session: Session, spec: SubscriptionSpec) -> Subscription:
         """A subscription that is not kept anywhere."""
         self._check_count()
-        subscription = Subscription(spec, session, self._wiring)
+        subscription = Subscription(spec, session, self._context)
         for target, log_id, offset in await self._starts(session, spec):
             subscription.add_cursor(Cursor(target, offset), log_id)
         if spec.name is not None:
@@ -299,7 +299,7 @@ class Deliveries:
         value = shard.stored.find(name)
         if value is None:
             raise UnknownSubscription(name)
-        subscription = Subscription(restored(name, value), session, self._wiring, shard)
+        subscription = Subscription(restored(name, value), session, self._context, shard)
         marks = shard.stored.settled(name)
         for log_id, cursor in shard.stored.cursors(name).items():
             target = self._target(subscription.spec, log_id)

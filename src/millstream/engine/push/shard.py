@@ -81,7 +81,7 @@ class DeliveryShard(Shard):
         """Write without waiting: what is lost with a crash is delivered again."""
         self.ledger.write(entries)
 
-    async def settle(self, name: str) -> None:
+    async def wait_committed(self, name: str) -> None:
         """Wait until all that was written so far is committed and in `stored`."""
         offset = self.ledger.written_offset
         await self._replica.committed(offset, None)

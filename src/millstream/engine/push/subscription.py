@@ -91,7 +91,7 @@ class Source:
         dispatcher.give_up(self.target, record, topic, size_of(record), batch.problem)
 
 
-class Wiring(NamedTuple):
+class SubscriptionContext(NamedTuple):
     """What a subscription needs of the service: a turn, and its end."""
 
     touch: Callable[["Subscription"], None]
@@ -106,7 +106,7 @@ class Subscription:
         self,
         spec: SubscriptionSpec,
         session: Session,
-        wiring: Wiring,
+        context: SubscriptionContext,
         shard: DeliveryShard | None = None,
     ) -> None:
         """With a `shard` it is durable, and kept there."""
@@ -117,7 +117,7 @@ class Subscription:
         self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
         # The start may be ahead of the end of a log: what comes before it is not for us.
         self.first_offset = spec.start.offset if isinstance(spec.start, AtOffset) else 0
-        self.dispatcher = Dispatcher(spec.acks, spec.retry, wiring.bounds, wiring.chance)
+        self.dispatcher = Dispatcher(spec.acks, spec.retry, context.bounds, context.chance)
         self.members: dict[int, Member] = {}
         self.sources: dict[TopicPartition, Source] = {}
         self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
@@ -127,7 +127,7 @@ class Subscription:
         self.is_ended = False
         self.acknowledged = 0  # By members.
         self._marks: dict[TopicPartition, set[Offset]] = {}
-        self._wiring = wiring
+        self._context = context
         self._members_made = 0
         self._counted = 0, 0, 0  # What is in the metrics already.
 
@@ -138,7 +138,7 @@ class Subscription:
 
     def touch(self) -> None:
         """Ask for a turn."""
-        self._wiring.touch(self)
+        self._context.touch(self)
 
     def add_cursor(self, cursor: Cursor, log_id: LogId) -> None:
         self.dispatcher.cursors[cursor.target] = cursor
@@ -178,7 +178,7 @@ class Subscription:
         """It is over: nothing more is read or sent."""
         self.is_ended = True
         self._count()
-        self._wiring.ended(self)
+        self._context.ended(self)
         for member in list(self.members.values()):
             member.end()
 
@@ -213,14 +213,14 @@ class Subscription:
                     redelivered, acknowledged = window.redelivered, window.acknowledged
                     dispatcher.sent(window, share)
                     self.acknowledged += window.acknowledged - acknowledged
-                    self._wiring.metrics.add(DELIVERED_RECORDS, len(share))
-                    self._wiring.metrics.add(REDELIVERED_RECORDS, window.redelivered - redelivered)
+                    self._context.metrics.add(DELIVERED_RECORDS, len(share))
+                    self._context.metrics.add(REDELIVERED_RECORDS, window.redelivered - redelivered)
                 else:
                     dispatcher.refuse(window, share)
         self._count()
 
     def _count(self) -> None:
-        dispatcher, metrics, before = self.dispatcher, self._wiring.metrics, self._counted
+        dispatcher, metrics, before = self.dispatcher, self._context.metrics, self._counted
         counts = self._counted = self.acknowledged, dispatcher.dropped, dispatcher.expired
         if counts != before:
             for metric, count, told in zip(COUNTED, counts, before, strict=True):
@@ -240,7 +240,7 @@ class Subscription:
         """Its dead letter is written, and so is the mark that says so. False if its partition went
         meanwhile: then the mark is of no use."""
         self.dead_letters_in_progress.discard(in_flight)
-        self._wiring.metrics.add(DEAD_LETTERS)
+        self._context.metrics.add(DEAD_LETTERS)
         is_known = self.dispatcher.dead_letter_written(in_flight)
         if is_known and self.shard is not None:
             self._marks.setdefault(in_flight.target, set()).add(in_flight.offset)

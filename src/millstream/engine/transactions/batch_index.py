@@ -18,7 +18,7 @@ from millstream.internal_topics.batch_groups import (
 from millstream.model import Offset
 
 
-class BatchBook:
+class BatchIndex:
     def __init__(self) -> None:
         self._stored = BatchGroupsState()
         self._members: dict[str, set[str]] = {}

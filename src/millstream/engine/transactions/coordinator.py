@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from millstream.codec.records import Record
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import Shard
-from millstream.engine.transactions.batch_index import BatchBook
+from millstream.engine.transactions.batch_index import BatchIndex
 from millstream.errors import NotLeader
 from millstream.internal_topics.batch_groups import (
     BatchGroupsState,
@@ -46,7 +46,7 @@ class TransactionCoordinator(Shard):
     def __init__(self, replica: Replica, clock: Clock, wake: Callable[[], None]) -> None:
         """`wake` is called when there is a transaction whose markers are to be written."""
         self.stored = TransactionsState()
-        self.batches = BatchBook()
+        self.batches = BatchIndex()
         self.unmarked: set[str] = set()  # Decided on, but their partitions do not know it yet.
         self._wake = wake
         # By the offset at which that was written, ascending.
@@ -66,7 +66,7 @@ class TransactionCoordinator(Shard):
     async def change(self, transactional_id: str, step: Step) -> TransactionValue:
         """Take a step and have it committed; raises what `step` refuses, with nothing written."""
         value = self.begin(transactional_id, step)
-        await self.settle(transactional_id)
+        await self.wait_committed(transactional_id)
         return value
 
     def begin(self, transactional_id: str, step: Step) -> TransactionValue:
@@ -110,17 +110,17 @@ class TransactionCoordinator(Shard):
         offset = self.ledger.write([Entry(encode_group_key(group), None)])
         self.batches.write(group, None, offset)
 
-    def is_settled(self, transactional_id: str) -> bool:
+    def is_committed(self, transactional_id: str) -> bool:
         """Whether all that was written about it is committed."""
         return transactional_id not in self._written
 
-    async def settle(self, transactional_id: str) -> None:
+    async def wait_committed(self, transactional_id: str) -> None:
         """Wait until all that was written about it so far is committed."""
         written = self._written.get(transactional_id)
         if written is not None:
             await self._until(written[0], transactional_id)
 
-    def settled(self, transactional_id: str) -> "asyncio.Future[None]":
+    def committed_future(self, transactional_id: str) -> "asyncio.Future[None]":
         """Done when all that was written about it is committed, and applied right after."""
         written = self._written.get(transactional_id)
         return self._replica.committed(0 if written is None else written[0], None)

@@ -123,7 +123,7 @@ class TransactionCoordinators:
             for count, transactional_id in enumerate(list(shard.stored), start=1):
                 if count % CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-                if shard.is_loaded and not shard.is_gone and shard.is_settled(transactional_id):
+                if shard.is_loaded and not shard.is_gone and shard.is_committed(transactional_id):
                     self._check(shard, transactional_id)
             if shard.is_loaded and not shard.is_gone:
                 self._check_groups(shard)
@@ -193,15 +193,15 @@ class TransactionCoordinators:
             return completed(transactional_id, value, now_ms=self._clock.now_ms())
 
         try:
-            if shard.is_settled(transactional_id):
+            if shard.is_committed(transactional_id):
                 if group_of(transactional_id) is not None:
                     # Each batch has ids of its own: nobody ever comes back to one.
                     shard.write(transactional_id, None)
-                    await shard.settle(transactional_id)
+                    await shard.wait_committed(transactional_id)
                 else:
                     await shard.change(transactional_id, step)
             else:
-                await shard.settle(transactional_id)
+                await shard.wait_committed(transactional_id)
         except RequestError as problem:
             log.warning("could not complete id=%s problem=%s", transactional_id, problem)
             return False

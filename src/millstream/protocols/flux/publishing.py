@@ -115,6 +115,6 @@ def _reply(outcome: Receipt | RequestError) -> bytes:
         return replies.refusal(outcome)
     if outcome.is_duplicate:
         return replies.DUPLICATE
-    if outcome.deferred_id is not None:
-        return replies.ok(f"DEFERRED {outcome.deferred_id}")
+    if outcome.delayed_id is not None:
+        return replies.ok(f"DEFERRED {outcome.delayed_id}")
     return replies.OK

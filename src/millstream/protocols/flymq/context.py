@@ -11,7 +11,7 @@ from uuid import UUID
 
 from millstream.config import Config
 from millstream.engine.dead_letters.service import DeadLetters
-from millstream.engine.delayed.service import Deferred
+from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.service import Groups
 from millstream.engine.partitions.service import Partitions
@@ -85,7 +85,7 @@ class Services:
     topics: Topics
     partitions: Partitions
     publisher: Publisher
-    deferred: Deferred
+    delayed: DelayedRecords
     dead_letters: DeadLetters
     groups: Groups
     consumer_groups: ConsumerGroups

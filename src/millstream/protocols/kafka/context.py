@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from millstream.config import Config
 from millstream.engine.dead_letters.service import DeadLetters
-from millstream.engine.delayed.service import Deferred
+from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.service import Groups
 from millstream.engine.partitions.service import Partitions
@@ -52,7 +52,7 @@ class Broker:
     resources: ResourceSettings
     usage: Usage
     dead_letters: DeadLetters
-    deferred: Deferred
+    delayed: DelayedRecords
     repairs: Repairs
 
     @property

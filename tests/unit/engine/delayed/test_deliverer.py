@@ -10,11 +10,11 @@ import pytest
 
 from millstream.config import Config
 from millstream.engine.delayed import deliverer
-from millstream.engine.delayed.deliverer import SPACING_MS, Carrier
+from millstream.engine.delayed.deliverer import SPACING_MS, Deliverer
 from millstream.engine.delayed.scheduler import LEAD_MS
-from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.delayed.shard import DelayedShard
 from millstream.errors import CoordinatorLoading, Overloaded, StorageUnavailable, TopicExists
-from millstream.errors.deferred import UnknownDeferred
+from millstream.errors.delayed import UnknownDelayedRecord
 from millstream.internal_topics.outbound_sequences import OutboundSequence
 from millstream.model import Acks, Offset
 from millstream.replication.replica import Replica
@@ -43,7 +43,7 @@ class Stage(NamedTuple):
     clock: FixedClock
 
     @property
-    def shard(self) -> DeferredShard:
+    def shard(self) -> DelayedShard:
         return self.node._delaying.find_now("orders")
 
     @property
@@ -53,7 +53,7 @@ class Stage(NamedTuple):
     async def delay(self, *messages: Message) -> list[str]:
         sent = batch_of(*messages)
         appended = await self.node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
-        return [appended.deferred[at] for at in range(len(messages))]
+        return [appended.delayed[at] for at in range(len(messages))]
 
     async def until_ms(self, time_ms: int) -> None:
         await asyncio.sleep((time_ms - self.clock.now_ms()) / 1000)
@@ -131,14 +131,14 @@ def test_one_can_be_cancelled_until_its_time_and_the_others_go_on() -> None:
             ids = await here.delay(*due_at(1_000, 1_001, 1_002, 1_100))
             await here.until_ms(NOW_MS + 999)
 
-            cancelled = await here.node.deferred.cancel(SESSION, ids[1])
+            cancelled = await here.node.delayed.cancel(SESSION, ids[1])
 
             assert cancelled.due_ms == NOW_MS + 1_001
             found = await until_count(here.node, 3)
             assert [record.value for record in found] == [b"1000", b"1002", b"1100"]
             for name in ids:
-                with pytest.raises(UnknownDeferred):
-                    await here.node.deferred.cancel(SESSION, name)
+                with pytest.raises(UnknownDelayedRecord):
+                    await here.node.delayed.cancel(SESSION, name)
 
     run(story())
 
@@ -148,8 +148,8 @@ def test_one_that_was_cancelled_is_in_nobodys_way_whoever_was_told() -> None:
         async with stage() as here:
             ids = await here.delay(*due_at(1_000, 1_001))
             await here.until_ms(NOW_MS + 950)
-            cancelling = asyncio.ensure_future(here.node.deferred.cancel(SESSION, ids[0]))
-            while len(here.shard.pending) > 1:
+            cancelling = asyncio.ensure_future(here.node.delayed.cancel(SESSION, ids[0]))
+            while len(here.shard.due_heap) > 1:
                 await asyncio.sleep(0)
                 here.shard.gaps.clear()
             await cancelling
@@ -163,20 +163,20 @@ def test_nobody_is_busy_while_what_came_next_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = 0
-    real = Carrier._step
+    real = Deliverer._step
 
-    async def step(self: Carrier) -> bool:
+    async def step(self: Deliverer) -> bool:
         nonlocal steps
         steps += 1
         return await real(self)
 
-    monkeypatch.setattr(Carrier, "_step", step)
+    monkeypatch.setattr(Deliverer, "_step", step)
 
     async def story() -> None:
         async with stage() as here:
             ids = await here.delay(*due_at(1_000, 1_001, 1_002))
             await here.until_ms(NOW_MS + 990)
-            cancelling = [here.node.deferred.cancel(SESSION, name) for name in ids[:2]]
+            cancelling = [here.node.delayed.cancel(SESSION, name) for name in ids[:2]]
             await asyncio.gather(*cancelling)
             await until_count(here.node, 1)
 
@@ -221,10 +221,10 @@ def test_a_clock_that_steps_back_behind_a_plan_makes_nothing_early() -> None:
             here.clock.start_ms -= 60_000
             await asyncio.sleep(59)
             assert await values_in(here.node) == []
-            assert len((await here.node.deferred.list(SESSION, "orders")).delayed) == 2
+            assert len((await here.node.delayed.list(SESSION, "orders")).delayed) == 2
 
             await here.delay(*due_at(500))
-            await here.node.deferred.cancel(SESSION, ids[0])
+            await here.node.delayed.cancel(SESSION, ids[0])
 
             found = await until_count(here.node, 2)
             assert [record.value for record in found] == [b"500", b"1001"]
@@ -238,12 +238,12 @@ def test_trouble_at_the_target_is_waited_out() -> None:
             ids = await here.delay(*due_at(*range(1_000, 1_100)))
             here.replica.append = refusing(here.replica.append, 5)  # type: ignore[method-assign]
             await here.until_ms(NOW_MS + 1_050)
-            await here.node.deferred.cancel(SESSION, ids[0])  # It is late, and not decided yet.
+            await here.node.delayed.cancel(SESSION, ids[0])  # It is late, and not decided yet.
 
             found = await until_count(here.node, 99)
 
             assert [record.value for record in found] == [b"%d" % at for at in range(1_001, 1_100)]
-            assert len(here.shard.pending) == 0
+            assert len(here.shard.due_heap) == 0
 
     run(story())
 
@@ -257,7 +257,7 @@ def test_one_that_its_topic_has_become_too_small_for_waits_and_can_be_cancelled(
             await here.until_ms(NOW_MS + 30_000)
             assert await values_in(here.node) == []
 
-            await here.node.deferred.cancel(SESSION, ids[0])
+            await here.node.delayed.cancel(SESSION, ids[0])
 
             assert [record.value for record in await until_count(here.node, 1)] == [b"1001"]
 
@@ -284,7 +284,9 @@ def test_a_plan_whose_commit_cannot_be_waited_for_is_made_again(
     async def story() -> None:
         async with stage() as here:
             await here.delay(*due_at(1_000, 1_001))
-            monkeypatch.setattr(here.shard, "settle", failing_later(here.shard.settle, 3))
+            monkeypatch.setattr(
+                here.shard, "all_committed", failing_later(here.shard.all_committed, 3)
+            )
 
             assert [record.value for record in await until_count(here.node, 2)] == [
                 b"1000",
@@ -303,8 +305,8 @@ def test_what_is_planned_for_a_topic_goes_with_it() -> None:
 
             await here.node.topics.delete(SESSION, "orders")
 
-            await until(lambda: len(shard.pending) == 1)
-            await until(lambda: len(shard.pending) == 0)
+            await until(lambda: len(shard.due_heap) == 1)
+            await until(lambda: len(shard.due_heap) == 0)
             assert shard.waiting == []
             assert shard.writer.unfinished == {}
 
@@ -319,7 +321,7 @@ def test_what_was_only_planned_before_a_restart_can_be_cancelled_after_it() -> N
             await here.until_ms(NOW_MS + 1_000 - SYNC_MS)
             assert here.shard.writer.unfinished
         async with stage(files, NOW_MS + 950) as here:
-            await here.node.deferred.cancel(SESSION, ids[1])
+            await here.node.delayed.cancel(SESSION, ids[1])
             found = await until_count(here.node, 2)
             assert [record.value for record in found] == [b"1000", b"1002"]
 
@@ -330,15 +332,15 @@ def test_what_an_earlier_life_may_have_delivered_cannot_be_cancelled_before_that
     async def story() -> None:
         async with stage() as here:
             (name,) = await here.delay(*due_at(60_000))
-            (delayed,) = (await here.node.deferred.list(SESSION, "orders")).delayed
+            (delayed,) = (await here.node.delayed.list(SESSION, "orders")).delayed
             number = int(delayed.id.rpartition("~")[2])
             here.shard._undecided[0] = {number}
 
             with pytest.raises(CoordinatorLoading):
-                await here.node.deferred.cancel(SESSION, name)
+                await here.node.delayed.cancel(SESSION, name)
 
             here.shard.all_decided(0)
-            await here.node.deferred.cancel(SESSION, name)
+            await here.node.delayed.cancel(SESSION, name)
 
     run(story())
 
@@ -356,7 +358,7 @@ def test_many_that_are_due_at_once_go_in_batches_that_fit(monkeypatch: pytest.Mo
 
             assert [int(record.value or b"") for record in found] == sorted(times_ms)
             assert {record.timestamp - NOW_MS for record in found} == set(times_ms)
-            await until(lambda: not here.node._delaying._carriers)
+            await until(lambda: not here.node._delaying._deliverers)
             assert here.shard.writer.unfinished == {}
 
     run(story())

@@ -1,87 +1,87 @@
-"""Which delayed records are pending, and which is due."""
+"""Which delayed records are heap, and which is due."""
 
 import sys
 import tracemalloc
 
-from millstream.engine.delayed.due_heap import Due, Pending, rank, unrank
+from millstream.engine.delayed.due_heap import Due, DueHeap, rank, unrank
 
 NOW_MS = 1_700_000_000_000
 
 
 def test_what_is_due_is_named_once_earliest_first_and_stays_until_it_is_removed() -> None:
-    pending = Pending()
+    heap = DueHeap()
     for due in (Due(30, 1, 0), Due(10, 2, 1), Due(20, 5, 0), Due(10, 9, 0)):
-        pending.add(due)
+        heap.add(due)
 
-    assert pending.next_due_ms == 10
-    assert pending.next_due(9, count_max=10) == []
-    assert pending.next_due(20, count_max=2) == [Due(10, 2, 1), Due(10, 9, 0)]
-    assert pending.next_due(20, count_max=2) == [Due(20, 5, 0)]
-    assert pending.next_due(20, count_max=2) == []
-    assert pending.next_due_ms == 30
-    assert pending.find(2) == Due(10, 2, 1)
-    assert pending.remove(2) == Due(10, 2, 1)
-    assert pending.find(2) is None
-    assert len(pending) == 3
+    assert heap.next_due_ms == 10
+    assert heap.next_due(9, count_max=10) == []
+    assert heap.next_due(20, count_max=2) == [Due(10, 2, 1), Due(10, 9, 0)]
+    assert heap.next_due(20, count_max=2) == [Due(20, 5, 0)]
+    assert heap.next_due(20, count_max=2) == []
+    assert heap.next_due_ms == 30
+    assert heap.find(2) == Due(10, 2, 1)
+    assert heap.remove(2) == Due(10, 2, 1)
+    assert heap.find(2) is None
+    assert len(heap) == 3
 
 
 def test_what_is_removed_is_never_due() -> None:
-    pending = Pending()
-    pending.add(Due(10, 1, 0))
-    pending.add(Due(10, 2, 0))
+    heap = DueHeap()
+    heap.add(Due(10, 1, 0))
+    heap.add(Due(10, 2, 0))
 
-    assert pending.remove(1) == Due(10, 1, 0)
-    assert pending.remove(1) is None
-    assert pending.next_due(100, count_max=10) == [Due(10, 2, 0)]
-    assert pending.next_due_ms is None
+    assert heap.remove(1) == Due(10, 1, 0)
+    assert heap.remove(1) is None
+    assert heap.next_due(100, count_max=10) == [Due(10, 2, 0)]
+    assert heap.next_due_ms is None
 
 
 def test_what_is_cancelled_takes_no_memory_until_its_time_comes() -> None:
-    pending = Pending()
+    heap = DueHeap()
     for number in range(20_000):
-        pending.add(Due(NOW_MS, number, 0))
-        pending.remove(number)
+        heap.add(Due(NOW_MS, number, 0))
+        heap.remove(number)
 
-    assert pending.next_due_ms is None
+    assert heap.next_due_ms is None
 
 
 def test_of_many_cancelled_records_few_traces_are_left() -> None:
-    pending = Pending()
+    heap = DueHeap()
     for number in range(20_000):
-        pending.add(Due(NOW_MS + number * 7919 % 10_000, number, 0))
+        heap.add(Due(NOW_MS + number * 7919 % 10_000, number, 0))
     for number in range(0, 20_000, 2):
-        pending.remove(number)
+        heap.remove(number)
     for number in range(1, 20_000, 2):
         if number % 100 != 1:
-            pending.remove(number)
+            heap.remove(number)
 
-    assert len(pending) == 200
-    assert len(pending._heap) <= 2 * len(pending)
-    due = pending.next_due(NOW_MS + 10_000, count_max=1_000)
+    assert len(heap) == 200
+    assert len(heap._heap) <= 2 * len(heap)
+    due = heap.next_due(NOW_MS + 10_000, count_max=1_000)
     assert due == sorted(due)
     assert len(due) == 200
 
 
 def test_they_are_listed_by_number_from_anywhere() -> None:
-    pending = Pending()
+    heap = DueHeap()
     for number in range(0, 20_000, 2):
-        pending.add(Due(20_000 - number, number, 0))
+        heap.add(Due(20_000 - number, number, 0))
     for number in range(0, 20_000, 4):
-        pending.remove(number)
+        heap.remove(number)
 
-    listed = [due.number for some in pending.after(9_001) for due in some]
+    listed = [due.number for some in heap.after(9_001) for due in some]
 
     assert listed == list(range(9_002, 20_000, 4))
 
 
 def test_one_takes_some_80_bytes_also_when_it_is_named() -> None:
-    pending, soon = Pending(), list[int]()
+    heap, soon = DueHeap(), list[int]()
     tracemalloc.start()
     try:
         for number in range(20_000):
-            pending.add(Due(NOW_MS + number * 7919 % 10_000_000, number, 0))
+            heap.add(Due(NOW_MS + number * 7919 % 10_000_000, number, 0))
         bytes_pending, _ = tracemalloc.get_traced_memory()
-        while due := pending.next_due(NOW_MS + 10_000_000, count_max=1_000):
+        while due := heap.next_due(NOW_MS + 10_000_000, count_max=1_000):
             soon += [rank(due_ms, number) for due_ms, number, _ in due]
             del due
         bytes_named, _ = tracemalloc.get_traced_memory()
@@ -101,15 +101,15 @@ def test_a_rank_sorts_as_time_and_number_do() -> None:
 
 
 def test_those_that_are_gone_take_no_memory() -> None:
-    pending = Pending()
+    heap = DueHeap()
     for number in range(100_000):
-        pending.add(Due(number, number, 0))
+        heap.add(Due(number, number, 0))
 
-    named = pending.next_due(10**9, count_max=10**6)
+    named = heap.next_due(10**9, count_max=10**6)
     for due in named:
-        pending.remove(due.number)
+        heap.remove(due.number)
 
     assert len(named) == 100_000
-    assert len(pending) == 0
-    assert sys.getsizeof(pending._chunks) < 10_000
-    assert not pending._chunks
+    assert len(heap) == 0
+    assert sys.getsizeof(heap._chunks) < 10_000
+    assert not heap._chunks

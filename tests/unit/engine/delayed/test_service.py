@@ -8,8 +8,8 @@ import pytest
 from millstream.engine.delayed.service import LISTED_MAX
 from millstream.engine.gate import Operation
 from millstream.errors import InternalTopic, TopicExists, UnknownTopic
-from millstream.errors.deferred import UnknownDeferred
-from millstream.model import DEFERRED_TOPIC, Acks, Session, TopicPartition
+from millstream.errors.delayed import UnknownDelayedRecord
+from millstream.model import DELAYED_TOPIC, Acks, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, FixedClock, batch, running_node
@@ -28,7 +28,7 @@ from tests.support.virtual_loop import run
 async def delay(node: Node, *messages: Message, target: TopicPartition = ORDERS) -> list[str]:
     """Send delayed records and return their ids."""
     appended = await node.partitions.append(SESSION, target, batch_of(*messages), Acks.ALL)
-    return [appended.deferred[at] for at in range(len(messages))]
+    return [appended.delayed[at] for at in range(len(messages))]
 
 
 def test_those_that_wait_are_listed_in_pages() -> None:
@@ -41,8 +41,8 @@ def test_those_that_wait_are_listed_in_pages() -> None:
                 node, message(b"z", delay_ms=5_000), target=TopicPartition("orders", 1)
             )
 
-            first = await node.deferred.list(SESSION, "orders", count=3)
-            second = await node.deferred.list(SESSION, "orders", after=first.next_after)
+            first = await node.delayed.list(SESSION, "orders", count=3)
+            second = await node.delayed.list(SESSION, "orders", after=first.next_after)
 
             assert [one.id for one in first.delayed] == ids[:3]
             assert [(one.id, one.target.partition) for one in second.delayed] == [(ids[3], 1)]
@@ -56,7 +56,7 @@ def test_those_that_wait_are_listed_in_pages() -> None:
 def test_those_of_all_topics_are_listed_in_pages() -> None:
     async def story() -> None:
         async with running_orders() as node:
-            assert (await node.deferred.list(SESSION)).delayed == []
+            assert (await node.delayed.list(SESSION)).delayed == []
             ids: set[str] = set()
             for name in ("payments", "orders", "a", "b", "c"):
                 with suppress(TopicExists):
@@ -67,7 +67,7 @@ def test_those_of_all_topics_are_listed_in_pages() -> None:
             found: list[str] = []
             after: str | None = None
             for _ in range(8):
-                page = await node.deferred.list(SESSION, after=after, count=2)
+                page = await node.delayed.list(SESSION, after=after, count=2)
                 found += [one.id for one in page.delayed]
                 after = page.next_after
 
@@ -75,7 +75,7 @@ def test_those_of_all_topics_are_listed_in_pages() -> None:
             assert len(found) == 15
             assert set(found) == ids
             await node.topics.delete(SESSION, "a")
-            assert len((await node.deferred.list(SESSION)).delayed) == 12
+            assert len((await node.delayed.list(SESSION)).delayed) == 12
 
     run(story())
 
@@ -92,7 +92,7 @@ def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
                 sent = message(b"x", delay_ms=60_000)
                 await delay(node, sent, target=TopicPartition(name, 0))
 
-            seen = await node.deferred.list(Session(principal="stranger"))
+            seen = await node.delayed.list(Session(principal="stranger"))
 
             assert [one.target.topic for one in seen.delayed] == ["payments"]
 
@@ -102,11 +102,11 @@ def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
 def test_nothing_waits_where_nothing_was_ever_delayed() -> None:
     async def story() -> None:
         async with running_orders() as node:
-            assert (await node.deferred.list(SESSION, "orders")).delayed == []
-            with pytest.raises(UnknownDeferred, match="'orders~0'"):
-                await node.deferred.describe(SESSION, "orders~0")
+            assert (await node.delayed.list(SESSION, "orders")).delayed == []
+            with pytest.raises(UnknownDelayedRecord, match="'orders~0'"):
+                await node.delayed.describe(SESSION, "orders~0")
             with pytest.raises(UnknownTopic):
-                await node.deferred.list(SESSION, "nothing")
+                await node.delayed.list(SESSION, "nothing")
 
     run(story())
 
@@ -117,7 +117,7 @@ def test_one_that_waits_can_be_looked_at() -> None:
             sent = message(b"x", deliver_at=NOW_MS + 60_000)
             (name,) = await delay(node, sent)
 
-            delayed, record = await node.deferred.describe(SESSION, name)
+            delayed, record = await node.delayed.describe(SESSION, name)
 
             assert delayed == (name, ORDERS, NOW_MS + 60_000)
             assert (record.value, record.headers) == (b"x", sent.headers)
@@ -131,13 +131,13 @@ def test_one_that_was_cancelled_is_never_delivered() -> None:
         async with running_orders(files=files) as node:
             ids = await delay(node, *[message(b"%d" % at, delay_ms=10_000) for at in range(3)])
 
-            await node.deferred.cancel(SESSION, ids[1])
+            await node.delayed.cancel(SESSION, ids[1])
 
-            with pytest.raises(UnknownDeferred):
-                await node.deferred.cancel(SESSION, ids[1])
+            with pytest.raises(UnknownDelayedRecord):
+                await node.delayed.cancel(SESSION, ids[1])
             await asyncio.sleep(5)
         async with running_orders(files=files) as node:
-            listed = await node.deferred.list(SESSION, "orders")
+            listed = await node.delayed.list(SESSION, "orders")
             assert [one.id for one in listed.delayed] == [ids[0], ids[2]]
             found = await until_count(node, 2)
             assert [record.value for record in found] == [b"0", b"2"]
@@ -149,7 +149,7 @@ def test_the_message_id_of_a_cancelled_record_is_free_again() -> None:
     async def story() -> None:
         async with running_orders() as node:
             (name,) = await delay(node, message(b"1", delay_ms=60_000, message_id=b"a"))
-            await node.deferred.cancel(SESSION, name)
+            await node.delayed.cancel(SESSION, name)
 
             (name,) = await delay(node, message(b"2", delay_ms=1_000, message_id=b"a"))
 
@@ -163,8 +163,8 @@ def test_an_id_of_nothing_is_unknown(name: str) -> None:
     async def story() -> None:
         async with running_orders() as node:
             await delay(node, message(b"x", delay_ms=60_000))
-            with pytest.raises((UnknownDeferred, UnknownTopic)):
-                await node.deferred.cancel(SESSION, name)
+            with pytest.raises((UnknownDelayedRecord, UnknownTopic)):
+                await node.delayed.cancel(SESSION, name)
 
     run(story())
 
@@ -208,7 +208,7 @@ def test_what_was_delayed_for_a_topic_goes_with_it() -> None:
             await delay(node, *[message(b"x", delay_ms=5_000)] * 3)
             await node.topics.delete(SESSION, "orders")
             await node.topics.create(SESSION, "orders")
-            assert (await node.deferred.list(SESSION, "orders")).delayed == []
+            assert (await node.delayed.list(SESSION, "orders")).delayed == []
 
             await asyncio.sleep(6)
             await delay(node, message(b"y", delay_ms=1_000))
@@ -242,7 +242,7 @@ def test_records_of_one_batch_are_delivered_each_in_its_time() -> None:
             ids = await delay(node, *[message(b"%d" % ms, delay_ms=ms) for ms in delays])
             gone = min(range(100), key=lambda at: abs(delays[at] - 5_000))
             await asyncio.sleep(3)
-            await node.deferred.cancel(SESSION, ids[gone])
+            await node.delayed.cancel(SESSION, ids[gone])
 
             found = await until_count(node, 99)
 
@@ -258,7 +258,7 @@ def test_nobody_writes_to_the_books_but_the_broker() -> None:
             await delay(node, message(b"x", delay_ms=60_000))
             with pytest.raises(InternalTopic):
                 node.partitions.append(
-                    SESSION, TopicPartition(DEFERRED_TOPIC, 0), batch(b"x"), Acks.ALL
+                    SESSION, TopicPartition(DELAYED_TOPIC, 0), batch(b"x"), Acks.ALL
                 )
 
     run(story())

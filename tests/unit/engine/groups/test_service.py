@@ -677,7 +677,7 @@ def test_a_coordinator_that_lost_its_partition_answers_everyone_and_begins_anew(
             with pytest.raises(NotCoordinator):
                 await waiting
             with pytest.raises(NotCoordinator):
-                await coordinator.settle(group)
+                await coordinator.wait_committed(group)
             assert await committed(node) == 1
             assert await node._coordinators.find(GROUP) is not coordinator
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from millstream.codec.records import Record
-from millstream.engine.delayed.shard import DeferredShard
+from millstream.engine.delayed.shard import DelayedShard
 from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter
 from millstream.engine.ledgers.ledger import Entry
 from millstream.errors import (
@@ -29,7 +29,7 @@ from tests.support.virtual_loop import run
 
 class Stage(NamedTuple):
     node: Node
-    shard: DeferredShard  # Any shard will do.
+    shard: DelayedShard  # Any shard will do.
     target: LogId
     replica: Replica  # Of the target.
 
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
     def after_a_crash(self) -> ExactlyOnceWriter:
         """A writer that knows only what the ledger says."""
         writer = ExactlyOnceWriter(self.shard.ledger, self.node.writer_context)
-        fold = DeferredShard(self.shard._replica, self.node.writer_context, lambda: None)
+        fold = DelayedShard(self.shard._replica, self.node.writer_context, lambda: None)
         fold.writer = writer
         while not fold.is_loaded:
             fold.load_some()
@@ -70,7 +70,7 @@ def test_records_arrive_as_one_batch_and_the_end_is_written_with_what_goes_with_
             assert await here.write(b"c") == 3
 
             assert await values_in(here.node) == [b"0", b"a", b"b", b"c"]
-            await here.shard.settle()
+            await here.shard.all_committed()
             assert here.shard.skipped_count == 1  # The mark, which means nothing to this shard.
             assert here.writer.unfinished == {}
             assert here.after_a_crash().unfinished == {}
@@ -84,7 +84,7 @@ def test_what_was_delivered_before_a_crash_is_not_delivered_again() -> None:
             offset = await here.write(b"a", b"b")
             begun = here.writer._outbound[here.target]
             here.writer._record(here.target, OutboundSequence(begun.producer_id, 0, (b"a", b"b")))
-            await here.shard.settle()
+            await here.shard.all_committed()
 
             writer = here.after_a_crash()
             assert writer.unfinished == {here.target: (b"a", b"b")}
@@ -101,7 +101,7 @@ def test_what_was_only_intended_before_a_crash_is_delivered_after_it() -> None:
     async def story() -> None:
         async with stage() as here:
             here.writer._record(here.target, OutboundSequence(7, 0, (b"a",)))
-            await here.shard.settle()
+            await here.shard.all_committed()
 
             writer = here.after_a_crash()
             with pytest.raises(Overloaded, match="unfinished"):
@@ -170,7 +170,7 @@ def test_a_deleted_target_is_told_and_forgotten() -> None:
             with pytest.raises(UnknownTopic):
                 await here.write(b"b")
 
-            await here.shard.settle()
+            await here.shard.all_committed()
             assert here.after_a_crash().unfinished == {}
 
     run(story())
@@ -205,7 +205,7 @@ def test_what_is_planned_is_appended_in_parts_and_a_crash_finds_how_far_it_came(
             writer, target = here.writer, here.target
             assert await writer.open(target) == ()
             writer.plan(target, [b"a", b"b", b"c"], ended_count=0, kept_count=0)
-            await here.shard.settle()
+            await here.shard.all_committed()
             writer.append(target, [Record(0, NOW_MS, None, b"a")])
             writer.append(target, [Record(0, NOW_MS, None, b"b")])
 
@@ -215,7 +215,7 @@ def test_what_is_planned_is_appended_in_parts_and_a_crash_finds_how_far_it_came(
             assert after.begun_count(target) == 2
             mark = Entry(b"mark", b"1")
             after.plan(target, [b"d"], ended_count=1, kept_count=2, done=[mark])
-            await here.shard.settle()
+            await here.shard.all_committed()
             appended = after.append(target, [Record(0, NOW_MS, None, b"d")])
             await here.replica.committed(appended.end_offset, None)
 
@@ -263,13 +263,13 @@ def test_a_shard_holds_its_log_until_it_has_folded_it() -> None:
             records = here.shard._replica.log.records
             assert not records.is_held
 
-            fold = DeferredShard(here.shard._replica, here.node.writer_context, lambda: None)
+            fold = DelayedShard(here.shard._replica, here.node.writer_context, lambda: None)
             assert records.is_held
             while not fold.is_loaded:
                 fold.load_some()
             assert not records.is_held
 
-            left = DeferredShard(here.shard._replica, here.node.writer_context, lambda: None)
+            left = DelayedShard(here.shard._replica, here.node.writer_context, lambda: None)
             left._forget()
             assert not records.is_held
 

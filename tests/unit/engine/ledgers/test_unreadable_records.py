@@ -77,7 +77,7 @@ def test_unreadable_records_are_named_and_counted_and_the_shards_load(
             committed = await node.groups.fetch_offsets(SESSION, "billing", [ORDERS])
             assert committed[ORDERS].offset == 1  # type: ignore[union-attr]
             await node.transactions.init(SESSION, "mover", timeout_ms=60_000)
-            assert node._delaying.pending_count == 1
+            assert node._delaying.delayed_count == 1
             await find_open(node._delivering.shards, "pager")
             return node.metrics.total(UNREADABLE_RECORDS)
 

@@ -65,7 +65,7 @@ def test_headers_of_a_large_batch_count_as_those_of_a_small_one(codec: Codec) ->
             )
             appended = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
 
-            assert appended.deferred == {1: "orders~0"}
+            assert appended.delayed == {1: "orders~0"}
             assert await values_in(node) == [BIG.value, b"once"]
             assert node.metrics.value(UNPACKED_BATCHES, "produce") == 2  # To search, and to split.
             assert node.metrics.value(UNPACKING_BYTES, "produce") == 0

@@ -11,7 +11,7 @@ from millstream.engine.partitions.slices import Want
 from millstream.engine.produce.message_ids import STEP_IDS
 from millstream.engine.produce.split import STEP_RECORDS
 from millstream.errors import BatchTooLarge, InvalidBatch, OutOfOrderSequence, Overloaded
-from millstream.model import DEFERRED_TOPIC, Acks, Producer, TopicPartition
+from millstream.model import DELAYED_TOPIC, Acks, Producer, TopicPartition
 from millstream.settings import Switch
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, values_of
@@ -44,7 +44,7 @@ def test_a_delayed_record_enters_its_topic_when_due(codec: Codec) -> None:
             sent = batch_of(message(b"later", delay_ms=5_000), message(b"now"), codec=codec)
             appended = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
             taken_s = asyncio.get_running_loop().time()
-            assert appended.deferred == {0: "orders~0"}
+            assert appended.delayed == {0: "orders~0"}
             assert await values_in(node) == [b"now"]
 
             while len(found := await found_in(node)) < 2:
@@ -80,9 +80,9 @@ def test_what_is_due_already_is_written_as_it_is() -> None:
                 SESSION, ORDERS, batch_of(past, message(b"0", delay_ms=0)), Acks.ALL
             )
 
-            assert (appended.base_offset, appended.deferred) == (0, {})
+            assert (appended.base_offset, appended.delayed) == (0, {})
             assert (await found_in(node))[0].headers == past.headers
-            assert DEFERRED_TOPIC not in [topic.name for topic in node.topics.list(SESSION)]
+            assert DELAYED_TOPIC not in [topic.name for topic in node.topics.list(SESSION)]
 
     run(story())
 
@@ -145,7 +145,7 @@ def test_others_have_their_turn_while_a_long_batch_is_delayed() -> None:
                 turns += 1
 
             assert turns > 2_000 / STEP_RECORDS
-            assert len(writing.result().deferred) == 2_000
+            assert len(writing.result().delayed) == 2_000
 
     run(story())
 
@@ -241,7 +241,7 @@ def test_a_copy_of_a_record_that_was_delayed_is_taken_in_a_transaction() -> None
                 SESSION, ORDERS, sent, Acks.ALL, transactional_id=writer.transactional_id
             )
 
-            assert (appended.base_offset, appended.deferred) == (0, {})
+            assert (appended.base_offset, appended.delayed) == (0, {})
 
     run(story())
 
@@ -313,7 +313,7 @@ def test_of_an_idempotent_batch_the_log_knows_nothing_before_the_books_are_commi
                 assert not writing.done()
                 await asyncio.sleep(0.0001)
 
-            assert len(books.pending) == 2
+            assert len(books.due_heap) == 2
 
     run(story())
 
@@ -334,7 +334,7 @@ def test_what_a_crash_left_in_the_books_only_is_not_delayed_again(wait_s: float)
             await asyncio.sleep(wait_s)
             again = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
 
-            assert again.deferred == {0: "orders~0"}
+            assert again.delayed == {0: "orders~0"}
 
     run(story())
 
@@ -461,7 +461,7 @@ def test_the_id_of_a_delayed_record_counts_from_its_arrival_also_after_a_restart
         async with running_orders(files=files) as node:
             await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
             again = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
-            assert (again.base_offset, again.duplicates, again.deferred) == (-1, {0: -1}, {})
+            assert (again.base_offset, again.duplicates, again.delayed) == (-1, {0: -1}, {})
         async with running_orders(files=files) as node:
             again = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
             assert again.duplicates == {0: -1}

@@ -216,7 +216,7 @@ def test_a_delayed_message_has_no_offset_yet() -> None:
             )
             receipt = await future
             assert receipt.offset == -1
-            assert receipt.deferred_id is not None
+            assert receipt.delayed_id is not None
 
     run(story())
 

@@ -404,7 +404,7 @@ def test_what_is_written_to_a_log_that_has_lost_its_end_is_delivered() -> None:
             shard = node._delivering.shards.find_now("billing")
             (log_id,) = shard.stored.cursors("billing")
             shard.write([cursor_entry("billing", log_id, CursorValue(next_offset=100))])
-            await shard.settle("billing")
+            await shard.wait_committed("billing")
 
             subscriber = await Subscriber(acks=True).subscribe(node, BILLING)
             await pause()

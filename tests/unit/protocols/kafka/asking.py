@@ -37,7 +37,7 @@ def context_of(
         resources=node.resources,
         usage=node.usage,
         dead_letters=node.dead_letters,
-        deferred=node.deferred,
+        delayed=node.delayed,
         repairs=node.repairs,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)

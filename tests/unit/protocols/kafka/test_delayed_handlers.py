@@ -24,7 +24,7 @@ DUE_MS = NOW_MS + 60_000
 async def delay(node: Node, *values: bytes) -> Sequence[str]:
     sent = batch_of(*(message(value, deliver_at=DUE_MS) for value in values), key=b"k")
     appended = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
-    return [appended.deferred[at] for at in range(len(values))]
+    return [appended.delayed[at] for at in range(len(values))]
 
 
 async def listed(

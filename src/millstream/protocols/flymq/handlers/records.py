@@ -70,11 +70,11 @@ async def produce_delayed(
     message = (None, request.value, headers)
     publisher = context.services.publisher
     receipt = await publisher.publish_one(context.session, request.topic, message)
-    return bodies.DelayedMetadata(*metadata_of(receipt, message), receipt.deferred_id or "")
+    return bodies.DelayedMetadata(*metadata_of(receipt, message), receipt.delayed_id or "")
 
 
 async def cancel_delayed(context: Context, request: bodies.CancelDelayed) -> bodies.Message:
-    await context.services.deferred.cancel(context.session, request.id)
+    await context.services.delayed.cancel(context.session, request.id)
     return bodies.Message(True, "OK")
 
 

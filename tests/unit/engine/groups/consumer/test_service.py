@@ -502,7 +502,7 @@ def test_a_coordinator_that_lost_its_partition_says_so_and_begins_anew() -> None
             group = coordinator.groups[GROUP]
             beating = asyncio.ensure_future(one.beat(names=("orders", "other")))
             await asyncio.sleep(0)
-            assert not group.is_settled
+            assert not group.is_committed
 
             coordinator._forget()
 

@@ -24,7 +24,7 @@ async def list_delayed(context: Context, request: ListDelayedRequest) -> ListDel
     try:
         if request.count_max < 1:
             raise InvalidRequest(f"{request.count_max} delayed records cannot be listed")
-        page = await context.broker.deferred.list(
+        page = await context.broker.delayed.list(
             context.session, request.topic, after=request.after, count=request.count_max
         )
     except RequestError as problem:
@@ -42,7 +42,7 @@ async def describe_delayed(
     context: Context, request: DescribeDelayedRequest
 ) -> DescribeDelayedResponse:
     try:
-        found, record = await context.broker.deferred.describe(context.session, request.id)
+        found, record = await context.broker.delayed.describe(context.session, request.id)
     except RequestError as problem:
         return DescribeDelayedResponse(error_code=code_for(problem), error_message=str(problem))
     return DescribeDelayedResponse(
@@ -57,7 +57,7 @@ async def describe_delayed(
 
 async def cancel_delayed(context: Context, request: CancelDelayedRequest) -> CancelDelayedResponse:
     try:
-        gone = await context.broker.deferred.cancel(context.session, request.id)
+        gone = await context.broker.delayed.cancel(context.session, request.id)
     except RequestError as problem:
         return CancelDelayedResponse(error_code=code_for(problem), error_message=str(problem))
     return CancelDelayedResponse(

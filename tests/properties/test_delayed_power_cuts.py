@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from millstream.config import Config
 from millstream.errors import CoordinatorLoading, MillstreamError, TopicExists
-from millstream.errors.deferred import UnknownDeferred
+from millstream.errors.delayed import UnknownDelayedRecord
 from millstream.model import Acks, Producer, TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
@@ -92,7 +92,7 @@ async def send_once(node: Node, world: World, clock: FixedClock) -> None:
         place = world.random.choice(PLACES)
         done = await node.partitions.append(SESSION, place, batch_of(*messages), Acks.ALL)
         world.acknowledged |= {one.value for one in messages}
-        world.ids += [(name, messages[at].value) for at, name in done.deferred.items()]
+        world.ids += [(name, messages[at].value) for at, name in done.delayed.items()]
         await asyncio.sleep(world.random.choice([0.001, 0.02]))
 
 
@@ -110,7 +110,7 @@ async def send_bursts(node: Node, world: World, clock: FixedClock) -> None:
             ]
             done = await node.partitions.append(SESSION, PLACES[0], batch_of(*messages), Acks.ALL)
             world.acknowledged.update(values)
-            world.ids += [(name, messages[at].value) for at, name in done.deferred.items()]
+            world.ids += [(name, messages[at].value) for at, name in done.delayed.items()]
             await asyncio.sleep(world.random.choice([0.001, 0.004]))
         await asyncio.sleep(world.random.choice([0.01, 0.06]))
 
@@ -124,8 +124,8 @@ async def cancel_some(node: Node, world: World, clock: FixedClock) -> None:
         is_first = value not in world.perhaps_cancelled
         world.perhaps_cancelled.add(value)
         try:
-            await node.deferred.cancel(SESSION, name)
-        except UnknownDeferred:
+            await node.delayed.cancel(SESSION, name)
+        except UnknownDelayedRecord:
             if is_first:
                 world.perhaps_cancelled.discard(value)
         except CoordinatorLoading:

@@ -1,17 +1,17 @@
-"""Pending delayed records against a dictionary of them."""
+"""DueHeap delayed records against a dictionary of them."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from millstream.engine.delayed.due_heap import Due, Pending
+from millstream.engine.delayed.due_heap import Due, DueHeap
 from tests.support.tiers import sized
 
 
 class PendingAgainstADict(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.pending = Pending()
+        self.due_heap = DueHeap()
         self.model: dict[int, Due] = {}
         self.number = -1
         self.now_ms = 0
@@ -22,34 +22,34 @@ class PendingAgainstADict(RuleBasedStateMachine):
         for step, delay_ms in steps:
             self.number += step
             due = Due(self.now_ms + delay_ms, self.number, step % 5)
-            self.pending.add(due)
+            self.due_heap.add(due)
             self.model[self.number] = due
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from([*self.model, 0, 1, self.number + 1]))
 
-        assert self.pending.find(number) == self.model.get(number)
-        assert self.pending.remove(number) == self.model.pop(number, None)
+        assert self.due_heap.find(number) == self.model.get(number)
+        assert self.due_heap.remove(number) == self.model.pop(number, None)
 
     @rule(pause_ms=st.integers(0, 60), count_max=st.integers(1, 10))
     def next_due(self, pause_ms: int, count_max: int) -> None:
         self.now_ms += pause_ms
         due = sorted(one for one in self._unnamed() if one.due_ms <= self.now_ms)[:count_max]
 
-        assert self.pending.next_due(self.now_ms, count_max=count_max) == due
+        assert self.due_heap.next_due(self.now_ms, count_max=count_max) == due
         self.named |= {one.number for one in due}
 
     @rule(start=st.integers(-1, 50_000))
     def list_from(self, start: int) -> None:
-        listed = [due for some in self.pending.after(start) for due in some]
+        listed = [due for some in self.due_heap.after(start) for due in some]
 
         assert listed == [due for number, due in self.model.items() if number > start]
 
     @invariant()
     def counts_agree(self) -> None:
-        assert len(self.pending) == len(self.model)
-        soonest = self.pending.next_due_ms
+        assert len(self.due_heap) == len(self.model)
+        soonest = self.due_heap.next_due_ms
         # One that was removed may still be there, which only costs a look.
         unnamed = self._unnamed()
         assert not unnamed or soonest is not None

@@ -3,7 +3,7 @@
 from millstream.errors import RequestError
 
 
-class UnknownDeferred(RequestError):
+class UnknownDelayedRecord(RequestError):
     """No such delayed record: it never was, it was cancelled, or it is delivered or about to be."""
 
     def __init__(self, name: str) -> None:
