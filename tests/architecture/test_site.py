@@ -111,3 +111,34 @@ def test_compose_starts_the_image_of_the_dockerfile() -> None:
     assert {port.split(":")[1] for port in service["ports"]} <= set(exposed)
     assert f"VOLUME {volume.partition(':')[2]}\n" in dockerfile
     assert volume.partition(":")[0] in compose["volumes"]
+
+
+WORDS_MAX = 60
+NO_PROSE = ("|", "#", "- ", "<!--", "!")
+
+
+def long_paragraphs(page: Path) -> list[str]:
+    """The beginnings of paragraphs with more than `WORDS_MAX` words; lists and tables are none."""
+    paragraphs = re.split(r"\n\s*\n", FENCED.sub("", text_of(page)))
+    prose = [
+        text
+        for paragraph in paragraphs
+        if not re.search(r"^(\||- |\d+\. )", text := paragraph.strip(), re.MULTILINE)
+        and not text.startswith(NO_PROSE)
+    ]
+    return [text[:60] for text in prose if len(text.split()) > WORDS_MAX]
+
+
+def test_paragraphs_are_short() -> None:
+    """Decisions are left as they were written."""
+    user_pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "decisions"]
+    long = {str(page.relative_to(DOCS)): long_paragraphs(page) for page in user_pages}
+
+    assert {name: texts for name, texts in long.items() if texts} == {}
+
+
+def test_no_page_installs_from_where_millstream_is_not() -> None:
+    """It is not on PyPI yet: a first command like that fails."""
+    wrong = re.compile(r"^(\$ )?pip install ['\"]?millstream", re.MULTILINE)
+
+    assert [page.name for page in pages() if wrong.search(text_of(page))] == []
