@@ -7,7 +7,13 @@ from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import Record, build, records
 from millstream.cooperative import all_at_once
-from millstream.engine.produce.options import NOTHING_ASKED, read_asked, read_batch, search, unpack
+from millstream.engine.produce.options import (
+    NO_QUEUE_OPTIONS,
+    read_batch,
+    read_options,
+    search,
+    unpack,
+)
 from millstream.errors import InvalidBatch
 from tests.support.nodes import NOW_MS
 from tests.support.tiers import sized
@@ -43,7 +49,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
     data = build(placed, base_offset=at, codec=codec)
     header = read_header(data)
     try:
-        expected = read_asked(
+        expected = read_options(
             records(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, delay_ms_max=DAY_MS
         )
     except InvalidBatch as problem:
@@ -51,7 +57,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
 
     payload = search(unpack(memoryview(data), header, bytes_max=2**24))
     try:
-        found = NOTHING_ASKED
+        found = NO_QUEUE_OPTIONS
         if payload is not None:
             found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS))
     except InvalidBatch as problem:

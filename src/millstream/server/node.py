@@ -27,8 +27,8 @@ from millstream.engine.hosting import Hosting
 from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.message_ids import Windows
-from millstream.engine.produce.pipeline import Intake
-from millstream.engine.produce.split import Sorting
+from millstream.engine.produce.pipeline import ProducePipeline
+from millstream.engine.produce.split import BatchSplitter
 from millstream.engine.produce.transactional import TransactionalWrites
 from millstream.engine.produce.unpacking import Unpacking
 from millstream.engine.producer_ids import ProducerIds
@@ -166,7 +166,7 @@ class Node:
                         self._settle(),
                         self._coordinators.run(),
                         self._transactions.run(),
-                        self._intake.run(),
+                        self._pipeline.run(),
                         self._delaying.run(),
                         self._missing_topics.run(),
                         self._delivering.pump.run(),
@@ -218,7 +218,7 @@ class Node:
         )
         limits, threads = config.limits, ports.threads
         self._unpacking = Unpacking(threads, "read", limits=limits, metrics=self.metrics)
-        self._intake = self._open_intake(gate, catalog, ports)
+        self._pipeline = self._open_pipeline(gate, catalog, ports)
         self.partitions = Partitions(
             gate,
             self._controller,
@@ -226,7 +226,7 @@ class Node:
             config=config,
             clock=ports.clock,
             metrics=self.metrics,
-            intake=self._intake,
+            pipeline=self._pipeline,
             unpacking=self._unpacking,
         )
         self.producer_ids = ProducerIds(gate, self._controller)
@@ -307,7 +307,7 @@ class Node:
             clock=ports.clock,
         )
 
-    def _open_intake(self, gate: Gate, catalog: Catalog, ports: Ports) -> Intake:
+    def _open_pipeline(self, gate: Gate, catalog: Catalog, ports: Ports) -> ProducePipeline:
         """What a batch goes through on its way in, and what waits there until it is due."""
         limits, clock, metrics, topics = (
             self.config.limits,
@@ -329,15 +329,15 @@ class Node:
             queued_max=limits.transaction_queued_batches_max,
             participants_max=limits.transaction_partitions_max,
         )
-        sorting = Sorting(
+        splitter = BatchSplitter(
             windows, self._delaying, self.hub, limits=limits, clock=clock, metrics=metrics
         )
-        return Intake(
+        return ProducePipeline(
             transactions,
             windows,
             self._delaying,
             topics,
-            sorting,
+            splitter,
             self.unpacking,
             limits=limits,
             clock=clock,

@@ -37,8 +37,8 @@ from millstream.engine.partitions.slices import (
     refuse_read,
     visible_end,
 )
-from millstream.engine.produce.pipeline import Intake
-from millstream.engine.produce.split import Arrival
+from millstream.engine.produce.pipeline import ProducePipeline
+from millstream.engine.produce.split import IncomingBatch
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
@@ -111,14 +111,14 @@ class Partitions:
         config: Config,
         clock: Clock,
         metrics: Metrics,
-        intake: Intake,
+        pipeline: ProducePipeline,
         unpacking: Unpacking,
     ) -> None:
         self.unpacking = unpacking  # For readers of what was written.
         self._gate = gate
         self._controller = controller
         self._hub = hub
-        self._intake = intake
+        self._pipeline = pipeline
         self._limits = config.limits
         self._clock = clock
         self._readers = Readers(
@@ -169,8 +169,8 @@ class Partitions:
             if transactional_id is None:
                 raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
-        arrival = Arrival(replica, target, data, header, acks, transactional_id, joins)
-        return self._intake.append(arrival, admit=admit)
+        incoming = IncomingBatch(replica, target, data, header, acks, transactional_id, joins)
+        return self._pipeline.append(incoming, admit=admit)
 
     def write_marker(
         self,

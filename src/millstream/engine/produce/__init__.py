@@ -1,1 +1,1 @@
-"""The way of an incoming batch: its queue options, message ids, delays and transactions."""
+"""Produce: a batch's queue options, message ids, delays and transactions, then the append."""

@@ -1,10 +1,10 @@
-"""Which message ids a topic has seen lately, so that a record sent twice is taken once.
+"""Finds duplicates by message id, in a window of the ids that a topic has taken lately.
 
 Owns the window of each topic, bounded by time and by count. It spans all partitions that are led
-here, because a client that sends again may well choose another one. The one thing to know: a window
-is nothing but a fold over the ends of the logs, and over the records that wait to be delivered; it
-is made when a topic is first asked for it, and again when leadership has changed. What is in a
-transaction counts for that transaction at once, and for everybody when it has been committed.
+here, because a client that sends again may choose another partition. A window is a fold over the
+ends of the logs and over the delayed records; it is loaded on first use, and again after a change
+of leadership. A record in a transaction counts for that transaction at once, and for all producers
+once the transaction is committed.
 """
 
 import asyncio
@@ -19,7 +19,13 @@ from millstream.codec.batch import Header, read_header
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import STEP_BYTES, Record
 from millstream.control.catalog import Catalog
-from millstream.engine.produce.options import NEEDLE, message_id_of, search, unpack, unpack_small
+from millstream.engine.produce.options import (
+    HEADER_PREFIX,
+    message_id_of,
+    search,
+    unpack,
+    unpack_small,
+)
 from millstream.engine.produce.unpacking import Unpacking
 from millstream.errors import (
     BatchTooLarge,
@@ -38,11 +44,11 @@ from millstream.settings import TopicSettings
 READ_BYTES_MAX = 2**18  # Searched in one step of loading, of a millisecond or so.
 STEP_IDS = 500  # Looked for in one step.
 STEP_BATCHES = 500  # Opened in one step: small ones cost more than their bytes.
-NOWHERE = -1  # The partition and the offset of a record that waits to be delivered.
+NOWHERE = -1  # The partition and the offset of a delayed record.
 
 
 class Place:
-    """Where the records of a batch are; what is not written yet, or never was, does not count."""
+    """Where the records of a batch are; without an offset they are not written and do not count."""
 
     __slots__ = ("base_offset", "partition", "producer_id")
 
@@ -82,7 +88,7 @@ class Window:
         return len(self._copies)
 
     def find(self, message_id: bytes, settings: TopicSettings, *, now_ms: int) -> Copy | None:
-        """The first copy, if it is in the window; forgets what is not."""
+        """The first copy, if it is in the window; drops ids that have left the window."""
         copies, limit_ms = self._copies, now_ms - settings.message_id_window_ms
         while copies:
             oldest = next(iter(copies))
@@ -92,26 +98,26 @@ class Window:
         return copies.get(message_id)
 
     def add(self, message_id: bytes, copy: Copy, settings: TopicSettings) -> None:
-        """Remember a record that was taken."""
+        """Add the id of a record that was written."""
         self._copies.pop(message_id, None)
         self._copies[message_id] = copy
         if len(self._copies) > settings.message_id_count_max:
             self._copies.popitem(last=False)
 
     def forget(self, message_id: bytes) -> None:
-        """Its record was taken back before anybody saw it."""
+        """Drop the id of a delayed record that was cancelled."""
         copy = self._copies.get(message_id)
         if copy is not None and copy.place.partition == NOWHERE:
             del self._copies[message_id]
 
 
-# The ids of a topic's delayed records, with the time of their arrival.
+# The ids of a topic's delayed records, with the time at which each came in.
 DelayedIds = Callable[[UUID], Iterable[tuple[bytes, int]]]
 
 
 class Windows:
     def __init__(self, catalog: Catalog, hub: Hub, clock: Clock, unpacking: Unpacking) -> None:
-        """`unpacking` is that of readers: a batch on its way in may wait for a window."""
+        """`unpacking` is that of readers: a batch that waits for a window may hold room."""
         self._unpacking = unpacking
         self._catalog = catalog
         self._hub = hub
@@ -129,7 +135,7 @@ class Windows:
         return window
 
     def original(self, replica: Replica, message_id: bytes, producer_id: int) -> Copy | None:
-        """What a record that comes to this partition is a copy of.
+        """The first copy of a record for this partition; None if the record is new.
 
         `producer_id` is that of its transaction, if it is in one. Raises `NotLeader` if the window
         is not known any more.
@@ -153,7 +159,7 @@ class Windows:
         self._windows.pop(log_id.topic_id, None)
 
     def arrived(self, replica: Replica, records: Sequence[Record], base_offset: Offset) -> None:
-        """Take note of what got into a partition by another way than a client's."""
+        """Add the ids of records that the broker itself has written to a partition."""
         window = self.find(replica)
         if window is None:
             return
@@ -171,7 +177,7 @@ class Windows:
 
     @asynccontextmanager
     async def held(self, topic_id: UUID) -> AsyncIterator[None]:
-        """Have a window for oneself, to decide about a batch in more than one step."""
+        """Hold a window alone, to decide about a batch in more than one step."""
         assert topic_id not in self._held
         self._held[topic_id] = asyncio.get_running_loop().create_future()
         try:
@@ -184,7 +190,7 @@ class Windows:
             await asyncio.shield(held)
 
     async def load(self, replica: Replica, delayed_ids: DelayedIds) -> None:
-        """Make the window of a topic; who asks for the same meanwhile waits for it."""
+        """Load the window of a topic; a second call for the same topic waits for the first."""
         topic_id = replica.id.topic_id
         while (loading := self._loading.get(topic_id)) is not None:
             await asyncio.shield(loading)
@@ -201,7 +207,7 @@ class Windows:
             raise StorageUnavailable(str(problem)) from problem
         finally:
             del self._loading[topic_id]
-            done.set_result(None)  # However it went: the next one looks for himself.
+            done.set_result(None)  # Also after a failure: the next call checks for itself.
         if self.find(replica) is None:
             raise NotLeader(replica.id, replica.leader)
 
@@ -228,7 +234,7 @@ class Windows:
         waiting.sort(key=_time_ms)
         is_complete = not tails
         while not is_complete:
-            # What came while others had their turn is little, and read in the next round.
+            # Batches written between two steps are few, and read in the next round.
             is_complete = True
             work = 0
             for tail in tails:
@@ -255,20 +261,20 @@ class Windows:
     def _fold_one(
         self, window: Window, settings: TopicSettings, topic_id: UUID, message_id: bytes, copy: Copy
     ) -> None:
-        # Of two with one id the first counts, unless the second came when that was forgotten.
+        # Of two records with one id the first counts, unless it had left the window by then.
         first = window.find(message_id, settings, now_ms=copy.time_ms)
         if first is None or not self._counts(first, topic_id, copy.place.producer_id):
             window.add(message_id, copy, settings)
 
     def _counts(self, copy: Copy, topic_id: UUID, producer_id: int) -> bool:
-        """Whether a record is there for who has this transaction, or none."""
+        """Whether a record counts for a batch of this transaction, or of none."""
         place = copy.place
         if place.base_offset is None:
             return False
         if place.producer_id == NO_PRODUCER.producer_id:
             return True
         replica = self._hub.replicas.get(LogId(topic_id, place.partition))
-        # What retention has taken is past telling, and a record too many is better than one lost.
+        # Retention has deleted the outcome, and a duplicate is better than a lost record.
         if replica is None or copy.offset < replica.log.start_offset:
             return False
         producers = replica.log.records.producers
@@ -282,7 +288,7 @@ class Windows:
 
 
 class _Large:
-    """A batch that takes long to search."""
+    """A batch that must be searched on a thread."""
 
     def __init__(self, header: Header, batch: memoryview, *, bytes_max: int) -> None:
         self.header = header
@@ -291,7 +297,7 @@ class _Large:
         self._bytes_max = bytes_max
 
     def search(self) -> None:
-        # Written where no header was looked for: its ids never counted.
+        # Written while the topic read no options: its ids never counted.
         with suppress(BatchTooLarge, InvalidBatch):
             self.payload = search(unpack(self._batch, self.header, bytes_max=self._bytes_max))
 
@@ -309,11 +315,11 @@ class _Tail:
         since_ms = now_ms - settings.message_id_window_ms
         first = records.offset_for_time(since_ms, end_offset=records.end_offset)
         self._offset = records.end_offset if first is None else first[0]
-        # A log does not say when a batch arrived. Not before the newest one in front of it.
+        # A log does not say when a batch came in: not before the newest batch in front of it.
         self._time_ms = since_ms
 
     def find_start(self) -> Iterator[None]:
-        """Pass over what is too far back to count, in steps."""
+        """Skip the records that are too far back to count, in steps."""
         records = self._replica.log.records
         counted = yield from records.tail(
             self.settings.message_id_count_max, end_offset=records.end_offset
@@ -339,7 +345,7 @@ class _Tail:
             self._offset = part.end_offset
 
     def taken(self) -> list[tuple[bytes, Copy]]:
-        """What was found since this was asked last, oldest first."""
+        """The ids found since the last call, oldest first."""
         found, self._found = self._found, []
         return found
 
@@ -361,7 +367,7 @@ class _Tail:
             return
         transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
         place = Place(self._replica.id.partition, header.base_offset, transaction)
-        stretches = pick_stretches(header, bytes(payload), NEEDLE)
+        stretches = pick_stretches(header, bytes(payload), HEADER_PREFIX)
         while True:
             try:
                 records = next(stretches, None)

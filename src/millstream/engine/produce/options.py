@@ -1,9 +1,9 @@
-"""The headers by which any client of any door asks for queue features, and how they are found.
+"""Reads the record headers that set queue options: delay, time to live, message id.
 
-Owns their names, the reading of their values, and the test whether a batch has any of them. That
-test stands on the way of every batch, so it decodes nothing: it looks for the bytes of a name with
-its length before it, as a record spells it. It may say yes for bytes that only look like a header;
-it says no only if there is none. Pure.
+Owns the names of the headers, the parsing of their values, and the test whether a batch has any of
+them. The test runs for every batch, so it decodes nothing: it searches for the bytes of a name with
+its length before it, as in an encoded record. It may say yes for bytes that only look like a
+header; it says no only if there is none. Pure.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -25,13 +25,13 @@ from millstream.cooperative import all_at_once
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 
-DELAY_MS = "ms-delay-ms"  # Deliver that long after it arrived.
-DELIVER_AT = "ms-deliver-at"  # Deliver then, in milliseconds since 1970.
-TTL_MS = TTL_HEADER  # Show it to nobody once it is that old.
-MESSAGE_ID = "ms-message-id"  # Take it once.
+DELAY_MS = "ms-delay-ms"  # Deliver the record so long after it came in.
+DELIVER_AT = "ms-deliver-at"  # Deliver at this time, in milliseconds since 1970.
+TTL_MS = TTL_HEADER  # Readers do not get the record once it is that old.
+MESSAGE_ID = "ms-message-id"  # A second record with the same id is dropped.
 SUBJECT = "ms-subject"
 
-# What a dead letter says of the record that it was.
+# Headers of a dead letter: the record that it was, and why it failed.
 DLQ_TOPIC = "ms-dlq-topic"
 DLQ_PARTITION = "ms-dlq-partition"
 DLQ_OFFSET = "ms-dlq-offset"
@@ -43,22 +43,22 @@ DLQ_ERROR = "ms-dlq-error"
 MESSAGE_ID_BYTES_MAX = 256
 NUMBER_DIGITS_MAX = 18
 
-_ASKING = (DELAY_MS, DELIVER_AT, TTL_MS, MESSAGE_ID)
-NEEDLE = b"ms-"  # Stands in every record that asks for something.
-# Up to here one plain search costs less than calling the better one three times.
+_OPTION_HEADERS = (DELAY_MS, DELIVER_AT, TTL_MS, MESSAGE_ID)
+HEADER_PREFIX = b"ms-"  # In every record that has options.
+# Up to here one plain search costs less than three calls of RE2.
 _SMALL_BYTES = 8 * 2**10
 
 
-class Asked(NamedTuple):
-    """What the records of a batch ask for, by their index in it."""
+class QueueOptions(NamedTuple):
+    """The options of a batch's records, by their index in it."""
 
-    due_ms: dict[int, int]  # Also what is due by now.
+    due_ms: dict[int, int]  # Also due times in the past.
     message_ids: dict[int, bytes]
     has_ttl: bool
-    records: dict[int, Record]  # Those that have a due time.
+    records: dict[int, Record]  # The records that have a due time.
 
 
-NOTHING_ASKED = Asked({}, {}, False, {})
+NO_QUEUE_OPTIONS = QueueOptions({}, {}, False, {})
 
 
 def unpack(data: Buffer, header: Header, *, bytes_max: int) -> Buffer:
@@ -77,7 +77,7 @@ def unpack(data: Buffer, header: Header, *, bytes_max: int) -> Buffer:
 
 
 def unpack_small(data: Buffer, header: Header, *, bytes_max: int) -> Buffer | None:
-    """The same within a millisecond or so; None for a batch that `unpack` must see on a thread."""
+    """The same within a millisecond or so; None for a batch that `unpack` must take on a thread."""
     packed = memoryview(data)[HEADER_BYTES : header.size]
     if header.codec is Codec.NONE or not header.count:
         return packed
@@ -88,40 +88,40 @@ def unpack_small(data: Buffer, header: Header, *, bytes_max: int) -> Buffer | No
 
 
 def search(payload: Buffer) -> Buffer | None:
-    """The uncompressed records of an admitted batch, if they may ask for something."""
-    if len(payload) <= _SMALL_BYTES and NEEDLE not in bytes(payload):
+    """The uncompressed records of an admitted batch, if they may have options."""
+    if len(payload) <= _SMALL_BYTES and HEADER_PREFIX not in bytes(payload):
         return None
     return payload if any(find(payload) for find in _SEARCHES) else None
 
 
 def read_batch(
     header: Header, payload: Buffer, *, now_ms: int, delay_ms_max: int
-) -> Generator[None, None, Asked]:
-    """Read what the records that `search` found ask for, in short steps."""
-    stretches = pick_stretches(header, bytes(payload), NEEDLE)
+) -> Generator[None, None, QueueOptions]:
+    """Read the options from the records that `search` returned, in short steps."""
+    stretches = pick_stretches(header, bytes(payload), HEADER_PREFIX)
     base_offset = header.base_offset
     numbered = ([(one.offset - base_offset, one) for one in some] for some in stretches)
     return _read(numbered, now_ms=now_ms, delay_ms_max=delay_ms_max)
 
 
-def read_asked(records: Sequence[Record], *, now_ms: int, delay_ms_max: int) -> Asked:
-    """Read the headers of all records; `InvalidBatch` for one that says nothing sensible."""
+def read_options(records: Sequence[Record], *, now_ms: int, delay_ms_max: int) -> QueueOptions:
+    """Read the headers of all records; raises `InvalidBatch` for an invalid value."""
     return all_at_once(_read([enumerate(records)], now_ms=now_ms, delay_ms_max=delay_ms_max))
 
 
 def message_id_of(record: Record) -> bytes | None:
-    """The id of a record that is in a log; what was not read at its arrival is none."""
+    """The message id of a record in a log; None if it is invalid: it did not count on produce."""
     for name, value in reversed(record.headers):
-        if name == MESSAGE_ID:  # The last one, as `read_asked` has it.
+        if name == MESSAGE_ID:  # The last one, as `read_options` has it.
             return value if value and len(value) <= MESSAGE_ID_BYTES_MAX else None
     return None
 
 
 def when_due(record: Record, due_ms: int) -> Record:
-    """A delayed record as it enters its topic: as if it had been sent when it was due.
+    """A delayed record as it is written to its topic: as if it had been sent when it was due.
 
-    It says when that was in the header that asks for nothing any more: whoever copies the record to
-    another topic does not delay it again.
+    The header of the due time stays. It is in the past, so a copy of the record to another topic is
+    not delayed again.
     """
     headers = [header for header in record.headers if header[0] not in (DELAY_MS, DELIVER_AT)]
     headers.append((DELIVER_AT, b"%d" % due_ms))
@@ -129,42 +129,42 @@ def when_due(record: Record, due_ms: int) -> Record:
 
 
 def _invalid(problem: CorruptBatch) -> InvalidBatch:
-    # Not `CorruptBatch`: that tells a producer to send the same bytes again.
+    # Not `CorruptBatch`: that makes a producer send the same bytes again.
     return InvalidBatch(f"the records of the batch cannot be unpacked: {problem}")
 
 
 def _read(
     stretches: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, delay_ms_max: int
-) -> Generator[None, None, Asked]:
+) -> Generator[None, None, QueueOptions]:
     due_ms: dict[int, int] = {}
     message_ids: dict[int, bytes] = {}
     has_ttl = False
     delayed: dict[int, Record] = {}
     for stretch in stretches:
         for index, record in stretch:
-            asked = {name: value for name, value in record.headers if name in _ASKING}
-            if not asked:
+            headers = {name: value for name, value in record.headers if name in _OPTION_HEADERS}
+            if not headers:
                 continue
-            if DELAY_MS in asked or DELIVER_AT in asked:
-                due_ms[index] = _due_ms(asked, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
+            if DELAY_MS in headers or DELIVER_AT in headers:
+                due_ms[index] = _due_ms(headers, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
                 delayed[index] = record
-            if MESSAGE_ID in asked:
-                message_ids[index] = _message_id(asked[MESSAGE_ID], index)
-            if TTL_MS in asked:
-                _number(TTL_MS, asked[TTL_MS], index)
+            if MESSAGE_ID in headers:
+                message_ids[index] = _message_id(headers[MESSAGE_ID], index)
+            if TTL_MS in headers:
+                _number(TTL_MS, headers[TTL_MS], index)
                 has_ttl = True
         yield
-    return Asked(due_ms, message_ids, has_ttl, delayed)
+    return QueueOptions(due_ms, message_ids, has_ttl, delayed)
 
 
-def _due_ms(asked: dict[str, bytes | None], index: int, *, now_ms: int, delay_ms_max: int) -> int:
+def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, delay_ms_max: int) -> int:
     due_ms = now_ms
-    if DELAY_MS in asked:
-        due_ms = now_ms + _number(DELAY_MS, asked[DELAY_MS], index)
-    if DELIVER_AT in asked:
-        if DELAY_MS in asked:
+    if DELAY_MS in headers:
+        due_ms = now_ms + _number(DELAY_MS, headers[DELAY_MS], index)
+    if DELIVER_AT in headers:
+        if DELAY_MS in headers:
             raise InvalidBatch(f"record {index} has both {DELAY_MS} and {DELIVER_AT}")
-        due_ms = _number(DELIVER_AT, asked[DELIVER_AT], index)
+        due_ms = _number(DELIVER_AT, headers[DELIVER_AT], index)
     if due_ms - now_ms > delay_ms_max:
         raise InvalidBatch(
             f"record {index} is to be delivered in {due_ms - now_ms} ms, "
@@ -189,8 +189,8 @@ def _message_id(value: bytes | None, index: int) -> bytes:
     return value
 
 
-def _spelled(name: str) -> bytes:
-    """A header's name as a record has it: the length comes first, as a zigzag varint."""
+def _encoded_name(name: str) -> bytes:
+    """A header's name as encoded in a record: its length first, as a zigzag varint."""
     assert len(name) < 64
     return bytes([2 * len(name)]) + name.encode()
 
@@ -201,11 +201,11 @@ def _searches() -> list[Callable[[Buffer], object]]:
     options.encoding = re2.Options.Encoding.LATIN1
     options.never_capture = True
     by_first: dict[bytes, list[bytes]] = {}
-    for name in _ASKING:
-        spelled = _spelled(name)
-        by_first.setdefault(spelled[:1], []).append(spelled[1:].removeprefix(NEEDLE))
+    for name in _OPTION_HEADERS:
+        encoded = _encoded_name(name)
+        by_first.setdefault(encoded[:1], []).append(encoded[1:].removeprefix(HEADER_PREFIX))
     return [
-        re2.compile(first + NEEDLE + b"(?:" + b"|".join(rests) + b")", options).search
+        re2.compile(first + HEADER_PREFIX + b"(?:" + b"|".join(rests) + b")", options).search
         for first, rests in by_first.items()
     ]
 

@@ -1,9 +1,14 @@
-"""The way of a client's batch from its admission into the log, if it asks for something on it.
+"""Takes an admitted batch into the log, with the queue options of its records applied.
 
-Owns the batches that must wait for what they ask for: a topic of ours, a window that is loading, a
-setting; or for being looked into by a thread, if they are large. What is done with them then is
-`sorting`'s. Invariant: a batch that waits holds up all later ones of its partition, so none
-overtakes it. A batch that asks for nothing (see `queue_headers`) passes by all of this.
+Owns the queue of batches for each partition. A batch waits there for what its options need (the
+internal topic of delayed records, a window of message ids, a topic setting), or for a thread that
+unpacks it, if it is large. What its options do to its records is decided in `split`.
+
+Order of the steps, in `_serve_one`: admit on a thread, search for options, read them, provide what
+they need, split, wait until delayed records are committed, append the remainder.
+
+Invariant: a batch that waits holds up all later ones of its partition, so none overtakes it. A
+batch without queue options (see `options`) is appended at once unless its partition has a queue.
 """
 
 import asyncio
@@ -20,11 +25,16 @@ from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.ledgers.shards import BROKER
 from millstream.engine.partitions.admission import Admitted
 from millstream.engine.produce.message_ids import STEP_IDS, Windows
-from millstream.engine.produce.options import Asked, read_batch, search, unpack, unpack_small
-from millstream.engine.produce.split import STEP_RECORDS, Arrival, Rest, Sorting
+from millstream.engine.produce.options import QueueOptions, read_batch, search, unpack, unpack_small
+from millstream.engine.produce.split import STEP_RECORDS, BatchSplitter, IncomingBatch, Remainder
 from millstream.engine.produce.transactional import Batch, TransactionalWrites
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
-from millstream.engine.runtime.futures import Writing, count_batch, pass_on, see
+from millstream.engine.runtime.futures import (
+    AppendFuture,
+    copy_outcome,
+    count_batch,
+    ignore_outcome,
+)
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorUnavailable, InvalidBatch, Overloaded, RequestError
 from millstream.internal_topics.transactions import Participant
@@ -34,13 +44,13 @@ from millstream.ports import Clock
 from millstream.replication.replica import Replica
 from millstream.settings import Switch
 
-READ_BYTES_MAX = 32 * 2**10  # Of records that are looked into at once, not in steps.
-# Unpacked at once, in all batches that arrive in one turn of the loop: 5 ms or so. The rest of them
-# goes to threads, so that a request with many batches holds up the loop no longer than one does.
+READ_BYTES_MAX = 32 * 2**10  # Options in up to so many bytes are read at once, not in steps.
+# Unpacked at once, in all batches that come in one turn of the loop: 5 ms or so. All further ones
+# go to threads, so that a request with many batches holds up the loop no longer than one does.
 TURN_BYTES_MAX = 8 * 2**20
-# Unpacked without looking whose turn it is, so that normal batches pay one addition for all this.
+# Unpacked before turns of the loop are watched, so that normal batches pay one addition for this.
 UNWATCHED_BYTES_MAX = 2**20
-# Served before others have a turn: a queue must empty faster than it fills.
+# Served before other tasks have a turn: a queue must empty faster than it fills.
 SERVED_AT_ONCE = 64
 SERVED_S_MAX = 0.003
 # gzip takes four times as long as the others.
@@ -51,244 +61,246 @@ T = TypeVar("T")
 
 
 class RunsWork(Protocol):
-    """Does work on a thread, in memory that is reserved for it."""
+    """Runs work on a thread, in memory that is reserved for it."""
 
     async def __call__(self, work: Callable[[], T]) -> T: ...
 
 
-class _Waiting(NamedTuple):
-    arrival: Arrival
+class _QueuedBatch(NamedTuple):
+    incoming: IncomingBatch
     arrived_ms: int
-    done: Writing
-    asked: Asked | None = None  # None: nobody has looked.
+    done: AppendFuture
+    options: QueueOptions | None = None  # None: not read yet.
     is_large: bool = False  # It is unpacked on a thread.
-    admit: Callable[[], Admitted] | None = None  # What is to be done first, on a thread.
+    admit: Callable[[], Admitted] | None = None  # Run first, on a thread.
 
 
-class Intake:
+class ProducePipeline:
     def __init__(
         self,
         transactions: TransactionalWrites,
         windows: Windows,
         scheduler: DelayedScheduler,
         topics: Topics,
-        sorting: Sorting,
+        splitter: BatchSplitter,
         unpacking: Unpacking,
         *,
         limits: Limits,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """`topics` changes settings on behalf of the broker: its gate must admit it."""
+        """`topics` changes settings on behalf of the broker: its gate must admit the broker."""
         self._transactions = transactions
         self._windows = windows
         self._scheduler = scheduler
         self._topics = topics
-        self._sorting = sorting
+        self._splitter = splitter
         self._unpacking = unpacking
         self._limits = limits
         self._clock = clock
         self._metrics = metrics
-        self._lines: dict[LogId, deque[_Waiting]] = {}
-        self._unserved: asyncio.Queue[LogId] = asyncio.Queue()  # As many as there are lines.
+        self._queues: dict[LogId, deque[_QueuedBatch]] = {}
+        self._unserved: asyncio.Queue[LogId] = asyncio.Queue()  # As many as there are queues.
         self._queued_bytes = 0
-        self._turn_bytes = 0  # Unpacked on the loop, weighted:
-        self._is_watched = False  # in this turn, or since it was looked at last.
+        self._turn_bytes = 0  # Unpacked on the loop, weighted by codec:
+        self._is_watched = False  # in this turn if watched, else since the last watched turn.
 
     async def run(self) -> None:
-        """Serve those who wait, until cancelled."""
+        """Serve the queues, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._serve(await self._unserved.get()))
 
-    def append(self, arrival: Arrival, *, admit: Callable[[], Admitted] | None = None) -> Writing:
-        """Write what is to be written now; the future is done when `acks` says so.
+    def append(
+        self, incoming: IncomingBatch, *, admit: Callable[[], Admitted] | None = None
+    ) -> AppendFuture:
+        """Append a batch, or queue it; the future is done when `acks` says so.
 
         Raises at once, with nothing written, or from the future, with the outcome unknown. With
-        `admit` the batch is what that returns, on a thread.
+        `admit` that runs first, on a thread, and returns the batch to write.
         """
-        line = self._lines.get(arrival.replica.id) if self._lines else None
-        if line is not None or admit is not None:
-            return self._enqueue(arrival, admit=admit)
+        queue = self._queues.get(incoming.replica.id) if self._queues else None
+        if queue is not None or admit is not None:
+            return self._enqueue(incoming, admit=admit)
         try:
-            payload = self._search(arrival)
+            payload = self._search(incoming)
         except NotSmall:
-            return self._enqueue(arrival, is_large=True)
+            return self._enqueue(incoming, is_large=True)
         if payload is None:
-            return self._write(arrival)
-        asked = None
+            return self._write(incoming)
+        options = None
         if len(payload) <= READ_BYTES_MAX:
-            asked = all_at_once(self._read(arrival, payload, now_ms=self._clock.now_ms()))
-            if not self._must_wait(arrival, asked):
-                return self._take(arrival, asked)
-        return self._enqueue(arrival, asked=asked)
+            options = all_at_once(self._read(incoming, payload, now_ms=self._clock.now_ms()))
+            if not self._must_wait(incoming, options):
+                return self._take(incoming, options)
+        return self._enqueue(incoming, options=options)
 
-    # -- those who wait --------------------------------------------------------------------------
+    # -- the queues ------------------------------------------------------------------------------
 
     def _enqueue(
         self,
-        arrival: Arrival,
+        incoming: IncomingBatch,
         *,
-        asked: Asked | None = None,
+        options: QueueOptions | None = None,
         is_large: bool = False,
         admit: Callable[[], Admitted] | None = None,
-    ) -> Writing:
-        log_id, size = arrival.replica.id, arrival.header.size
-        line = self._lines.get(log_id)
-        count = 0 if line is None else len(line)
+    ) -> AppendFuture:
+        log_id, size = incoming.replica.id, incoming.header.size
+        queue = self._queues.get(log_id)
+        count = 0 if queue is None else len(queue)
         if count >= self._limits.intake_queued_batches_max:
-            raise Overloaded(f"{count} batches wait for {arrival.target} already")
+            raise Overloaded(f"{count} batches wait for {incoming.target} already")
         if self._queued_bytes and self._queued_bytes + size > self._limits.intake_queued_bytes_max:
-            raise Overloaded(
-                f"batches of {self._queued_bytes} bytes wait to be looked into already"
-            )
-        if line is None:
-            line = self._lines[log_id] = deque()
+            raise Overloaded(f"batches of {self._queued_bytes} bytes wait to be unpacked already")
+        if queue is None:
+            queue = self._queues[log_id] = deque()
             self._unserved.put_nowait(log_id)
-        done: Writing = asyncio.get_running_loop().create_future()
-        done.add_done_callback(see)
-        line.append(_Waiting(arrival, self._clock.now_ms(), done, asked, is_large, admit))
+        done: AppendFuture = asyncio.get_running_loop().create_future()
+        done.add_done_callback(ignore_outcome)
+        queue.append(_QueuedBatch(incoming, self._clock.now_ms(), done, options, is_large, admit))
         self._queued_bytes += size
         return done
 
     async def _serve(self, log_id: LogId) -> None:
-        """Let one after the other have what it lacks, and then its way."""
-        line = self._lines[log_id]
+        """Take one batch after the other, until the queue is empty."""
+        queue = self._queues[log_id]
         loop = asyncio.get_running_loop()
         served, until_s = 0, loop.time() + SERVED_S_MAX
         try:
-            while line:
-                waiting = line[0]
+            while queue:
+                queued = queue[0]
                 try:
-                    writing = await self._serve_one(waiting)
-                    writing.add_done_callback(partial(pass_on, waiting.done))
+                    future = await self._serve_one(queued)
+                    future.add_done_callback(partial(copy_outcome, queued.done))
                 except RequestError as problem:
-                    if not waiting.done.done():
-                        waiting.done.set_exception(problem)
-                line.popleft()
-                self._queued_bytes -= waiting.arrival.header.size
+                    if not queued.done.done():
+                        queued.done.set_exception(problem)
+                queue.popleft()
+                self._queued_bytes -= queued.incoming.header.size
                 served += 1
-                if line and (served >= SERVED_AT_ONCE or loop.time() >= until_s):
-                    await asyncio.sleep(0)  # There may be many, and each is searched.
+                if queue and (served >= SERVED_AT_ONCE or loop.time() >= until_s):
+                    await asyncio.sleep(0)  # There may be many, and each is searched for options.
                     served, until_s = 0, loop.time() + SERVED_S_MAX
         finally:
-            del self._lines[log_id]
-            self._queued_bytes -= sum(waiting.arrival.header.size for waiting in line)
-            for waiting in line:  # The node is stopping.
-                if not waiting.done.done():
-                    waiting.done.set_exception(CoordinatorUnavailable(str(log_id)))
+            del self._queues[log_id]
+            self._queued_bytes -= sum(queued.incoming.header.size for queued in queue)
+            for queued in queue:  # The node is stopping.
+                if not queued.done.done():
+                    queued.done.set_exception(CoordinatorUnavailable(str(log_id)))
 
-    async def _serve_one(self, waiting: _Waiting) -> Writing:
-        arrival, asked = waiting.arrival, waiting.asked
-        if waiting.admit is not None:
-            admitted = await self._unpacking.run(waiting.admit, packed_bytes=arrival.header.size)
-            arrival = arrival._replace(header=admitted.header, data=admitted.data)
-        if asked is not None:
-            return await self._serve_asked(arrival, asked)
-        if waiting.is_large:
-            return await self._serve_large(arrival, now_ms=waiting.arrived_ms)
+    async def _serve_one(self, queued: _QueuedBatch) -> AppendFuture:
+        incoming, options = queued.incoming, queued.options
+        if queued.admit is not None:
+            admitted = await self._unpacking.run(queued.admit, packed_bytes=incoming.header.size)
+            incoming = incoming._replace(header=admitted.header, data=admitted.data)
+        if options is not None:
+            return await self._serve_options(incoming, options)
+        if queued.is_large:
+            return await self._serve_large(incoming, now_ms=queued.arrived_ms)
         try:
-            payload = self._search(arrival)
+            payload = self._search(incoming)
         except NotSmall:
-            return await self._serve_large(arrival, now_ms=waiting.arrived_ms)
+            return await self._serve_large(incoming, now_ms=queued.arrived_ms)
         if payload is None:
-            return self._write(arrival)
-        asked = await one_by_one(self._read(arrival, payload, now_ms=waiting.arrived_ms))
-        return await self._serve_asked(arrival, asked)
+            return self._write(incoming)
+        options = await one_by_one(self._read(incoming, payload, now_ms=queued.arrived_ms))
+        return await self._serve_options(incoming, options)
 
-    async def _serve_large(self, arrival: Arrival, *, now_ms: int) -> Writing:
-        """Unpack a batch on a thread. Its room is kept until all that it asks for is done."""
+    async def _serve_large(self, incoming: IncomingBatch, *, now_ms: int) -> AppendFuture:
+        """Unpack a batch on a thread. Its memory stays reserved until its options are applied."""
         bytes_max = self._unpacking.bytes_max
-        async with self._unpacking.room(arrival.header.size) as room:
+        async with self._unpacking.room(incoming.header.size) as room:
             try:
                 payload = await room.run(
-                    lambda: search(unpack(arrival.data, arrival.header, bytes_max=bytes_max))
+                    lambda: search(unpack(incoming.data, incoming.header, bytes_max=bytes_max))
                 )
             except RequestError as problem:
-                self._unpacking.report("refused", arrival.target, None, problem)
+                self._unpacking.report("refused", incoming.target, None, problem)
                 raise
             room.shrink(0 if payload is None else len(payload))
             if payload is None:
-                return self._write(arrival)
-            asked = await one_by_one(self._read(arrival, payload, now_ms=now_ms))
+                return self._write(incoming)
+            options = await one_by_one(self._read(incoming, payload, now_ms=now_ms))
             del payload
-            return await self._serve_asked(arrival, asked, unpack_by=room.run)
+            return await self._serve_options(incoming, options, unpack_by=room.run)
 
-    async def _serve_asked(
-        self, arrival: Arrival, asked: Asked, *, unpack_by: RunsWork | None = None
-    ) -> Writing:
-        """With `unpack_by` what unpacks the batch once more is done by that."""
-        while self._lacks_anything(arrival, asked):
-            await self._provide(arrival, asked)
-        return await self._take_slowly(arrival, asked, unpack_by)
+    async def _serve_options(
+        self, incoming: IncomingBatch, options: QueueOptions, *, unpack_by: RunsWork | None = None
+    ) -> AppendFuture:
+        """With `unpack_by` the batch is unpacked again by that, if it must be."""
+        while self._lacks_anything(incoming, options):
+            await self._provide(incoming, options)
+        return await self._take_in_steps(incoming, options, unpack_by)
 
-    def _must_wait(self, arrival: Arrival, asked: Asked) -> bool:
+    def _must_wait(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
         """Whether a batch cannot be taken in one step."""
-        is_long = len(asked.due_ms) > STEP_RECORDS or len(asked.message_ids) > STEP_IDS
-        is_split = arrival.header.has_producer and self._needs_books(arrival, asked)
-        return is_long or is_split or self._lacks_anything(arrival, asked)
+        is_long = len(options.due_ms) > STEP_RECORDS or len(options.message_ids) > STEP_IDS
+        is_split = incoming.header.has_producer and self._needs_delayed_shard(incoming, options)
+        return is_long or is_split or self._lacks_anything(incoming, options)
 
-    def _lacks_anything(self, arrival: Arrival, asked: Asked) -> bool:
-        topic = arrival.target.topic
+    def _lacks_anything(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
+        topic = incoming.target.topic
         return (
-            self._lacks_switch(arrival, asked)
-            or (self._needs_books(arrival, asked) and not self._scheduler.is_ready(topic))
-            or (self._is_checked(arrival, asked) and self._lacks_window(arrival.replica))
+            self._lacks_switch(incoming, options)
+            or (
+                self._needs_delayed_shard(incoming, options) and not self._scheduler.is_ready(topic)
+            )
+            or (self._is_checked(incoming, options) and self._lacks_window(incoming.replica))
         )
 
     def _lacks_window(self, replica: Replica) -> bool:
         return self._windows.find(replica) is None or self._windows.is_held(replica.id.topic_id)
 
-    async def _provide(self, arrival: Arrival, asked: Asked) -> None:
-        topic = arrival.target.topic
-        if self._lacks_switch(arrival, asked):
+    async def _provide(self, incoming: IncomingBatch, options: QueueOptions) -> None:
+        topic = incoming.target.topic
+        if self._lacks_switch(incoming, options):
             # Readers and cleaners look at the header only where the topic says so: it must be
             # known to all of them before such a record can be seen.
             await self._topics.alter(BROKER, topic, {"message_ttl_headers": Switch.ON.value})
-        if self._needs_books(arrival, asked):
+        if self._needs_delayed_shard(incoming, options):
             await self._scheduler.ready(topic)
-        if self._is_checked(arrival, asked):
+        if self._is_checked(incoming, options):
             await self._scheduler.known(topic)
-            await self._windows.released(arrival.replica.id.topic_id)
-            await self._windows.load(arrival.replica, self._scheduler.message_ids)
+            await self._windows.released(incoming.replica.id.topic_id)
+            await self._windows.load(incoming.replica, self._scheduler.message_ids)
 
-    def _needs_books(self, arrival: Arrival, asked: Asked) -> bool:
-        due_ms = asked.due_ms.values()
-        return self._scheduler.is_needed(arrival.target.topic, due_ms, arrival.header)
-
-    @staticmethod
-    def _lacks_switch(arrival: Arrival, asked: Asked) -> bool:
-        settings = arrival.replica.log.records.settings
-        return asked.has_ttl and settings.message_ttl_headers is Switch.OFF
+    def _needs_delayed_shard(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
+        due_ms = options.due_ms.values()
+        return self._scheduler.is_needed(incoming.target.topic, due_ms, incoming.header)
 
     @staticmethod
-    def _is_checked(arrival: Arrival, asked: Asked) -> bool:
+    def _lacks_switch(incoming: IncomingBatch, options: QueueOptions) -> bool:
+        settings = incoming.replica.log.records.settings
+        return options.has_ttl and settings.message_ttl_headers is Switch.OFF
+
+    @staticmethod
+    def _is_checked(incoming: IncomingBatch, options: QueueOptions) -> bool:
         """Whether ids count."""
-        settings = arrival.replica.log.records.settings
+        settings = incoming.replica.log.records.settings
         return (
-            bool(asked.message_ids)
+            bool(options.message_ids)
             and settings.message_id_window_ms > 0
             and settings.message_id_count_max > 0
         )
 
-    # -- what is asked ---------------------------------------------------------------------------
+    # -- options ---------------------------------------------------------------------------------
 
-    def _search(self, arrival: Arrival) -> Buffer | None:
-        """The records of a batch that may ask for something; None if it does not.
+    def _search(self, incoming: IncomingBatch) -> Buffer | None:
+        """The uncompressed records of a batch that may have options; None if it has none.
 
         Raises `NotSmall` for a batch that would hold up the loop.
         """
-        settings = arrival.replica.log.records.settings
+        settings = incoming.replica.log.records.settings
         if settings.message_queue_headers is not Switch.ON:
             return None
-        header = arrival.header
+        header = incoming.header
         codec = header.codec
         if self._turn_bytes > TURN_BYTES_MAX and codec is not Codec.NONE:
             raise NotSmall
         try:
-            payload = unpack_small(arrival.data, header, bytes_max=self._unpacking.bytes_max)
+            payload = unpack_small(incoming.data, header, bytes_max=self._unpacking.bytes_max)
         except RequestError as problem:
-            self._unpacking.report("refused", arrival.target, None, problem)
+            self._unpacking.report("refused", incoming.target, None, problem)
             raise
         if codec is not Codec.NONE:
             size = SMALL_BYTES_MAX[codec] if payload is None else len(payload)
@@ -304,99 +316,113 @@ class Intake:
         self._turn_bytes, self._is_watched = 0, False
 
     def _read(
-        self, arrival: Arrival, payload: Buffer, *, now_ms: int
-    ) -> Generator[None, None, Asked]:
-        asked = yield from read_batch(
-            arrival.header, payload, now_ms=now_ms, delay_ms_max=self._limits.deferred_ms_max
+        self, incoming: IncomingBatch, payload: Buffer, *, now_ms: int
+    ) -> Generator[None, None, QueueOptions]:
+        options = yield from read_batch(
+            incoming.header, payload, now_ms=now_ms, delay_ms_max=self._limits.deferred_ms_max
         )
-        if not arrival.header.is_transactional:
-            return asked
-        if any(due_ms > now_ms for due_ms in asked.due_ms.values()):
+        if not incoming.header.is_transactional:
+            return options
+        if any(due_ms > now_ms for due_ms in options.due_ms.values()):
             raise InvalidBatch(
                 "a record in a transaction cannot be delayed: it would be delivered "
                 "after the transaction has ended, whichever way it ends"
             )
-        # What was due before is a copy of a record that was delayed, and stays in its batch.
-        return asked._replace(due_ms={})
+        # A due time in the past is that of a copy of a delayed record, which stays in its batch.
+        return options._replace(due_ms={})
 
-    def _take(self, arrival: Arrival, asked: Asked, rest: Rest | None = None) -> Writing:
-        """Let a batch have what it asks for; it lacks nothing."""
-        return self._write(arrival, partial(self._take_now, arrival, asked, rest))
+    def _take(
+        self, incoming: IncomingBatch, options: QueueOptions, remainder: Remainder | None = None
+    ) -> AppendFuture:
+        """Apply the options of a batch that lacks nothing."""
+        return self._write(incoming, partial(self._take_now, incoming, options, remainder))
 
-    def _take_now(self, arrival: Arrival, asked: Asked, rest: Rest | None) -> Writing:
-        if self._is_settled(arrival, asked):
-            return self._append(arrival)
-        is_checked = self._is_checked(arrival, asked)
-        done = all_at_once(self._sorting.sort(arrival, asked, is_checked=is_checked))
-        return all_at_once(self._sorting.finish(arrival, done, rest))
+    def _take_now(
+        self, incoming: IncomingBatch, options: QueueOptions, remainder: Remainder | None
+    ) -> AppendFuture:
+        if self._is_unchanged(incoming, options):
+            return self._append(incoming)
+        is_checked = self._is_checked(incoming, options)
+        split = all_at_once(self._splitter.split(incoming, options, is_checked=is_checked))
+        return all_at_once(self._splitter.append_remainder(incoming, split, remainder))
 
-    async def _take_slowly(
-        self, arrival: Arrival, asked: Asked, unpack_by: RunsWork | None
-    ) -> Writing:
-        """The same in steps, with all else committed before the rest is written."""
-        is_checked = self._is_checked(arrival, asked)
-        if arrival.header.is_transactional:
+    async def _take_in_steps(
+        self, incoming: IncomingBatch, options: QueueOptions, unpack_by: RunsWork | None
+    ) -> AppendFuture:
+        """Apply the options in steps; all else is committed before the remainder is written."""
+        is_checked = self._is_checked(incoming, options)
+        if incoming.header.is_transactional:
             # Its transaction may end between two steps.
             if unpack_by is None or not is_checked:
-                return self._take(arrival, asked)
-            async with self._windows.held(arrival.replica.id.topic_id):
-                gone = await one_by_one(self._sorting.duplicates(arrival, asked))
-                rest = await self._rest(arrival, gone, unpack_by)
-                return self._take(arrival, asked, rest)
-        if self._is_settled(arrival, asked):
-            return self._append(arrival)
+                return self._take(incoming, options)
+            async with self._windows.held(incoming.replica.id.topic_id):
+                removed = await one_by_one(self._splitter.duplicates(incoming, options))
+                remainder = await self._remainder(incoming, removed, unpack_by)
+                return self._take(incoming, options, remainder)
+        if self._is_unchanged(incoming, options):
+            return self._append(incoming)
         if not is_checked:
-            return await self._sort_slowly(arrival, asked, unpack_by, is_checked=False)
-        # Nobody else may take an id for new that is being written here.
-        async with self._windows.held(arrival.replica.id.topic_id):
-            return await self._sort_slowly(arrival, asked, unpack_by, is_checked=True)
+            return await self._split_in_steps(incoming, options, unpack_by, is_checked=False)
+        # While a batch is split, no other batch may take one of its ids for new.
+        async with self._windows.held(incoming.replica.id.topic_id):
+            return await self._split_in_steps(incoming, options, unpack_by, is_checked=True)
 
-    async def _sort_slowly(
-        self, arrival: Arrival, asked: Asked, unpack_by: RunsWork | None, *, is_checked: bool
-    ) -> Writing:
-        done = await one_by_one(self._sorting.sort(arrival, asked, is_checked=is_checked))
-        # Once the log knows the sequences, what is not in the books by then never will be.
-        await self._sorting.settle(done)
-        rest = None if unpack_by is None else await self._rest(arrival, done.gone, unpack_by)
-        return await one_by_one(self._sorting.finish(arrival, done, rest))
+    async def _split_in_steps(
+        self,
+        incoming: IncomingBatch,
+        options: QueueOptions,
+        unpack_by: RunsWork | None,
+        *,
+        is_checked: bool,
+    ) -> AppendFuture:
+        split = await one_by_one(self._splitter.split(incoming, options, is_checked=is_checked))
+        # Once the log knows the sequences, a retry is a duplicate: all delayed records must be
+        # committed by then.
+        await self._splitter.wait_until_committed(split)
+        remainder = (
+            None if unpack_by is None else await self._remainder(incoming, split.removed, unpack_by)
+        )
+        return await one_by_one(self._splitter.append_remainder(incoming, split, remainder))
 
-    async def _rest(
-        self, arrival: Arrival, gone: AbstractSet[int], unpack_by: RunsWork
-    ) -> Rest | None:
-        """What is left of a large batch, made on a thread; None if it stays as it is."""
-        if not gone:
+    async def _remainder(
+        self, incoming: IncomingBatch, removed: AbstractSet[int], unpack_by: RunsWork
+    ) -> Remainder | None:
+        """The remainder of a large batch, made on a thread; None if it stays as it is."""
+        if not removed:
             return None
-        return await unpack_by(lambda: all_at_once(self._sorting.rest(arrival, gone)))
+        return await unpack_by(lambda: all_at_once(self._splitter.remainder(incoming, removed)))
 
-    def _is_settled(self, arrival: Arrival, asked: Asked) -> bool:
-        """Whether a batch goes as it is; also if it was taken before, with all that came of it."""
-        if not asked.due_ms and not self._is_checked(arrival, asked):
+    def _is_unchanged(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
+        """Whether a batch is appended as it is; also a retry of one that was split before."""
+        if not options.due_ms and not self._is_checked(incoming, options):
             return True
-        return arrival.replica.log.records.producers.check(arrival.header) is not None
+        return incoming.replica.log.records.producers.check(incoming.header) is not None
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def _write(self, arrival: Arrival, write: Callable[[], Writing] | None = None) -> Writing:
+    def _write(
+        self, incoming: IncomingBatch, write: Callable[[], AppendFuture] | None = None
+    ) -> AppendFuture:
         """Write a batch as it is, or in another way, if its transaction allows it."""
-        header, replica = arrival.header, arrival.replica
+        header, replica = incoming.header, incoming.replica
         if not header.is_transactional:
-            return self._append(arrival) if write is None else write()
-        assert arrival.transactional_id is not None
+            return self._append(incoming) if write is None else write()
+        assert incoming.transactional_id is not None
         batch = Batch(
-            arrival.transactional_id,
+            incoming.transactional_id,
             Producer(header.producer_id, header.producer_epoch),
-            Participant(arrival.target.topic, arrival.target.partition, replica.id.topic_id),
+            Participant(incoming.target.topic, incoming.target.partition, replica.id.topic_id),
             header.base_sequence,
-            partial(self._append, arrival) if write is None else write,
+            partial(self._append, incoming) if write is None else write,
         )
         producers = replica.log.records.producers
-        return self._transactions.append(batch, producers, joins=arrival.joins)
+        return self._transactions.append(batch, producers, joins=incoming.joins)
 
-    def _append(self, arrival: Arrival) -> Writing:
-        replica, _, data, header, acks, _, _ = arrival
+    def _append(self, incoming: IncomingBatch) -> AppendFuture:
+        replica, _, data, header, acks, _, _ = incoming
         appended = replica.append(data, header)
         count_batch(self._metrics, header)
         if acks is Acks.ALL:
             return replica.acknowledged(appended.end_offset, appended)
-        # Before offset 0 everything is committed: what needs no waiting is done at once.
+        # Everything before offset 0 is committed: without a wait the future is done at once.
         return replica.committed(0, appended)

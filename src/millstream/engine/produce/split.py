@@ -1,10 +1,11 @@
-"""The records of a batch that asks for something, sorted: there already, delivered later, written.
+"""Splits a batch by its queue options: duplicates, delayed records, and the remainder for the log.
 
-Owns what becomes of each. What a batch loses leaves a gap in its offsets, so that the sequences of
-its producer stay right. The one thing to know: of an idempotent producer's batch the delayed
-records are committed to the broker's own books, with their sequences, before the rest is written to
-the log. Whatever a crash leaves of the two, the producer sends the batch again, and each record is
-known in the one place or in the other.
+Owns the decision about each record. Removed records leave a gap in the batch's offsets, so that the
+sequences of its producer stay right.
+
+Invariant: of an idempotent producer's batch the delayed records are committed to the internal topic
+of delayed records, with their sequences, before the remainder is written to the log. After a crash
+between the two the producer sends the batch again, and each record is known in one of the two.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -17,8 +18,8 @@ from millstream.config import Limits
 from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedRecord, DelayedShard
 from millstream.engine.produce.message_ids import NOWHERE, STEP_IDS, Copy, Place, Windows
-from millstream.engine.produce.options import Asked, when_due
-from millstream.engine.runtime.futures import Writing, count_batch, when_all
+from millstream.engine.produce.options import QueueOptions, when_due
+from millstream.engine.runtime.futures import AppendFuture, count_batch, when_all
 from millstream.errors import BatchTooLarge, Overloaded
 from millstream.internal_topics.delayed import (
     NO_SENDER,
@@ -43,16 +44,17 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
 NO_OFFSET = -1
-STEP_RECORDS = 64  # Written to the books in one step, of a millisecond or so.
+STEP_RECORDS = 64  # Delayed records written in one step, of a millisecond or so.
 
-# Where a first copy is, or the index that it has in the same batch.
+# The first copy of a duplicate, or its index in the same batch.
 Original = Copy | int
 # How far a log must be committed.
 Mark = tuple[Replica, Offset]
 
 
-class Arrival(NamedTuple):
-    """An admitted batch. One in a transaction has its id, and may add its partition to it."""
+class IncomingBatch(NamedTuple):
+    """An admitted batch. In a transaction it has the transactional id; with `joins` it may add its
+    partition to the transaction."""
 
     replica: Replica
     target: TopicPartition
@@ -63,30 +65,30 @@ class Arrival(NamedTuple):
     joins: bool = False
 
 
-class Sorted(NamedTuple):
+class Split(NamedTuple):
     """What was decided about the records of a batch, by their index in it."""
 
     originals: Mapping[int, Original]  # Of duplicates.
-    numbers: Mapping[int, Offset]  # Of delayed ones, in the books.
+    numbers: Mapping[int, Offset]  # Of delayed records, in their internal topic.
     marks: Sequence[Mark]  # What must be committed before the batch is acknowledged.
-    # Where its new message ids will be: they do not count before that is known.
-    written: Place
-    waiting: Place
+    # The places of its new message ids; an id does not count before its place has an offset.
+    log_place: Place
+    delayed_place: Place
 
     @property
-    def gone(self) -> AbstractSet[int]:
-        """What the log does not get."""
+    def removed(self) -> AbstractSet[int]:
+        """The records that are not written to the log."""
         return self.originals.keys() | self.numbers.keys()
 
 
-class Rest(NamedTuple):
-    """What is left of a batch without some of its records; no data if nothing is."""
+class Remainder(NamedTuple):
+    """A batch without some of its records; no data if none is left."""
 
-    gone: AbstractSet[int]
+    removed: AbstractSet[int]
     data: bytes | None
 
 
-class Sorting:
+class BatchSplitter:
     def __init__(
         self,
         windows: Windows,
@@ -104,76 +106,81 @@ class Sorting:
         self._clock = clock
         self._metrics = metrics
 
-    def sort(
-        self, arrival: Arrival, asked: Asked, *, is_checked: bool
-    ) -> Generator[None, None, Sorted]:
-        """Decide about each record, and write the delayed ones to the books, in short steps.
+    def split(
+        self, incoming: IncomingBatch, options: QueueOptions, *, is_checked: bool
+    ) -> Generator[None, None, Split]:
+        """Decide about each record, and write the delayed ones, in short steps.
 
         With `is_checked` message ids count. Raises with nothing written as a rule: a disk may fill
-        up in between, and what is in the books then is known by its sequence when it comes again.
+        up in between, and delayed records written by then are known by their sequences when the
+        batch is sent again.
         """
         originals: Mapping[int, Original] = {}
         if is_checked:
-            originals = yield from self._originals(arrival, asked)
-        marks = self._marks(arrival, originals)
+            originals = yield from self._originals(incoming, options)
+        marks = self._marks(incoming, originals)
         numbers: Mapping[int, Offset] = {}
-        shard = self._books(arrival, asked)
+        shard = self._delayed_shard(incoming, options)
         if shard is not None:
-            numbers = yield from self._delay(arrival, shard, asked, originals)
+            numbers = yield from self._delay(incoming, shard, options, originals)
             marks.append(shard.mark)
-        written = Place(arrival.target.partition, producer_id=_transaction(arrival.header))
-        done = Sorted(originals, numbers, marks, written, Place(NOWHERE))
+        log_place = Place(incoming.target.partition, producer_id=_transaction(incoming.header))
+        split = Split(originals, numbers, marks, log_place, Place(NOWHERE))
         if is_checked:
-            yield from self._remember(arrival, asked, done)
+            yield from self._remember(incoming, options, split)
         self._metrics.add(DUPLICATE_RECORDS, len(originals))
         self._metrics.add(DELAYED_RECORDS_TAKEN, len(numbers))
-        return done
+        return split
 
-    def duplicates(self, arrival: Arrival, asked: Asked) -> Generator[None, None, AbstractSet[int]]:
-        """The records that `sort` would find to be there already, as of now."""
-        originals = yield from self._originals(arrival, asked)
+    def duplicates(
+        self, incoming: IncomingBatch, options: QueueOptions
+    ) -> Generator[None, None, AbstractSet[int]]:
+        """The records that `split` would take for duplicates, as of now."""
+        originals = yield from self._originals(incoming, options)
         return originals.keys()
 
-    def rest(self, arrival: Arrival, gone: AbstractSet[int]) -> Generator[None, None, Rest]:
-        """A batch without some of its records. Pure: a thread may do it."""
-        header = arrival.header
+    def remainder(
+        self, incoming: IncomingBatch, removed: AbstractSet[int]
+    ) -> Generator[None, None, Remainder]:
+        """The batch without some of its records. Pure: a thread may run it."""
+        header = incoming.header
         data = yield from filter_steps(
-            arrival.data,
-            lambda record: record.offset - header.base_offset not in gone,
+            incoming.data,
+            lambda record: record.offset - header.base_offset not in removed,
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
-            # Its producer goes on counting from here, so the log must know of it.
+            # The producer's next sequence follows this batch, so the log must know it.
             keep_empty=header.has_producer,
         )
-        return Rest(gone, data)
+        return Remainder(removed, data)
 
-    def finish(
-        self, arrival: Arrival, done: Sorted, rest: Rest | None = None
-    ) -> Generator[None, None, Writing]:
-        """Write the rest of a batch, which may be known already."""
-        appended = yield from self._append_rest(arrival, done.gone, rest)
-        done.written.base_offset = appended.base_offset
-        done.waiting.base_offset = NOWHERE
-        answer = _answer(arrival, appended, done.originals, done.numbers)
-        marks = [*done.marks, (arrival.replica, appended.end_offset)]
-        if arrival.acks is not Acks.ALL:
+    def append_remainder(
+        self, incoming: IncomingBatch, split: Split, remainder: Remainder | None = None
+    ) -> Generator[None, None, AppendFuture]:
+        """Append what is left of the batch; `remainder` is that, if it was made before."""
+        appended = yield from self._append_remainder(incoming, split.removed, remainder)
+        split.log_place.base_offset = appended.base_offset
+        split.delayed_place.base_offset = NOWHERE
+        answer = _answer(incoming, appended, split.originals, split.numbers)
+        marks = [*split.marks, (incoming.replica, appended.end_offset)]
+        if incoming.acks is not Acks.ALL:
             marks.clear()
         return when_all([replica.acknowledged(end, None) for replica, end in marks], answer)
 
-    async def settle(self, done: Sorted) -> None:
-        """Wait until all of it is committed that is not in this log."""
-        for replica, end_offset in done.marks:
+    async def wait_until_committed(self, split: Split) -> None:
+        """Wait until all other logs that the split depends on are committed."""
+        for replica, end_offset in split.marks:
             await replica.committed(end_offset, None)
 
     # -- duplicates ------------------------------------------------------------------------------
 
     def _originals(
-        self, arrival: Arrival, asked: Asked
+        self, incoming: IncomingBatch, options: QueueOptions
     ) -> Generator[None, None, dict[int, Original]]:
-        """What each duplicate in the batch is a copy of."""
-        replica, transaction = arrival.replica, _transaction(arrival.header)
+        """The first copy of each duplicate in the batch."""
+        replica, transaction = incoming.replica, _transaction(incoming.header)
         originals: dict[int, Original] = {}
         here: dict[bytes, int] = {}
-        for count, (index, message_id) in enumerate(asked.message_ids.items(), start=1):
+        for count, (index, message_id) in enumerate(options.message_ids.items(), start=1):
             if count % STEP_IDS == 0:
                 yield
             first = here.setdefault(message_id, index)
@@ -185,22 +192,22 @@ class Sorting:
         return originals
 
     def _remember(
-        self, arrival: Arrival, asked: Asked, done: Sorted
+        self, incoming: IncomingBatch, options: QueueOptions, split: Split
     ) -> Generator[None, None, None]:
-        """Take note of new ids."""
-        window = self._windows.find(arrival.replica)
+        """Add the new ids to the window."""
+        window = self._windows.find(incoming.replica)
         if window is None:
-            return  # Leadership was lost meanwhile: whoever comes next makes another one.
-        settings, now_ms = arrival.replica.log.records.settings, self._clock.now_ms()
-        for count, (index, message_id) in enumerate(asked.message_ids.items(), start=1):
+            return  # Leadership was lost meanwhile: the next leader loads its own.
+        settings, now_ms = incoming.replica.log.records.settings, self._clock.now_ms()
+        for count, (index, message_id) in enumerate(options.message_ids.items(), start=1):
             if count % STEP_IDS == 0:
                 yield
-            if index not in done.originals:
-                place = done.waiting if index in done.numbers else done.written
+            if index not in split.originals:
+                place = split.delayed_place if index in split.numbers else split.log_place
                 window.add(message_id, Copy(now_ms, place, index), settings)
 
-    def _marks(self, arrival: Arrival, originals: Mapping[int, Original]) -> list[Mark]:
-        """How far which log must be committed so that the first copies are."""
+    def _marks(self, incoming: IncomingBatch, originals: Mapping[int, Original]) -> list[Mark]:
+        """How far each log must be committed so that the first copies are."""
         ends: dict[int, Offset] = {}
         for original in originals.values():
             if isinstance(original, Copy):
@@ -209,47 +216,47 @@ class Sorting:
         marks: list[Mark] = []
         for partition, end_offset in ends.items():
             if partition == NOWHERE:
-                marks.append(self._scheduler.find_now(arrival.target.topic).mark)
+                marks.append(self._scheduler.find_now(incoming.target.topic).mark)
             else:
-                replica = self._hub.find(LogId(arrival.replica.id.topic_id, partition))
+                replica = self._hub.find(LogId(incoming.replica.id.topic_id, partition))
                 marks.append((replica, end_offset))
         return marks
 
     # -- delayed ---------------------------------------------------------------------------------
 
-    def _books(self, arrival: Arrival, asked: Asked) -> DelayedShard | None:
-        """Where delayed records of the topic are kept; None if there is no need to know."""
-        topic = arrival.target.topic
-        if self._scheduler.is_needed(topic, asked.due_ms.values(), arrival.header):
+    def _delayed_shard(self, incoming: IncomingBatch, options: QueueOptions) -> DelayedShard | None:
+        """The shard of the topic's delayed records; None if the batch does not need it."""
+        topic = incoming.target.topic
+        if self._scheduler.is_needed(topic, options.due_ms.values(), incoming.header):
             return self._scheduler.find_now(topic)
         return None
 
     def _delay(
         self,
-        arrival: Arrival,
+        incoming: IncomingBatch,
         shard: DelayedShard,
-        asked: Asked,
+        options: QueueOptions,
         originals: Mapping[int, Original],
     ) -> Generator[None, None, dict[int, Offset]]:
-        """Write delayed records to the books; return their numbers there, by index."""
+        """Write the delayed records; return their numbers by index."""
         numbers: dict[int, Offset] = {}
         delayed_records: dict[int, DelayedRecord] = {}
-        size_max = arrival.replica.log.records.settings.segment_bytes - BATCH_BYTES_SPARE
-        target, now_ms = encode_target(arrival.replica.id), self._clock.now_ms()
-        for count, (index, due_ms) in enumerate(asked.due_ms.items(), start=1):
+        size_max = incoming.replica.log.records.settings.segment_bytes - BATCH_BYTES_SPARE
+        target, now_ms = encode_target(incoming.replica.id), self._clock.now_ms()
+        for count, (index, due_ms) in enumerate(options.due_ms.items(), start=1):
             if count % STEP_RECORDS == 0:
                 yield
             if index in originals:
                 continue
-            sender = _sender(arrival.header, index)
-            known = shard.find_sent(arrival.replica.id, sender)
+            sender = _sender(incoming.header, index)
+            known = shard.find_sent(incoming.replica.id, sender)
             if known is not None:
                 numbers[index] = known
             elif due_ms > now_ms:
-                message_id = asked.message_ids.get(index, b"")
+                message_id = options.message_ids.get(index, b"")
                 header = DelayedHeader(due_ms, target, sender, message_id)
                 delayed_records[index] = _delayed_record(
-                    header, asked.records[index], size_max=size_max
+                    header, options.records[index], size_max=size_max
                 )
         if len(shard.due_heap) + len(delayed_records) > self._limits.deferred_records_max:
             raise Overloaded(
@@ -263,17 +270,17 @@ class Sorting:
             yield
         return numbers
 
-    # -- the rest --------------------------------------------------------------------------------
+    # -- the remainder ---------------------------------------------------------------------------
 
-    def _append_rest(
-        self, arrival: Arrival, gone: AbstractSet[int], known: Rest | None
+    def _append_remainder(
+        self, incoming: IncomingBatch, removed: AbstractSet[int], known: Remainder | None
     ) -> Generator[None, None, Appended]:
-        replica, data, header = arrival.replica, arrival.data, arrival.header
-        if not gone:
+        replica, data, header = incoming.replica, incoming.data, incoming.header
+        if not removed:
             count_batch(self._metrics, header)
             return replica.append(data, header)
-        if known is None or known.gone != gone:
-            known = yield from self.rest(arrival, gone)
+        if known is None or known.removed != removed:
+            known = yield from self.remainder(incoming, removed)
         if known.data is None:
             return Appended(NO_OFFSET, 0, NO_OFFSET, replica.log.start_offset)
         header = read_header(known.data)
@@ -282,12 +289,12 @@ class Sorting:
 
 
 def _answer(
-    arrival: Arrival,
+    incoming: IncomingBatch,
     appended: Appended,
     originals: Mapping[int, Original],
     numbers: Mapping[int, Offset],
 ) -> Appended:
-    partition, base_offset = arrival.target.partition, appended.base_offset
+    partition, base_offset = incoming.target.partition, appended.base_offset
     duplicates: dict[int, Offset] = {}
     for index, original in originals.items():
         if isinstance(original, int):
@@ -295,15 +302,15 @@ def _answer(
         else:
             is_here = original.place.partition == partition
             duplicates[index] = original.offset if is_here else NO_OFFSET
-    if len(originals) + len(numbers) == arrival.header.count:
+    if len(originals) + len(numbers) == incoming.header.count:
         base_offset = duplicates.get(0, NO_OFFSET)
         appended = appended._replace(end_offset=base_offset + 1)
-    delayed = {index: id_text(arrival.target.topic, number) for index, number in numbers.items()}
+    delayed = {index: id_text(incoming.target.topic, number) for index, number in numbers.items()}
     return appended._replace(base_offset=base_offset, duplicates=duplicates, delayed=delayed)
 
 
 def _transaction(header: Header) -> int:
-    """Whose transaction a batch is part of; nobody's, if it is in none."""
+    """The producer id of a batch in a transaction; that of no producer outside of one."""
     return header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
 
 

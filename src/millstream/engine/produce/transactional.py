@@ -1,8 +1,10 @@
-"""Batches of transactions on their way into a log: only a partition of the transaction takes them.
+"""Writes transactional batches to a log once the partition is part of the transaction (KIP-890).
 
-Owns the check against the coordinator (KIP-890), and the batches that wait while their partition is
-being added to the transaction. The one thing to know: that a partition is in the transaction is
-committed before the first batch is written to it, or nobody would ever write the marker there.
+Owns the check against the coordinator, and the batches that wait while their partition is being
+added to the transaction.
+
+Invariant: the coordinator commits the added partition before the first batch is written to it;
+otherwise that partition would never get its marker.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from millstream.engine.runtime.futures import Writing, pass_on, see
+from millstream.engine.runtime.futures import AppendFuture, copy_outcome, ignore_outcome
 from millstream.engine.transactions.coordinator import TransactionCoordinator
 from millstream.engine.transactions.coordinators import TransactionCoordinators
 from millstream.errors import CoordinatorUnavailable, OutOfOrderSequence, Overloaded, RequestError
@@ -23,13 +25,13 @@ from millstream.storage.log.producers import Producers
 
 
 class Batch(NamedTuple):
-    """A batch, who wrote it where, and how it gets into the log."""
+    """A batch, its producer and partition, and the function that writes it."""
 
     transactional_id: str
     producer: Producer
     participant: Participant
     base_sequence: int
-    write: Callable[[], Writing]
+    write: Callable[[], AppendFuture]
 
 
 class TransactionalWrites:
@@ -46,9 +48,9 @@ class TransactionalWrites:
         self._clock = clock
         self._queued_max = queued_max
         self._participants_max = participants_max
-        self._queues: dict[tuple[LogId, int], deque[tuple[Batch, Writing]]] = {}
+        self._queues: dict[tuple[LogId, int], deque[tuple[Batch, AppendFuture]]] = {}
 
-    def append(self, batch: Batch, producers: Producers, *, joins: bool) -> Writing:
+    def append(self, batch: Batch, producers: Producers, *, joins: bool) -> AppendFuture:
         """Write the batch if its transaction allows it; with `joins` the partition is added.
 
         Raises at once, with nothing written. Batches of one producer in one log keep their order.
@@ -79,38 +81,38 @@ class TransactionalWrites:
             participants_max=self._participants_max,
             now_ms=self._clock.now_ms(),
         )
-        # Each transaction has an epoch of its own, so its first batch in a log is at 0. Behind
-        # batches of which nothing was left, as all of it was there already, it goes on from them.
+        # Each transaction has an epoch of its own, so its first batch in a log is at 0. After
+        # batches whose records were all duplicates it goes on from their sequences.
         expected = producers.next_sequence(*batch.producer) or 0
         if batch.base_sequence != expected:
             raise OutOfOrderSequence(batch.producer.producer_id, expected, batch.base_sequence)
         return after
 
-    def _wait(self, coordinator: TransactionCoordinator, batch: Batch) -> Writing:
-        queue: deque[tuple[Batch, Writing]] = deque()
+    def _wait(self, coordinator: TransactionCoordinator, batch: Batch) -> AppendFuture:
+        queue: deque[tuple[Batch, AppendFuture]] = deque()
         self._queues[_place(batch)] = queue
         waiting = self._enqueue(queue, batch)
         committed = coordinator.committed_future(batch.transactional_id)
         committed.add_done_callback(partial(self._flush, coordinator, queue))
         return waiting
 
-    def _enqueue(self, queue: deque[tuple[Batch, Writing]], batch: Batch) -> Writing:
+    def _enqueue(self, queue: deque[tuple[Batch, AppendFuture]], batch: Batch) -> AppendFuture:
         if len(queue) >= self._queued_max:
             raise Overloaded(f"{len(queue)} batches wait to join a transaction already")
-        waiting: Writing = asyncio.get_running_loop().create_future()
-        waiting.add_done_callback(see)
+        waiting: AppendFuture = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(ignore_outcome)
         queue.append((batch, waiting))
         return waiting
 
     def _flush(
         self,
         coordinator: TransactionCoordinator,
-        queue: deque[tuple[Batch, Writing]],
+        queue: deque[tuple[Batch, AppendFuture]],
         committed: "asyncio.Future[None]",
     ) -> None:
-        """The partition is in the transaction, or will not be: let go who waited for it.
+        """Write or refuse the queued batches: the partition was added, or will not be.
 
-        Behind a batch that is refused all others are, or the log would miss one in the middle.
+        Behind a refused batch all others are refused, or the log would have a gap in the sequences.
         """
         del self._queues[_place(queue[0][0])]
         refusal: RequestError | None = None
@@ -120,9 +122,9 @@ class TransactionalWrites:
             try:
                 if refusal is not None:
                     raise refusal
-                # Time may have been up in between, or the producer been fenced.
+                # Meanwhile the transaction may have timed out, or the producer been fenced.
                 coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
-                batch.write().add_done_callback(partial(pass_on, waiting))
+                batch.write().add_done_callback(partial(copy_outcome, waiting))
             except RequestError as problem:
                 refusal = problem
                 if not waiting.done():

@@ -28,7 +28,7 @@ WARNING_INTERVAL_S = 10.0  # Between two warnings; what happens in between is co
 
 
 class NotSmall(Exception):
-    """A batch that would hold up the event loop: it must be looked into on a thread."""
+    """A batch that would hold up the event loop: it must be read on a thread."""
 
 
 class Room:
@@ -39,11 +39,11 @@ class Room:
         self._unpacking = unpacking
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do the work on a thread when it is this one's turn."""
+        """Run the work on a thread, when one of `JOBS_MAX` is free."""
         return await self._unpacking.run_reserved(work)
 
     def shrink(self, size: int) -> None:
-        """Keep only what the batch turned out to need."""
+        """Release what the batch did not need."""
         size = min(size, self.size)
         self._unpacking.release(self.size - size)
         self.size = size
@@ -65,9 +65,9 @@ class Unpacking:
 
     @asynccontextmanager
     async def room(self, packed_bytes: int) -> AsyncIterator[Room]:
-        """Memory for a batch of so many compressed bytes, in the order in which it is asked for.
+        """Reserve memory for a batch of so many compressed bytes, in the order of the calls.
 
-        The batch before must not wait for one behind it while it holds this.
+        The holder must not wait for a batch that comes later.
         """
         size = unpacked_bytes_max(packed_bytes, self.bytes_max)
         await self._reserve(size)
@@ -78,7 +78,7 @@ class Unpacking:
             room.shrink(0)
 
     async def run(self, work: Callable[[], T], *, packed_bytes: int) -> T:
-        """Do work that unpacks one batch of that size and keeps little of it."""
+        """Run work that unpacks one batch of that size and keeps little of it."""
         async with self.room(packed_bytes) as room:
             return await room.run(work)
 
@@ -89,7 +89,7 @@ class Unpacking:
             try:
                 return await asyncio.shield(job)
             except asyncio.CancelledError:
-                # The thread goes on, and so does its claim on memory and on one of few places.
+                # The thread goes on, and so do its memory and its place among `JOBS_MAX`.
                 await asyncio.wait({job})
                 raise
 
@@ -104,7 +104,7 @@ class Unpacking:
     def report(
         self, outcome: str, target: TopicPartition, offset: Offset | None, problem: Exception
     ) -> None:
-        """Count a batch that cannot be read, and warn of it if there was no warning of late.
+        """Count a batch that cannot be read; log it at most every `WARNING_INTERVAL_S`.
 
         The outcome is "refused" for a producer's, "push" or "filter" for one that was skipped.
         """
@@ -133,11 +133,11 @@ class Unpacking:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release(size)  # It came together with the cancellation.
+                self.release(size)  # Granted in the same turn as the cancellation.
             raise
 
     def _fits(self, size: int) -> bool:
-        """One always does: the budget may be less than what one batch may take."""
+        """One batch always fits: the budget may be less than one batch may take."""
         return self._reserved == 0 or self._reserved + size <= self._budget
 
     def _count(self, size: int) -> None:

@@ -1,6 +1,6 @@
-"""Futures of batches that are being written: how one outcome becomes another's.
+"""Helpers for the futures of appended batches: copy an outcome, ignore it, join several.
 
-Owns nothing but the rules: whoever asked may be gone, and nobody may look at the outcome.
+A request may be cancelled while its batch is written, and without acks no request waits at all.
 """
 
 import asyncio
@@ -11,36 +11,36 @@ from millstream.codec.batch import Header
 from millstream.metrics import APPENDED_BATCHES, APPENDED_BYTES, APPENDED_RECORDS, Metrics
 from millstream.model import Appended
 
-Writing = asyncio.Future[Appended]
+AppendFuture = asyncio.Future[Appended]
 
 
-def pass_on(waiting: Writing, written: Writing) -> None:
-    """Tell who waits what became of it."""
+def copy_outcome(to: AppendFuture, written: AppendFuture) -> None:
+    """Give `to` the result or the exception of `written`."""
     problem = written.exception()
-    if waiting.done():
-        return  # Whoever asked is gone; the batch is not.
+    if to.done():
+        return  # The request was cancelled; the batch is written.
     if problem is None:
-        waiting.set_result(written.result())
+        to.set_result(written.result())
     else:
-        waiting.set_exception(problem)
+        to.set_exception(problem)
 
 
-def see(waiting: Writing) -> None:
-    """Without acks nobody looks at the outcome."""
-    if not waiting.cancelled():
-        waiting.exception()
+def ignore_outcome(future: AppendFuture) -> None:
+    """Retrieve the exception, which asyncio would log if no request waits for it."""
+    if not future.cancelled():
+        future.exception()
 
 
 def count_batch(metrics: Metrics, header: Header) -> None:
-    """Take note of a batch that was written for a client."""
+    """Count a batch that was written for a client."""
     metrics.add(APPENDED_BATCHES)
     metrics.add(APPENDED_BYTES, header.size)
     metrics.add(APPENDED_RECORDS, header.count)
 
 
-def when_all(waits: Sequence[asyncio.Future[Any]], result: Appended) -> Writing:
-    """Yield `result` when all are done, or raise the first problem. What they yield is dropped."""
-    done: Writing = asyncio.get_running_loop().create_future()
+def when_all(waits: Sequence[asyncio.Future[Any]], result: Appended) -> AppendFuture:
+    """Future of `result`, done when all `waits` are; it has the first exception of any of them."""
+    done: AppendFuture = asyncio.get_running_loop().create_future()
     left = len(waits)
 
     def count(wait: asyncio.Future[Any]) -> None:

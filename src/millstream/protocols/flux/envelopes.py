@@ -59,7 +59,7 @@ class Envelopes:
         record = Record(0, 0, None, None, envelope.headers)
         now_ms = self._clock.now_ms()
         try:
-            options.read_asked([record], now_ms=now_ms, delay_ms_max=self._delay_ms_max)
+            options.read_options([record], now_ms=now_ms, delay_ms_max=self._delay_ms_max)
         except RequestError as problem:
             return envelope._replace(topic=NO_TOPIC, problem=problem)
         return envelope

@@ -9,10 +9,10 @@ from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     DELIVER_AT,
     MESSAGE_ID_BYTES_MAX,
-    Asked,
+    QueueOptions,
     message_id_of,
-    read_asked,
     read_batch,
+    read_options,
     search,
     unpack,
     unpack_small,
@@ -39,9 +39,9 @@ def searched(data: Buffer) -> Buffer | None:
     return search(unpack(data, read_header(data), bytes_max=BYTES_MAX))
 
 
-def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> Asked:
+def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> QueueOptions:
     found = records(batch_of(*messages), decompressed_bytes_max=2**20)
-    return read_asked(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
+    return read_options(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
