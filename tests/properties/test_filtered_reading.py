@@ -20,8 +20,8 @@ from millstream.engine.partitions.slices import Want
 from millstream.errors.views import InvalidFilter
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node
+from tests.support.filtered_slices import next_offset, shown
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, running_node
-from tests.support.sifted import next_offset, shown
 from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 

@@ -29,9 +29,9 @@ def test_a_text_is_found_wherever_its_lower_case_is(
     if not sent:
         return
 
-    assert wanted.needles.texts
+    assert wanted.required.texts
     steps = filter_steps(
-        build(sent), wanted.matches, decompressed_bytes_max=2**20, needles=wanted.needles
+        build(sent), wanted.matches, decompressed_bytes_max=2**20, required=wanted.required
     )
     kept = all_at_once(steps)
 

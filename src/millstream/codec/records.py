@@ -25,9 +25,9 @@ from millstream.codec.primitives import write_varint
 from millstream.codec.scanning import (
     INT64_MAX,
     INT64_MIN,
-    NO_NEEDLES,
-    Needles,
+    NO_REQUIRED_SUBSTRINGS,
     Opened,
+    RequiredSubstrings,
     open_batch,
     scan,
     wrap_int64,
@@ -204,22 +204,22 @@ def filter_batch(
     keep: Callable[[Record], bool],
     *,
     decompressed_bytes_max: int,
-    glance: Callable[[bytes], bool | None] | None = None,
+    prefilter: Callable[[bytes], bool | None] | None = None,
     keep_empty: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytes | None:
     """Drop the records that `keep` refuses; None if none is left, unless `keep_empty`.
 
     Offsets do not move: base offset, last offset, epoch, producer and codec stay, and so do the
-    bytes of every kept record. A delete horizon is set once, when there is none yet. `glance` is
-    shown the uncompressed bytes of all records, and may say that all of them stay, or none; None:
-    look at each.
+    bytes of every kept record. A delete horizon is set once, when there is none yet. `prefilter`
+    gets the uncompressed bytes of all records; it returns True to keep all, False to drop all, and
+    None to test each record.
     """
     steps = filter_steps(
         buffer,
         keep,
         decompressed_bytes_max=decompressed_bytes_max,
-        glance=glance,
+        prefilter=prefilter,
         keep_empty=keep_empty,
         delete_horizon_ms=delete_horizon_ms,
     )
@@ -232,20 +232,20 @@ def filter_steps(
     *,
     decompressed_bytes_max: int,
     opened: Opened | None = None,
-    glance: Callable[[bytes], bool | None] | None = None,
-    needles: Needles = NO_NEEDLES,
+    prefilter: Callable[[bytes], bool | None] | None = None,
+    required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS,
     keep_empty: bool = False,
     trims: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> Generator[None, None, bytes | None]:
     """The same in steps of `STEP_BYTES`, for who must let others have a turn.
 
-    `opened` is the batch as `open_batch` returned it, where it was unpacked before. With `needles`
-    no record stays without one of them in its bytes, and `keep` is not asked. With
+    `opened` is the batch as `open_batch` returned it, where it was unpacked before. With `required`
+    records without one of the substrings are dropped, and `keep` is not called for them. With
     `trims` a batch that lost its last records ends where the last that it kept does.
     """
     header, data = opened or open_batch(buffer, 0, decompressed_bytes_max)
-    verdict = None if glance is None else glance(data)
+    verdict = None if prefilter is None else prefilter(data)
     if verdict:
         return bytes(memoryview(buffer)[: header.size])
     horizon = None if header.has_delete_horizon else delete_horizon_ms
@@ -253,7 +253,7 @@ def filter_steps(
     count = 0
     newest = INT64_MIN
     stepped = last_offset = 0
-    found = () if verdict is False else scan(header, data, utf8_errors="replace", needles=needles)
+    found = () if verdict is False else scan(header, data, utf8_errors="replace", required=required)
     for record, start, rest_at, end in found:
         if start - stepped > STEP_BYTES:
             stepped = start

@@ -31,22 +31,22 @@ class Record(NamedTuple):
     headers: _Headers = ()
 
 
-class Needles(NamedTuple):
-    """Texts of which one stands in the bytes of every wanted record; none: nothing is known."""
+class RequiredSubstrings(NamedTuple):
+    """Texts of which at least one is in the bytes of every wanted record; empty: unknown."""
 
     texts: tuple[bytes, ...] = ()
-    folds_case: bool = False  # They are looked for in ASCII's lower case, as they are spelled.
+    folds_case: bool = False  # Searched in the ASCII lower case of the bytes.
 
-    def stand_in(self, data: bytes) -> bool:
-        haystack = self.haystack(data)
-        return any(text in haystack for text in self.texts)
+    def any_in(self, data: bytes) -> bool:
+        searched = self.searched(data)
+        return any(text in searched for text in self.texts)
 
-    def haystack(self, data: bytes) -> bytes:
-        """Where to look for them: every byte is in its place."""
+    def searched(self, data: bytes) -> bytes:
+        """The bytes to search, of the same length."""
         return data.lower() if self.folds_case else data
 
 
-NO_NEEDLES = Needles()
+NO_REQUIRED_SUBSTRINGS = RequiredSubstrings()
 
 # A record, where its bytes start, where those behind the timestamp delta start, where all end.
 Found: TypeAlias = tuple[Record, int, int, int]
@@ -86,18 +86,22 @@ def open_small(buffer: Buffer, at: int, decompressed_bytes_max: int) -> Opened |
 
 
 def scan(
-    header: Header, data: bytes, *, utf8_errors: str, needles: Needles = NO_NEEDLES
+    header: Header,
+    data: bytes,
+    *,
+    utf8_errors: str,
+    required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS,
 ) -> Iterator[Found]:
     """Find the records in `data`; their offsets rise and stay within the header's last one.
 
-    With `needles` only those in whose bytes one of them stands: the rest is passed over unread, in
-    a fraction of the time.
+    With `required` only records that contain one of the substrings; all others are skipped without
+    decoding, in a fraction of the time.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     is_stamped, append_time = header.has_log_append_time, header.max_timestamp
     last_delta = header.last_offset_delta
     new_record = tuple.__new__  # What Record(...) does in the end, in less than half the time.
-    texts, haystack = needles.texts, needles.haystack(data)
+    texts, searched = required.texts, required.searched(data)
     previous = -1
     at = 0
     try:
@@ -109,7 +113,7 @@ def scan(
                 raise CorruptBatch(f"record of {length} bytes, {len(data) - at} are there")
             if texts:
                 for text in texts:
-                    if haystack.find(text, at, end) >= 0:
+                    if searched.find(text, at, end) >= 0:
                         break
                 else:
                     at = end

@@ -80,7 +80,7 @@ def test_a_long_stretch_without_a_match_is_passed_and_the_end_is_reached(
     produce(broker.address, topic, values("ERROR first", *["x" * 1000] * 30_000, "ERROR last"))
     produce(broker.address, topic, values(*["ok"] * 100))
 
-    # Small fetches: if the client took waymarks for answers that were cut off, it would ask for
+    # Small fetches: if the client took skip markers for answers that were cut off, it would ask for
     # larger and larger ones, and then complain.
     with consuming(
         broker.address, enable_partition_eof=True, fetch_message_max_bytes=20_000

@@ -487,16 +487,18 @@ def test_filtering_in_steps_gives_what_filtering_gives() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_glance_at_the_unpacked_bytes_can_settle_it(codec: Codec) -> None:
+def test_a_prefilter_of_the_unpacked_bytes_can_settle_it(codec: Codec) -> None:
     data = build([Record(0, 0, b"k", b"needle")], codec=codec)
 
-    def glance(found: bytes) -> bool | None:
+    def prefilter(found: bytes) -> bool | None:
         return None if b"needle" in found else False
 
-    def filtered(glance: Callable[[bytes], bool | None], *, keeps: bool) -> bytes | None:
-        return filter_batch(data, lambda _: keeps, decompressed_bytes_max=2**20, glance=glance)
+    def filtered(prefilter: Callable[[bytes], bool | None], *, keeps: bool) -> bytes | None:
+        return filter_batch(
+            data, lambda _: keeps, decompressed_bytes_max=2**20, prefilter=prefilter
+        )
 
-    assert filtered(glance, keeps=True) == data
-    assert filtered(glance, keeps=False) is None
+    assert filtered(prefilter, keeps=True) == data
+    assert filtered(prefilter, keeps=False) is None
     assert filtered(lambda _: False, keeps=True) is None
     assert filtered(lambda _: True, keeps=False) == data

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from millstream.codec.records import Record
-from millstream.codec.scanning import NO_NEEDLES, Needles
+from millstream.codec.scanning import NO_REQUIRED_SUBSTRINGS, RequiredSubstrings
 from millstream.engine.filters.json_paths import ABSENT, Document
 from millstream.engine.filters.language import (
     All,
@@ -58,12 +58,14 @@ _NEGATED = {Operator.UNEQUAL: Operator.EQUAL, Operator.MATCHES_NOT: Operator.MAT
 class Filter:
     """Made by `parse` or `flymq_filter`. `text` is what it was made of."""
 
-    __slots__ = ("_test", "needles", "text")
+    __slots__ = ("_test", "required", "text")
 
-    def __init__(self, text: str, test: _Test, needles: Needles = NO_NEEDLES) -> None:
+    def __init__(
+        self, text: str, test: _Test, required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS
+    ) -> None:
         self.text = text
         self._test = test
-        self.needles = needles
+        self.required = required
 
     def __repr__(self) -> str:
         return f"<Filter {self.text!r}>"
@@ -75,15 +77,17 @@ class Filter:
     def may_match(self, data: bytes) -> bool:
         """Whether any record in these uncompressed bytes of a batch can be wanted.
 
-        A filter that asks for a certain text needs no look at records in which it does not stand.
+        A batch without any of the filter's required substrings holds no match.
         """
-        return not self.needles.texts or self.needles.stand_in(data)
+        return not self.required.texts or self.required.any_in(data)
 
 
 def parse(text: str) -> Filter:
     """Compile a filter; raise `InvalidFilter` that names the place."""
     node = read_filter(text)
-    return Filter(text, _Compiler(text).test(node), Needles(tuple(_needles(node))))
+    return Filter(
+        text, _Compiler(text).test(node), RequiredSubstrings(tuple(_required_substrings(node)))
+    )
 
 
 def flymq_filter(text: str) -> Filter:
@@ -109,7 +113,7 @@ def flymq_filter(text: str) -> Filter:
         return is_there or found(record.value) or found(record.key)
 
     is_plain = exists is None and regex is not None and regex.literal is not None
-    return Filter(text, test, _folded_needles(lowered) if is_plain else NO_NEEDLES)
+    return Filter(text, test, _folded_substrings(lowered) if is_plain else NO_REQUIRED_SUBSTRINGS)
 
 
 class _Compiler:
@@ -280,24 +284,24 @@ def _lowered(content: bytes) -> bytes:
 _ALSO_LOWER = {b"k": "\N{KELVIN SIGN}", b"i": "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"}
 
 
-def _folded_needles(lowered: bytes) -> Needles:
-    """For a text of ASCII that is found in any case."""
+def _folded_substrings(lowered: bytes) -> RequiredSubstrings:
+    """For an ASCII text that is found in any case."""
     others = [text.encode() for letter, text in _ALSO_LOWER.items() if letter in lowered]
-    return Needles((lowered, *others), folds_case=True)
+    return RequiredSubstrings((lowered, *others), folds_case=True)
 
 
-def _needles(node: Node) -> frozenset[bytes]:
-    """Texts of which at least one stands in every batch with a match; empty if that is unknown."""
+def _required_substrings(node: Node) -> frozenset[bytes]:
+    """Substrings of which at least one is in every matching record; empty if none is known."""
     match node:
         case All(parts):
-            known = [needles for part in parts if (needles := _needles(part))]
+            known = [required for part in parts if (required := _required_substrings(part))]
             # The longest text is the rarest, as a rule.
-            return max(known, key=lambda needles: min(map(len, needles)), default=frozenset())
+            return max(known, key=lambda required: min(map(len, required)), default=frozenset())
         case Some(parts):
-            each = [_needles(part) for part in parts]
+            each = [_required_substrings(part) for part in parts]
             return frozenset().union(*each) if all(each) else frozenset()
         case Comparison(operand, operator, literal):
-            return frozenset(filter(None, [_needle(operand, operator, literal)]))
+            return frozenset(filter(None, [_required_substring(operand, operator, literal)]))
         case Exists(HeaderField(name)):
             return frozenset([name.encode()] if name and "\ufffd" not in name else [])
         case Exists() | Not():
@@ -306,7 +310,7 @@ def _needles(node: Node) -> frozenset[bytes]:
             assert_never(node)
 
 
-def _needle(operand: Operand, operator: Operator, literal: Literal) -> bytes | None:
+def _required_substring(operand: Operand, operator: Operator, literal: Literal) -> bytes | None:
     # JSON may spell a text in many ways, and a subject may come from the name of the topic.
     if isinstance(operand, JsonPath) or operand is Field.SUBJECT or not isinstance(literal, str):
         return None

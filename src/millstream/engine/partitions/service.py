@@ -1,8 +1,8 @@
-"""Records in and out of partitions: append with acks, read with long poll, look up offsets.
+"""Appends to partitions with acks, reads them with long poll, and looks offsets up.
 
-Owns what a broker promises about one partition; the log, its leadership and its waiters are below.
-`append` does its ordered part before it returns, so that two appends of one connection keep their
-order whoever awaits them first.
+Owns the checks of every request for a partition: rights, leader, epoch. The log, its leadership and
+the waits for it are in `replication`. `append` does its ordered part before it returns, so that two
+appends of one connection keep their order, whichever is awaited first.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from millstream.engine.controller import Controller
 from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import Gate, Operation, topic_resource, transaction_resource
 from millstream.engine.partitions.admission import admit_batch
-from millstream.engine.partitions.long_poll import Readers
+from millstream.engine.partitions.leaders import Leaders
+from millstream.engine.partitions.long_poll import LongPoll
 from millstream.engine.partitions.markers import write_marker
 from millstream.engine.partitions.slices import (
     ANY_EPOCH,
@@ -45,8 +46,6 @@ from millstream.errors import (
     InternalTopic,
     NoSpace,
     NotEnoughReplicas,
-    NotLeader,
-    NotSettled,
     OffsetOutOfRange,
     RequestError,
     StorageError,
@@ -76,7 +75,7 @@ from millstream.replication.space import refusals
 from millstream.storage.log.log import Log, LogHealth
 from millstream.storage.log.producers import ProducerView
 
-# A sync takes milliseconds; who asks for offsets while the disk is stuck is told what is committed.
+# If a sync takes longer, an offset lookup answers with the committed end.
 CATCH_UP_S_MAX = 1.0
 
 
@@ -114,17 +113,18 @@ class Partitions:
         pipeline: ProducePipeline,
         unpacking: Unpacking,
     ) -> None:
-        self.unpacking = unpacking  # For readers of what was written.
+        self.unpacking = unpacking  # That of readers.
         self._gate = gate
         self._controller = controller
         self._hub = hub
         self._pipeline = pipeline
         self._limits = config.limits
         self._clock = clock
-        self._readers = Readers(
+        self._leaders = Leaders(controller.state.catalog, hub)
+        self._long_poll = LongPoll(
             controller.state.catalog,
             hub,
-            self._settled,
+            self._leaders,
             unpacking,
             limits=config.limits,
             clock=clock,
@@ -144,13 +144,13 @@ class Partitions:
         """Write one batch now; the awaitable is done when `acks` says so.
 
         Raises at once, with nothing written, or from the awaitable, with the outcome unknown: then
-        an idempotent producer sends the same batch again and is told the first offset. A batch in
+        an idempotent producer sends the same batch again and gets the first offset. A batch in
         a transaction needs its id; with `joins` the partition is added to the transaction first.
         """
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
         if target.topic in INTERNAL_TOPICS:
             raise InternalTopic(target.topic)
-        replica = self._writable(target)
+        replica = self._leaders.find_writable(target)
         settings = replica.log.records.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
             _check_replicas(target, replica, settings.min_insync_replicas)
@@ -184,13 +184,13 @@ class Partitions:
         self._gate.admit(session, Operation.ALTER, "cluster")
         now_ms = self._clock.now_ms()
         return write_marker(
-            self._writable(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
+            self._leaders.find_writable(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
         )
 
     def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
         """Who writes to a partition with a producer id."""
         self._gate.admit(session, Operation.READ, topic_resource(target.topic))
-        return self._leading(target).log.records.producers.describe()
+        return self._leaders.find(target).log.records.producers.describe()
 
     async def read(
         self,
@@ -207,16 +207,16 @@ class Partitions:
         `min_bytes`. An error in any of them answers at once; it stands in its slice.
 
         Through a view, with a `filter` or past a time to live only the records that pass are in
-        the slices. One that is spent looking may hold none and still move the reader on.
+        the slices. A slice may hold no record and still move the reader on.
         """
-        return await self._readers.read(
+        return await self._long_poll.read(
             wants,
             self._denied(session, wants),
             min_bytes=min_bytes,
             bytes_max=bytes_max,
             deadline=deadline,
             isolation=isolation,
-            wanted=filter,
+            reader_filter=filter,
         )
 
     async def find(
@@ -230,10 +230,11 @@ class Partitions:
     ) -> Found | None:
         """Look an offset up; None where no record answers the question.
 
-        Waits for the commit of what is written by now: whoever was told so by `acks=1` finds it.
+        Waits for the commit of all that is written by now: a producer with `acks=1` finds its
+        records.
         """
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
-        replica = self._settled(target)
+        replica = self._leaders.find_current(target)
         check_epoch(target, leader_epoch, replica)
         await _catch_up(replica)
         records, end = replica.log.records, visible_end(replica, isolation)
@@ -256,7 +257,7 @@ class Partitions:
     ) -> Position | None:
         """Where an epoch, or the newest one before it, ended; None if it is not known here."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
-        replica = self._leading(target)
+        replica = self._leaders.find(target)
         check_epoch(target, leader_epoch, replica)
         if epoch > replica.core.epoch:
             return None
@@ -268,7 +269,7 @@ class Partitions:
         """Let the log start at `before` (None: the high watermark); return its start."""
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(target.topic))
         self._controller.state.catalog.find(target.topic).check_writable()
-        replica = self._settled(target)
+        replica = self._leaders.find_current(target)
         offset = replica.high_watermark if before is None else before
         if not 0 <= offset <= replica.high_watermark:
             start = replica.log.start_offset
@@ -277,7 +278,7 @@ class Partitions:
         return replica.log.start_offset
 
     def leadership(self, session: Session, topic: Topic) -> list[Leadership]:
-        """Who leads each partition of a topic, as far as this node knows."""
+        """The leader of each partition of a topic, as far as this node knows."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
         return [
             self._leadership(topic.log(partition), replicas)
@@ -287,7 +288,7 @@ class Partitions:
     def health(self, session: Session, target: TopicPartition) -> PartitionHealth:
         """Figures of the replica here, leader or not."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
-        replica = self._hub.find(self._log(target))
+        replica = self._hub.find(self._leaders.log_id(target))
         return PartitionHealth(
             replica.log.records.health(),
             replica.high_watermark,
@@ -326,27 +327,6 @@ class Partitions:
             return Leadership(None, NO_EPOCH, replicas)
         return Leadership(replica.leader, replica.core.epoch, replicas)
 
-    def _log(self, target: TopicPartition) -> LogId:
-        return self._controller.state.catalog.find(target.topic).log(target.partition)
-
-    def _leading(self, target: TopicPartition) -> Replica:
-        replica = self._hub.find(self._log(target))
-        if not replica.is_leader and replica.failure is None:
-            raise NotLeader(target, replica.leader)
-        return replica
-
-    def _writable(self, target: TopicPartition) -> Replica:
-        """The leader of a topic that is no view."""
-        self._controller.state.catalog.find(target.topic).check_writable()
-        return self._leading(target)
-
-    def _settled(self, target: TopicPartition) -> Replica:
-        """The leader, once it knows all that is committed. A failed one still serves readers."""
-        replica = self._leading(target)
-        if not replica.is_settled:
-            raise NotSettled(target)
-        return replica
-
     def _denied(self, session: Session, wants: Sequence[Want]) -> dict[str, Denied]:
         """The topics that the session may not read, with the refusal."""
         denied = {}
@@ -377,7 +357,7 @@ async def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, in
 async def _catch_up(replica: Replica) -> None:
     end_offset = replica.log.records.end_offset
     if end_offset > replica.high_watermark:
-        with suppress(TimeoutError):  # Then the question is answered as of now.
+        with suppress(TimeoutError):  # Then the lookup answers with the committed end.
             async with asyncio.timeout(CATCH_UP_S_MAX):
                 await replica.committed(end_offset, None)
 

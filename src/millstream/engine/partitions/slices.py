@@ -1,7 +1,4 @@
-"""What readers ask for and what they get: wants and slices, places and what is found there.
-
-Values, and what a reader may see of a replica; `partitions` does the work.
-"""
+"""Values of the read path (wants, slices, places), and the slice of a replica for a reader."""
 
 import logging
 from collections.abc import Sequence
@@ -27,20 +24,20 @@ ANY_EPOCH = -1
 
 
 class Want(NamedTuple):
-    """What a reader asks of one partition."""
+    """A read request for one partition."""
 
     target: TopicPartition
     offset: Offset
     bytes_max: int
     leader_epoch: int = ANY_EPOCH  # The epoch the reader believes in; a mismatch is refused.
-    last_epoch: int = ANY_EPOCH  # Of the record it read last: shows whether its past is ours.
+    last_epoch: int = ANY_EPOCH  # Of the record read last: shows whether the reader's log diverged.
 
 
-class Sifted(NamedTuple):
-    """What passed of a stretch of the log, as whole batches in memory."""
+class FilteredBatches(NamedTuple):
+    """The batches of a range of the log that passed the filters, in memory."""
 
     data: bytes
-    passed_bytes: int  # Without the waymark that may stand at the end.
+    passed_bytes: int  # Without the skip marker at the end.
     base_offset: Offset
     end_offset: Offset  # Where reading goes on.
 
@@ -53,16 +50,16 @@ class Sifted(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a reader gets of one partition: whole batches, or the reason why not."""
+    """The answer to a want: whole batches, or an error."""
 
     target: TopicPartition
-    records: FileRange | Sifted | None = None
+    records: FileRange | FilteredBatches | None = None
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
     log_start_offset: Offset = -1
     aborted: Sequence[Aborted] = ()
     error: RequestError | None = None
-    diverging: Position | None = None  # Where the reader's past and ours part; no records then.
+    diverging: Position | None = None  # Where the reader's log diverges from ours; no records then.
 
     @property
     def size(self) -> int:
@@ -70,8 +67,8 @@ class Slice(NamedTuple):
 
     @property
     def gained_bytes(self) -> int:
-        """What a reader waits for; to be moved on over what it does not want is no gain."""
-        return self.records.passed_bytes if isinstance(self.records, Sifted) else self.size
+        """The bytes that count for a long poll: skip markers do not."""
+        return self.records.passed_bytes if isinstance(self.records, FilteredBatches) else self.size
 
 
 @dataclass(frozen=True, slots=True)

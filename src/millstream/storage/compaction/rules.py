@@ -200,7 +200,7 @@ class Survivors:
             batch,
             lambda record: not self._has_ended(record, may_go=True),
             decompressed_bytes_max=self._given.decompressed_bytes_max,
-            glance=lambda data: None if lifetime.may_end(data) else True,
+            prefilter=lambda data: None if lifetime.may_end(data) else True,
             keep_empty=must_stay,
         )
 

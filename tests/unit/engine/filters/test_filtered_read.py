@@ -1,4 +1,4 @@
-"""Reading through a sieve: what passes, how a reader moves on, and how much work one read is."""
+"""Reads through filters: what passes, how a reader moves on, and how much work one read is."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from millstream.codec.records import Record, build
 from millstream.config import Config, Limits
 from millstream.engine.filters import filtered_read
 from millstream.engine.filters.filter import Filter, parse
-from millstream.engine.partitions.slices import Sifted, Slice, Want
+from millstream.engine.partitions.slices import FilteredBatches, Slice, Want
 from millstream.errors import OffsetOutOfRange, UnknownTopic
 from millstream.model import Acks, Isolation, TopicPartition
 from millstream.server.node import Node
 from millstream.storage.log.segment import FileRange
+from tests.support.filtered_slices import headers_of, next_offset, shown
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, FixedClock, batch, running_node
-from tests.support.sifted import headers_of, next_offset, shown
 from tests.support.transactions import Writer
 from tests.support.virtual_loop import run
 
@@ -46,7 +46,7 @@ def test_a_reader_with_a_filter_gets_what_it_asked_for_and_offsets_stay() -> Non
             part = await read(node)
 
             assert shown(part) == [(1, b"bad"), (4, b"bad"), (5, b"bad")]
-            assert isinstance(part.records, Sifted)
+            assert isinstance(part.records, FilteredBatches)
             assert (part.high_watermark, part.log_start_offset) == (6, 0)
 
     run(story())
@@ -81,32 +81,40 @@ def test_a_stretch_without_a_match_moves_the_reader_to_its_end() -> None:
     run(story())
 
 
-def test_a_batch_ends_with_its_last_match_and_a_waymark_stands_for_the_rest() -> None:
+def test_a_batch_ends_with_its_last_match_and_a_skip_marker_stands_for_the_rest() -> None:
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
             await append(node, b"good", b"bad", b"good", b"good")
 
-            matches, waymark = headers_of(await read(node))
+            matches, skip_marker = headers_of(await read(node))
 
             assert (matches.base_offset, matches.last_offset, matches.count) == (0, 1, 1)
-            assert (waymark.is_control, waymark.base_offset, waymark.last_offset) == (True, 3, 3)
+            assert (skip_marker.is_control, skip_marker.base_offset, skip_marker.last_offset) == (
+                True,
+                3,
+                3,
+            )
 
     run(story())
 
 
-def test_the_waymark_is_a_control_batch_of_nobody_in_the_epoch_of_the_log() -> None:
+def test_the_skip_marker_is_a_control_batch_of_nobody_in_the_epoch_of_the_log() -> None:
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
             await append(node, b"good", b"good")
 
             part = await read(node)
-            (waymark,) = headers_of(part)
+            (skip_marker,) = headers_of(part)
 
-            assert waymark.is_control
-            assert (waymark.base_offset, waymark.count, waymark.producer_id) == (1, 1, -1)
-            assert waymark.epoch == node.partitions.health(SESSION, ORDERS).leader_epoch
+            assert skip_marker.is_control
+            assert (skip_marker.base_offset, skip_marker.count, skip_marker.producer_id) == (
+                1,
+                1,
+                -1,
+            )
+            assert skip_marker.epoch == node.partitions.health(SESSION, ORDERS).leader_epoch
             assert part.gained_bytes == 0
 
     run(story())

@@ -18,8 +18,8 @@ from millstream.errors.views import HasViews, InvalidFilter, ReadOnlyView
 from millstream.model import CONTROL_LOG, Acks, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
+from tests.support.filtered_slices import shown
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
-from tests.support.sifted import shown
 from tests.support.virtual_loop import run
 
 ERRORS = TopicPartition("errors", 0)

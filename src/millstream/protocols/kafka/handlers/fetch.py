@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from millstream.engine.partitions.slices import Sifted, Slice, Want
+from millstream.engine.partitions.slices import FilteredBatches, Slice, Want
 from millstream.errors import RequestError, UnknownTopic
 from millstream.kafka_wire.apis.data import FetchRequest, FetchResponse
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
@@ -186,7 +186,7 @@ def _fetched(partition: int, part: Slice, isolation: Isolation) -> _Fetched:
 def _spelled(part: Slice) -> list[Chunk]:
     if part.records is None:
         return []
-    return [part.records.data if isinstance(part.records, Sifted) else part.records]
+    return [part.records.data if isinstance(part.records, FilteredBatches) else part.records]
 
 
 HANDLERS: dict[int, Handler] = {1: fetch}
