@@ -53,3 +53,11 @@ def test_every_default_of_a_topic_says_what_it_means() -> None:
 
     assert rows
     assert [row["key"] for row in rows if not row["meaning"]] == []
+
+
+def test_contributing_names_paths_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"(?<![\w/])((?:src|tests|docs)/[\w./]+\w/?)", text)
+
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
