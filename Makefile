@@ -28,6 +28,7 @@ lint: $(STAMP)  ## Check format, style, types and import contracts.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests tests benchmarks
 	$(BIN)/lint-imports
 
 fmt: $(STAMP)  ## Format the code and mend what can be mended.
