@@ -115,7 +115,7 @@ class Controller:
         await self._propose(command)
 
     def quorum(self) -> Quorum:
-        """Who leads the control log, and how far it is."""
+        """The leader of the control log, and its offsets."""
         replica = self._replica
         return Quorum(
             replica.leader,

@@ -1,8 +1,8 @@
 """The single entrance to the engine: authorize, quota, audit, count.
 
 Owns the decision whether a session may do something. Every public engine method calls `admit`
-before it looks at anything else, so no front-end can forget it; a test walks all of them. Everyone
-is admitted until users and ACLs exist; what the methods ask for is already final.
+before it looks at anything else, so no protocol can forget it; a test checks all of them. Every
+session is admitted until users and ACLs exist; the operations and resources are final already.
 """
 
 from enum import Enum
@@ -30,13 +30,13 @@ class Operation(Enum):
 
 
 class Policy(Protocol):
-    """Who may do what. The resource is a name such as `topic:orders`."""
+    """Decides which session may do what. A resource is a name such as `topic:orders`."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool: ...
 
 
 class Everyone:
-    """The policy of a node without users: everybody may do everything."""
+    """The policy of a node without users: every session may do everything."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return True
@@ -48,7 +48,7 @@ class Gate:
         self._metrics = metrics
 
     def admit(self, session: Session, operation: Operation, resource: str) -> None:
-        """Let the call go on, or raise `Denied`; either way it is counted."""
+        """Return, or raise `Denied`; either way the call is counted."""
         if self._policy.allows(session, operation, resource):
             self._metrics.add(REQUESTS, 1, operation.value, "admitted")
             return
@@ -56,7 +56,7 @@ class Gate:
         raise Denied(session.principal, operation.value, resource)
 
     def sees(self, session: Session, resource: str) -> bool:
-        """Whether a listing may show the resource; not counted, because nothing was asked of it."""
+        """Whether a listing may show the resource; not counted, because it is no request."""
         return self._policy.allows(session, Operation.DESCRIBE, resource)
 
 

@@ -1,9 +1,8 @@
-"""This node's replicas kept in step with the catalog: open what is placed here, drop what is not.
-
-Owns that correspondence only. While the control log is folded at start nothing is opened, because
+"""Keeps this node's replicas in step with the catalog: opens those placed here, drops the others.
+ While the control log is folded at start nothing is opened, because
 a topic may be deleted again further on, and nothing is removed: one listing afterwards finds what a
 crash left of deleted topics, so a start does not pay for each topic that was ever deleted. Only
-deleted logs are removed: a directory that no command speaks of stays where it is. A view has no
+deleted logs are removed: a directory of an unknown topic stays where it is. A view has no
 replicas: its logs are its base's.
 """
 
@@ -75,16 +74,16 @@ class Hosting:
         self._deleted.clear()
 
     def _keep_some(self, topics: Iterator[Topic]) -> None:
-        """Have topics follow new defaults, some in each turn of the loop: others wait for it."""
+        """Apply new defaults to the topics, some in each turn of the loop."""
         assert self._catalog is not None
         for topic in islice(topics, TOPICS_AT_ONCE):
             with suppress(UnknownTopic):  # It may be deleted or altered by now.
                 known = self._catalog.find_id(topic.topic_id)
                 if not known.is_view:
                     self._keep(known)
-        rest = next(topics, None)
-        if rest is not None:
-            asyncio.get_running_loop().call_soon(self._keep_some, chain((rest,), topics))
+        following = next(topics, None)
+        if following is not None:
+            asyncio.get_running_loop().call_soon(self._keep_some, chain((following,), topics))
 
     def _keep(self, topic: Topic) -> None:
         for problem in topic.setting_problems():

@@ -1,7 +1,7 @@
-"""Numbers for idempotent producers, each given out once in the life of a cluster.
+"""Allocates producer ids, each once in the life of a cluster.
 
-Owns the block that this node has left. Blocks are reserved through the control log, so a number
-costs nothing most of the time and is never given twice, whichever node restarts.
+Owns the unused part of this node's block. Blocks are reserved through the control log, so most ids
+cost nothing, and none is allocated twice, whichever node restarts.
 """
 
 from millstream.engine.controller import Controller
@@ -18,11 +18,11 @@ class ProducerIds:
         self._left = range(0)
 
     async def next(self, session: Session) -> int:
-        """Give out a number that nobody has."""
+        """Allocate an id that no producer has."""
         self._gate.admit(session, Operation.CREATE, "producer id")
         while not self._left:
             reserved = await self._controller.reserve_producer_ids(BLOCK)
-            # Another caller may have reserved meanwhile; what it has left is used first.
+            # Another call may have reserved a block meanwhile; that is used up first.
             if not self._left:
                 self._left = reserved
         number, self._left = self._left[0], self._left[1:]

@@ -37,7 +37,7 @@ class Repairs:
         self._name_of = name_of
 
     async def list(self, session: Session) -> Damage:
-        """All that is known to be damaged here, was given up, or could not be opened."""
+        """The records here that are damaged or were given up, and the logs that did not open."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         hub = self._hub
         damaged = [
@@ -45,7 +45,7 @@ class Repairs:
             for log_id, replica in hub.replicas.items()
             for bad in replica.log.records.damage()
         ]
-        skipped = [(self._target(log_id), one) for log_id, one in await hub.skipped()]
+        skipped = [(self._target(log_id), skip) for log_id, skip in await hub.skipped()]
         closed = [(self._target(log_id), str(why)) for log_id, why in hub.damaged.items()]
         closed += [
             (self._target(log_id), str(replica.failure))

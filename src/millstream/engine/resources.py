@@ -1,7 +1,7 @@
-"""Settings of nodes, groups and client metrics as administrators ask for them: describe, alter.
+"""Describes and alters the settings of nodes, groups and client metrics.
 
-Owns the checks that a proposal needs before it goes to the control log. What the settings do is
-for `topic_defaults` and `coordinators`.
+Owns the checks of a change before it is proposed to the control log. `topic_defaults` and
+`groups.coordinators` apply the settings.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ResourceSettings:
         self._config = config
 
     def describe(self, session: Session, kind: ResourceKind, name: str) -> Mapping[str, str]:
-        """What was set at run time, and nothing else."""
+        """The settings that were set at run time, and no others."""
         self._gate.admit(session, Operation.DESCRIBE, _guarded(kind, name))
         return dict(self._controller.state.resources.find(kind, name))
 
@@ -36,9 +36,9 @@ class ResourceSettings:
         """The resources of a kind for which something was set, as far as the session may know."""
         self._gate.admit(session, Operation.DESCRIBE, _CLUSTER)
         return sorted(
-            one.name
-            for one in self._controller.state.resources.settings
-            if one.kind is kind and self._gate.sees(session, _guarded(kind, one.name))
+            resource.name
+            for resource in self._controller.state.resources.settings
+            if resource.kind is kind and self._gate.sees(session, _guarded(kind, resource.name))
         )
 
     async def alter(
@@ -53,7 +53,7 @@ class ResourceSettings:
     def check_alter(
         self, session: Session, kind: ResourceKind, name: str, changes: Changes
     ) -> None:
-        """Raise what altering would raise, for those who only want to know."""
+        """Raise what `alter` would raise, without a change."""
         self._gate.admit(session, Operation.ALTER, _guarded(kind, name))
         resource = Resource(kind, name)
         if kind is ResourceKind.NODE and name != EVERY_NODE:
@@ -78,7 +78,7 @@ class ResourceSettings:
             raise InvalidRequest(f"there is no node {name[:100]!r}; there are {sorted(nodes)}")
 
     def _check_group(self, name: str, changes: Changes) -> None:
-        """A member that is heard of less often than its session lasts would be lost for ever."""
+        """The heartbeat interval must be shorter than the session, or members would time out."""
         before = self._controller.state.resources.find(ResourceKind.GROUP, name)
         after = {key: text for key, text in {**before, **changes}.items() if text is not None}
         timing = self._config.timing

@@ -1,7 +1,7 @@
-"""The settings of topics that say nothing themselves: the node's, which may change as it runs.
+"""The node's default settings for topics, which may change while it runs.
 
-Owns the layers: what the node was started with, what was set for all nodes, what was set for this
-one. Each layer overrides the one before it.
+Owns the layers: the node's configuration, the settings of all nodes, the settings of this node.
+Each layer overrides the one before it.
 """
 
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicDefaults:
-    """`settings` is what holds now; ask for it each time."""
+    """`settings` changes: read it each time."""
 
     def __init__(self, me: NodeId, base: TopicSettings, resources: Resources) -> None:
         self.base = base
@@ -25,7 +25,7 @@ class TopicDefaults:
 
     @property
     def layers(self) -> tuple[dict[str, str], dict[str, str]]:
-        """What was set at run time: for this node, and for all nodes."""
+        """The settings made at run time: for this node, and for all nodes."""
         find = self._resources.find
         return (
             dict(find(ResourceKind.NODE, str(self._me))),
@@ -35,8 +35,8 @@ class TopicDefaults:
     def refresh(self) -> bool:
         """Follow a change of the settings at run time; return whether anything is different."""
         before, self.settings = self.settings, self.base
-        mine, everybodys = self.layers
-        for name, text in {**everybodys, **mine}.items():
+        this_node, all_nodes = self.layers
+        for name, text in {**all_nodes, **this_node}.items():
             if name in NODE_SETTINGS:
                 continue
             try:

@@ -1,8 +1,8 @@
-"""Topics as users ask for them: create, describe, list, alter, grow, delete.
+"""Creates, describes, lists, alters, grows and deletes topics.
 
-Owns the checks a proposal needs before it goes to the control log, and the placement of new
+Owns the checks of a change before it is proposed to the control log, and the placement of new
 partitions. The rules that must hold on every node are the catalog's. For each change there is a
-`check_...` that raises what the change would raise, for those who only want to know.
+`check_...` that raises what the change would raise, without a change.
 """
 
 import asyncio
@@ -214,12 +214,12 @@ class Topics:
         return sorted(visible, key=lambda topic: topic.name)
 
     def node_config(self, session: Session) -> Config:
-        """How this node is configured, for those who may know."""
+        """The configuration of this node."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         return self._config
 
     def quorum(self, session: Session) -> Quorum:
-        """Who leads the control log, for those who may know."""
+        """The leader of the control log, and its offsets."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         return self._controller.quorum()
 
@@ -230,7 +230,7 @@ class Topics:
         name = settings.get(VIEW_OF)
         if not name:
             return None
-        # Or who may not read a topic would read it through a view.
+        # A session that may not read a topic must not read it through a view.
         self._gate.admit(session, Operation.READ, topic_resource(name))
         return self._controller.state.catalog.find_base(name)
 

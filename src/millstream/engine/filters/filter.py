@@ -1,12 +1,12 @@
-"""Which records a reader wants: a filter is compiled once from its text and asked of every record.
+"""Compiles the text of a filter once, into a test that runs for every record.
 
     wanted = parse("value contains 'ERROR' and header.region == eu")
     wanted.matches(record, topic="app-logs")
 
-Owns what each comparison means. Pure, and nothing in it takes long: of JSON only what is asked for
-is read (`json_paths`), and regular expressions have a budget (`regexes`). What the literal is
-decides how it is compared: a number as a number, a text as bytes in order. What is absent equals
-`null` and nothing else, so `!=` holds for it and every other comparison does not.
+Owns what each comparison means. Pure, and every test is short: of JSON only the values at the
+filter's paths are read (`json_paths`), and regular expressions have a budget (`regexes`). The type
+of the literal decides the comparison: a number as a number, a text as bytes in order. An absent
+value equals `null` and nothing else, so `!=` holds for it and every other comparison does not.
 """
 
 import operator as operators
@@ -173,20 +173,20 @@ class _Compiler:
     def _json_test(self, node: Comparison) -> Callable[[object], bool]:
         literal = node.literal
         if literal is None:
-            return lambda found: found is None or found is ABSENT
+            return lambda value: value is None or value is ABSENT
         if isinstance(literal, bool):
             if node.operator is Operator.EQUAL:
-                return lambda found: found is literal
+                return lambda value: value is literal
             raise InvalidFilter(self._text, node.place, "true and false have no order")
         if node.operator is Operator.CONTAINS:
-            return lambda found: isinstance(found, str) and str(literal) in found
+            return lambda value: isinstance(value, str) and str(literal) in value
         if node.operator is Operator.MATCHES:
             regex = self._regex(node)
-            return lambda found: isinstance(found, str) and regex.found_in(_encoded(found))
+            return lambda value: isinstance(value, str) and regex.found_in(_encoded(value))
         order = _ORDERS[node.operator]
         if isinstance(literal, str):
-            return lambda found: isinstance(found, str) and order(found, literal)
-        return lambda found: type(found) in _NUMBERS and order(found, literal)
+            return lambda value: isinstance(value, str) and order(value, literal)
+        return lambda value: type(value) in _NUMBERS and order(value, literal)
 
     def _regex(self, node: Comparison) -> Regex:
         try:
@@ -216,8 +216,8 @@ def _getter(operand: Operand) -> _Bytes:
 
 def _header(record: Record, name: str) -> bytes | None:
     """The last header of that name counts, as in Kafka's own `lastHeader`."""
-    for given, content in reversed(record.headers):
-        if given == name:
+    for header_name, content in reversed(record.headers):
+        if header_name == name:
             return content
     return None
 

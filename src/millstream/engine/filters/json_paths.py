@@ -1,10 +1,9 @@
-"""What stands at some places of a JSON document, found without making anything of the rest.
+"""Reads the values at some paths of a JSON document, without building the other values.
 
-Owns the reading of values for filters. The one thing to know: in all but small ones a parser in C
-steps over whatever is not asked for, so a value of a million small lists costs neither their memory
-nor the time to make them. It is not read closely either: what stands elsewhere may be a number
-beyond all bounds, or text in another encoding. A list or an object that a path leads to is there,
-and equals nothing.
+In all but small documents a parser in C skips the values that no path needs, so a document of a
+million small lists costs neither their memory nor the time to build them. Skipped values are not
+validated either: they may be numbers beyond all bounds, or text in another encoding. A list or an
+object at a path exists, and equals nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 # A larger value has no paths: stepping over this much takes about 30 ms at worst.
 JSON_BYTES_MAX = 8 * 2**20
-# Up to here it costs less to make everything of a document than to choose.
+# Up to here it costs less to build the whole document than to choose.
 WHOLE_BYTES_MAX = 4 * 2**10
 READERS_MAX = 256  # Kept, one for each set of names that filters ask for.
 
@@ -74,7 +73,7 @@ class Document:
             try:
                 self._whole = _WHOLE.decode(value)
             except _PROBLEMS:
-                pass  # Perhaps it is only what nobody asks for.
+                pass  # The problem may be in a value that no path needs.
             else:
                 return
         self._found = [ABSENT] * len(self._paths)
@@ -111,20 +110,20 @@ def _walked(document: object, steps: Sequence[str | int]) -> object:
 
 
 def _checking(root: _Place) -> _Read:
-    """Of a part its parent has shown that it is JSON; of the whole nobody has."""
+    """Reads the root, after a check that it is JSON: parts were checked with their parent."""
     read = _compiled(root)
     if root.slot is None:
         return read
 
-    def read_checked(value: _Part, found: list[object]) -> None:
+    def read_checked(value: _Part, values: list[object]) -> None:
         _ANYTHING.decode(value)
-        read(value, found)
+        read(value, values)
 
     return read_checked
 
 
 def _compiled(place: _Place) -> _Read:
-    """One function for all that is to be found at a place and behind it."""
+    """One function that reads all values at a place and below it."""
     slot = place.slot
     inner = []
     if place.members:
@@ -132,11 +131,11 @@ def _compiled(place: _Place) -> _Read:
     if place.elements:
         inner.append(_inner(_elements(tuple(place.elements)), place.elements.values()))
 
-    def read(part: _Part, found: list[object]) -> None:
+    def read(part: _Part, values: list[object]) -> None:
         if slot is not None:
-            found[slot] = _scalar(part)
+            values[slot] = _scalar(part)
         for one in inner:
-            one(part, found)
+            one(part, values)
 
     return read if slot is None or inner else partial(_read_scalar, slot)
 
@@ -144,20 +143,20 @@ def _compiled(place: _Place) -> _Read:
 def _inner(reader: _Reader, children: Iterable[_Place]) -> _Read:
     reads = [_compiled(child) for child in children]
 
-    def read(part: _Part, found: list[object]) -> None:
+    def read(part: _Part, values: list[object]) -> None:
         try:
             parts = reader(part)
         except _PROBLEMS:
             return  # Another kind of thing stands here, or no JSON.
         for read_child, inner in zip(reads, parts, strict=True):
             if inner is not UNSET:
-                read_child(inner, found)
+                read_child(inner, values)
 
     return read
 
 
-def _read_scalar(slot: int, part: _Part, found: list[object]) -> None:
-    found[slot] = _scalar(part)
+def _read_scalar(slot: int, part: _Part, values: list[object]) -> None:
+    values[slot] = _scalar(part)
 
 
 def _scalar(part: _Part) -> object:

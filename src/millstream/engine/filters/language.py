@@ -2,7 +2,7 @@
 
     value contains 'timeout' and not (header.retry > 3 or $.user.id == 'root')
 
-Owns the grammar and where in the text a mistake is. Pure; what a comparison means is `filters`'.
+Owns the grammar and where in the text a mistake is. Pure; what a comparison means is in `filter`.
 Text stands in single or double quotes, a quote in it is written twice, and a backslash is a
 backslash, so that regular expressions read as they do elsewhere.
 """
@@ -236,19 +236,19 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while True:
         space = _SPACE.match(text, at)
         at = at if space is None else space.end()
         if at == len(text):
-            return [*found, _Token("end", "", at)]
+            return [*tokens, _Token("end", "", at)]
         match = _TOKENS.match(text, at)
         if match is None or match.lastgroup is None:
             is_open = text[at] in "'\""
             reason = "the quote is not closed" if is_open else "no filter has this sign"
             raise InvalidFilter(text, at, reason)
-        found.append(_Token(match.lastgroup, match.group(), at))
+        tokens.append(_Token(match.lastgroup, match.group(), at))
         at = match.end()
 
 

@@ -1,9 +1,9 @@
-"""Regular expressions over what clients wrote, at a cost that is known before the search begins.
+"""Searches record bytes by regular expressions, at a cost that is bounded before the search.
 
 Owns the choice of RE2, which has no backtracking: a search takes at most the size of the compiled
-program for every byte. Pure. The one thing to know: a search looks at no more of a text than
-`STEPS_MAX` allows, which is a megabyte for a program of 64 instructions; what lies behind is not
-seen. Without that bound one record could hold up the event loop for ten seconds.
+program for every byte. Pure. A search reads no more of a text than `STEPS_MAX` allows, which is a
+megabyte for a program of 64 instructions; the bytes behind are ignored. Without that bound one
+record could hold up the event loop for ten seconds.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""State as a fold over a log: propose records, have them agreed on, apply all of them in order.
+"""Folds a log into state: proposes records, waits for their commit, applies all of them in order.
 
-Owns the way from a proposal to its outcome, and how far the log is folded. What a record means is
-the owner's `apply`, and what an open transaction means is `Transactional`'s, where there may be
-any. The owner also calls `fold`: whenever the replica's high watermark has moved, or step by step
-while it loads a long log, so that the event loop is never held up for long.
+Owns the outcome of each proposal, and the offset up to which the log is folded. What a record means
+is the owner's `apply`; `Transactional` handles records of open transactions, where there may be
+any. The owner calls `fold` whenever the replica's high watermark has moved, or step by step while
+it loads a long log, so that the event loop is never held up for long.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ READ_BYTES_MAX = 2**16
 # The broker writes its own topics uncompressed: no batch of theirs is ever unpacked.
 UNPACKED_BYTES_MAX = 0
 
-# What decoders raise for a record that is not ours, or of a later version. Text that is not UTF-8
-# and too deep nesting are none of msgspec's own errors.
+# Decoders raise these for a foreign record, or one of a later version. Text that is not UTF-8
+# and too deep nesting raise errors that are not msgspec's.
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, struct.error)
 
 R = TypeVar("R")
@@ -43,20 +43,20 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Entry(NamedTuple):
-    """A record to be proposed. A null value is a tombstone."""
+    """A record to propose. A null value is a tombstone."""
 
     key: bytes | None
     value: bytes | None
 
 
 class Transactional(Protocol[R_co]):
-    """What becomes of records whose transaction is still open."""
+    """Keeps the records of open transactions."""
 
     def pend(self, record: Record, producer_id: int) -> R_co:
-        """Take a record that counts for nothing until its producer's transaction ends."""
+        """Keep a record that does not count until its producer's transaction ends."""
 
     def end(self, marker: Marker) -> None:
-        """The producer's transaction is over: what it has pending counts from here on, or never."""
+        """Apply or drop the pending records of the producer, as the marker says."""
 
 
 class Ledger(Generic[R]):
@@ -131,7 +131,7 @@ class Ledger(Generic[R]):
         finally:
             self._replies.pop(end_offset - 1, None)
             if reply.done() and not reply.cancelled():
-                reply.exception()  # Seen, even if leadership was lost in the meantime.
+                reply.exception()  # Retrieved, or asyncio would log it after a loss of leadership.
 
     def fold(self, *, records_max: int = maxsize) -> bool:
         """Apply committed records, at most about `records_max`; say whether none is left.
@@ -155,7 +155,7 @@ class Ledger(Generic[R]):
         return False
 
     def close(self, problem: RequestError) -> None:
-        """Fold no more; whoever still waits for a reply gets `problem`."""
+        """Stop folding, and answer all proposals that wait with `problem`."""
         self._unapplied = iter(())
         for reply in self._replies.values():
             if not reply.done():
@@ -174,10 +174,10 @@ class Ledger(Generic[R]):
         end_offset = self._replica.high_watermark
         if self.applied_offset >= end_offset:
             return None
-        found = self._replica.log.records.read(
+        chunk = self._replica.log.records.read(
             self.applied_offset, bytes_max=READ_BYTES_MAX, end_offset=end_offset
         )
-        return None if found is None else memoryview(found.read())
+        return None if chunk is None else memoryview(chunk.read())
 
     def _records(self, data: memoryview) -> Iterator[tuple[Record, Header]]:
         at = 0

@@ -1,8 +1,8 @@
-"""Markers: how a transaction ends in each of its partitions.
+"""Writes the markers that end a transaction in each of its partitions.
 
-Owns the writing of markers for transactions that are decided on, until every partition has one.
-The one thing to know: a marker may be written twice, for example after a restart, and the second
-says nothing new; it may never be left out, because readers of committed records wait for it.
+Invariant: every partition of a decided transaction gets a marker, because readers of committed
+records wait for it. A marker may be written twice, for example after a restart; the second changes
+nothing.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Markers:
     async def write(
         self, value: TransactionValue, participants: Iterable[Participant], *, epoch: int
     ) -> list[Participant]:
-        """Write the markers of a transaction; return the partitions that did not take theirs."""
+        """Write the markers of a transaction; return the partitions that did not get one."""
         marker = Marker(
             ControlKind.COMMIT if value.commits else ControlKind.ABORT,
             value.producer_id,
@@ -68,7 +68,7 @@ class Markers:
                 if replica is not None:
                     writing.append((participant, self._mark(replica, marker)))
             except StaleProducerEpoch as problem:
-                # Whoever wrote there in a later epoch is not in this transaction: it is over there.
+                # The producer wrote there in a later epoch, so this transaction is over there.
                 log.warning("left out a marker partition=%s problem=%s", participant, problem)
             except RequestError as problem:
                 log.info("marker not written partition=%s problem=%s", participant.target, problem)

@@ -188,7 +188,7 @@ class Partitions:
         )
 
     def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
-        """Who writes to a partition with a producer id."""
+        """The idempotent and transactional producers of a partition."""
         self._gate.admit(session, Operation.READ, topic_resource(target.topic))
         return self._leaders.find(target).log.records.producers.describe()
 
@@ -239,13 +239,13 @@ class Partitions:
         await _catch_up(replica)
         records, end = replica.log.records, visible_end(replica, isolation)
         try:
-            found = await _place_in(records, place, end)
+            position = await _place_in(records, place, end)
         except StorageError as problem:
             raise refuse_read(replica, target, problem) from problem
-        if found is None:
+        if position is None:
             return None
-        epoch = replica.log.epoch_at(found[0])
-        return Found(found[0], found[1], ANY_EPOCH if epoch is None else epoch)
+        epoch = replica.log.epoch_at(position[0])
+        return Found(position[0], position[1], ANY_EPOCH if epoch is None else epoch)
 
     def epoch_end(
         self,
@@ -300,7 +300,7 @@ class Partitions:
     def storage_problems(self, session: Session) -> list[StorageProblem]:
         """The partitions here whose storage refuses, for the moment or for good."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
-        catalog, found = self._controller.state.catalog, []
+        catalog, problems = self._controller.state.catalog, []
         for log_id, problem in refusals(self._hub.replicas, self._hub.damaged).items():
             topic = "(control log)"
             if log_id != CONTROL_LOG:
@@ -308,7 +308,7 @@ class Partitions:
                     topic = catalog.find_id(log_id.topic_id).name
                 except UnknownTopic:
                     continue
-            found.append(
+            problems.append(
                 StorageProblem(
                     TopicPartition(topic, log_id.partition),
                     isinstance(problem, NoSpace),
@@ -316,7 +316,7 @@ class Partitions:
                     str(problem),
                 )
             )
-        return sorted(found)
+        return sorted(problems)
 
     # -- parts -----------------------------------------------------------------------------
 

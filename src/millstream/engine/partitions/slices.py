@@ -130,7 +130,7 @@ def read_slice(
     end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
     limit = min(want.bytes_max, bytes_max)
     try:
-        found = records.read(
+        chunk = records.read(
             want.offset,
             bytes_max=limit,
             end_offset=end,
@@ -138,16 +138,16 @@ def read_slice(
         )
     except StorageError as problem:
         raise refuse_read(replica, want.target, problem) from problem
-    if found is not None and found.size > limit and not may_exceed:
-        found = None
+    if chunk is not None and chunk.size > limit and not may_exceed:
+        chunk = None
     aborted: Sequence[Aborted] = ()
-    if found is not None and isolation is Isolation.READ_COMMITTED:
-        aborted = records.producers.aborted(want.offset, found.end_offset)
-    return Slice(want.target, found, high_watermark, stable, start, aborted)
+    if chunk is not None and isolation is Isolation.READ_COMMITTED:
+        aborted = records.producers.aborted(want.offset, chunk.end_offset)
+    return Slice(want.target, chunk, high_watermark, stable, start, aborted)
 
 
 def refuse_read(replica: Replica, target: TopicPartition, problem: StorageError) -> RequestError:
-    """What a reader is answered; a replica that cannot be read for good gives up leading."""
+    """The error for a reader; a replica that cannot be read for good resigns as leader."""
     if replica.unreadable(problem):
         _log.error(
             "gave up leading what cannot be read topic=%s partition=%d problem=%s",
@@ -159,14 +159,14 @@ def refuse_read(replica: Replica, target: TopicPartition, problem: StorageError)
 
 
 def visible_end(replica: Replica, isolation: Isolation) -> Offset:
-    """Where a reader's view of the log ends."""
+    """The end offset that a reader may read to."""
     if isolation is Isolation.READ_COMMITTED:
         return replica.last_stable_offset
     return replica.high_watermark
 
 
 def check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None:
-    """Refuse who asks with an older or a newer leader epoch in mind (KIP-320)."""
+    """Raise unless the client's leader epoch is this replica's (KIP-320)."""
     current = replica.core.epoch
     if believed in (ANY_EPOCH, current):
         return
@@ -176,7 +176,7 @@ def check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None
 
 
 def _divergence(want: Want, replica: Replica) -> Position | None:
-    """Where the log that the reader has read and this one part; None if they do not."""
+    """Where the reader's log diverges from this one; None if it does not."""
     end = replica.log.epoch_end(Epoch(want.last_epoch))
     if end is None:
         log = replica.log

@@ -247,9 +247,9 @@ class Windows:
                     if work >= STEP_BYTES:
                         work, is_complete = 0, False
                         yield None
-            found = merge(waiting, *[tail.taken() for tail in tails], key=_time_ms)
+            ids = merge(waiting, *[tail.taken() for tail in tails], key=_time_ms)
             waiting = []
-            for count, (message_id, copy) in enumerate(found, start=1):
+            for count, (message_id, copy) in enumerate(ids, start=1):
                 self._fold_one(window, tails[0].settings, topic_id, message_id, copy)
                 if count % STEP_IDS == 0:
                     is_complete = False
@@ -372,7 +372,7 @@ class _Tail:
             try:
                 records = next(stretches, None)
             except (CorruptBatch, InvalidBatch):
-                return  # Written when nobody looked; who reads it will see.
+                return  # Written without validation: its ids never counted; readers get the error.
             if records is None:
                 return
             for record in records:
@@ -383,5 +383,5 @@ class _Tail:
             yield STEP_BYTES if records else 0
 
 
-def _time_ms(found: tuple[bytes, Copy]) -> int:
-    return found[1].time_ms
+def _time_ms(id_and_copy: tuple[bytes, Copy]) -> int:
+    return id_and_copy[1].time_ms

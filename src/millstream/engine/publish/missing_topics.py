@@ -1,8 +1,9 @@
-"""Messages whose topic does not exist yet: they wait, in order, while it is created.
+"""Queues messages whose topic does not exist yet, in order, while the topic is created.
 
-Owns the queues, one for each such topic, and the one task that creates topics. The one thing to
-know: as long as a topic has a queue here, every message for it must go through the queue, or later
-ones would overtake.
+Owns one queue for each such topic, and the one task that creates topics.
+
+Invariant: as long as a topic has a queue here, every message for it goes through the queue;
+otherwise later ones would overtake.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ class Waiting(Protocol):
     def count(self) -> int: ...
 
     def go_on(self) -> None:
-        """The topic is there, or was."""
+        """Called once the topic exists, or existed."""
 
     def refuse(self, problem: RequestError) -> None: ...
 
@@ -54,7 +55,7 @@ class MissingTopics:
         self._queues[topic].append(messages)
 
     async def run(self) -> None:
-        """Create what is missing, until cancelled."""
+        """Create the missing topics, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._create(await self._uncreated.get()))

@@ -1,7 +1,7 @@
-"""Which partition a message goes to when nobody says: as Kafka's own clients choose.
+"""Chooses the partition of a message that names none, as Kafka's own clients do.
 
 Owns the hash of keys (Kafka's murmur2, so that a key is in one place whichever client wrote it) and
-whose turn it is among the partitions for messages without a key.
+the turns of the partitions for messages without a key.
 """
 
 from uuid import UUID
@@ -28,7 +28,7 @@ class Partitioner:
         return hashed % partition_count
 
     def turn(self, topic_id: UUID, partition_count: int) -> int:
-        """The partition whose turn it is; the next call says the next one."""
+        """The partition whose turn it is; the next call returns the next one."""
         turn = self._turns.get(topic_id, 0)
         if len(self._turns) >= TURNS_KEPT_MAX:
             self._turns.clear()

@@ -1,9 +1,11 @@
-"""Records one by one into partitions: for doors whose clients know messages, not batches.
+"""Publishes single messages, for protocols whose clients know messages instead of batches.
 
-Owns how messages become batches: which partition, which share a batch, and what happens to those
-whose topic does not exist yet. Checks, durability and everything else a batch goes through are
-`partitions`'. The one thing to know: all that decides about order happens before a call returns,
-also for messages that wait until their topic is created: later ones wait behind them.
+Owns how messages become batches: the partition of each, which of them share a batch, and the wait
+for a topic that does not exist yet. Checks, durability and all else about a batch are in
+`partitions.service`.
+
+Invariant: the order of messages is fixed before a call returns, also for messages that wait until
+their topic is created: later ones wait behind them.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.publish.missing_topics import MissingTopics
 from millstream.engine.publish.partitioner import Partitioner
-from millstream.engine.publish.receipts import Part, Receipt, Receipts, Told, receipt_of
+from millstream.engine.publish.receipts import Part, Receipt, ReceiptFuture, Receipts, receipt_of
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.errors import Overloaded, RequestError, UnknownTopic
@@ -108,7 +110,7 @@ class Publisher:
     ) -> "asyncio.Future[Receipts]":
         """Write messages of one topic, with one future for all; they have the broker's time.
 
-        The future has no error of its own: `Receipts` knows what was refused. It costs little where
+        The future has no error of its own: `Receipts` holds the errors. It costs little where
         neighbours share the same key and headers objects, and least if they are a `Mixture`.
         """
         sending = self._sending(session, topic, partition, messages, acks)
@@ -123,24 +125,24 @@ class Publisher:
         *,
         partition: int | None = None,
         acks: Acks = Acks.ALL,
-    ) -> "Told[Receipts] | Told[Appended]":
+    ) -> "ReceiptFuture[Receipts] | ReceiptFuture[Appended]":
         """Write one message, with the broker's time, for a sixth less than as one of many.
 
         Raises at once, with nothing written, or when it is awaited.
         """
         try:
-            found = None if topic in self._missing else self._catalog.find(topic)
+            known_topic = None if topic in self._missing else self._catalog.find(topic)
         except UnknownTopic:
-            found = None
-        if found is None:
+            known_topic = None
+        if known_topic is None:
             many = self.publish_many(session, topic, [message], partition=partition, acks=acks)
-            return Told(many, itemgetter(0))
+            return ReceiptFuture(many, itemgetter(0))
         if partition is None:
-            partition = self._place(found, message[0])
+            partition = self._place(known_topic, message[0])
         target, now_ms = TopicPartition(topic, partition), self._clock.now_ms()
         batch = spell([message], now_ms)
         appending = self._partitions.append(session, target, batch, acks)
-        return Told(appending, partial(receipt_of, target, now_ms))
+        return ReceiptFuture(appending, partial(receipt_of, target, now_ms))
 
     def _sending(
         self,
@@ -181,7 +183,7 @@ class Publisher:
     # -- into the log ----------------------------------------------------------------------------
 
     def _write(self, sending: "_Sending", topic: Topic) -> None:
-        """Append all of it now: everything that can be refused is refused in its part."""
+        """Append all of it now; an error is the outcome of its part only."""
         settings = defaults = self._defaults.settings
         if topic.overrides:
             settings = topic.settings(defaults)
@@ -202,7 +204,7 @@ class Publisher:
                     sending.session, part.target, batch, sending.acks
                 )
             except RequestError as problem:
-                sending.settle(part, problem)
+                sending.set_outcome(part, problem)
             else:
                 appending.add_done_callback(partial(_appended, sending, part))
 
@@ -234,10 +236,10 @@ class Publisher:
             places = list(map(known.__getitem__, kinds))
         else:
             places = [place(key) for key, _, _ in messages]
-        found: defaultdict[int, list[int]] = defaultdict(list)
-        for index, at in enumerate(places):
-            found[at].append(index)
-        return list(found.items())
+        indexes: defaultdict[int, list[int]] = defaultdict(list)
+        for index, partition in enumerate(places):
+            indexes[partition].append(index)
+        return list(indexes.items())
 
 
 class _Sending:
@@ -299,28 +301,28 @@ class _Sending:
         self._parts = parts
         self._left = len(parts)
 
-    def settle(self, part: Part, outcome: Appended | RequestError) -> None:
+    def set_outcome(self, part: Part, outcome: Appended | RequestError) -> None:
         part.outcome = outcome
         self._left -= 1
         if self._left == 0 and not self.done.done():
             self.done.set_result(Receipts(self._parts, len(self.messages), self.now_ms))
 
     def refuse(self, problem: RequestError) -> None:
-        """None of it was written."""
+        """Give all messages this error: none was written."""
         part = Part(TopicPartition(self.topic, self.partition or 0), range(len(self.messages)))
         self.expect([part])
-        self.settle(part, problem)
+        self.set_outcome(part, problem)
 
 
 def _appended(sending: _Sending, part: Part, appending: "asyncio.Future[Appended]") -> None:
     if appending.cancelled():
-        sending.settle(part, Overloaded("the append was given up"))
+        sending.set_outcome(part, Overloaded("the append was given up"))
         return
     problem = appending.exception()
     if problem is None:
-        sending.settle(part, appending.result())
+        sending.set_outcome(part, appending.result())
     elif isinstance(problem, RequestError):
-        sending.settle(part, problem)
+        sending.set_outcome(part, problem)
     else:
         raise problem
 
@@ -332,7 +334,7 @@ def _hand_out(
         return
     for future, outcome in zip(futures, done.result().outcomes(), strict=True):
         if future.done():
-            continue  # Whoever waited is gone; the record is not.
+            continue  # The caller was cancelled; the record is written.
         if isinstance(outcome, RequestError):
             future.set_exception(outcome)
         else:

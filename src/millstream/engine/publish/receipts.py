@@ -1,7 +1,4 @@
-"""What becomes of published messages: receipts, of one and of many.
-
-Owns the step from what became of a batch to what is told of each message in it.
-"""
+"""Receipts of published messages, made from the outcome of the batch that held them."""
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
@@ -24,13 +21,13 @@ class Receipt(NamedTuple):
 
 
 class Receipts:
-    """What became of the messages of one `publish_many`, by their index there."""
+    """The outcomes of the messages of one `publish_many`, by their index."""
 
     __slots__ = ("_outcomes", "_parts", "_timestamp_ms", "count", "is_plain")
 
     def __init__(self, parts: "list[Part]", count: int, timestamp_ms: int) -> None:
         self.count = count
-        # All went well and nothing else is to be said: most often all that anybody asks.
+        # All were written as they are: most callers need no more than this.
         self.is_plain = all(part.is_plain for part in parts)
         self._parts = parts
         self._timestamp_ms = timestamp_ms
@@ -47,19 +44,19 @@ class Receipts:
         return outcome
 
     def outcomes(self) -> "list[Receipt | RequestError]":
-        """A receipt for each message, or what it was refused with."""
+        """A receipt or an error for each message."""
         if self._outcomes is None:
-            found = {
+            by_index = {
                 index: part.outcome_of(at, self._timestamp_ms)
                 for part in self._parts
                 for at, index in enumerate(part.indexes)
             }
-            self._outcomes = [found[index] for index in range(self.count)]
+            self._outcomes = [by_index[index] for index in range(self.count)]
         return self._outcomes
 
 
 class Part:
-    """Messages that share a batch, and what became of it."""
+    """Messages that share a batch, and its outcome."""
 
     __slots__ = ("indexes", "outcome", "target")
 
@@ -82,14 +79,14 @@ class Part:
         return receipt_of(self.target, timestamp_ms, outcome, at)
 
 
-class Told(Generic[T]):
-    """A receipt on its way. Nobody needs to await it, unlike a coroutine."""
+class ReceiptFuture(Generic[T]):
+    """Awaitable of a receipt. It need not be awaited, unlike a coroutine."""
 
-    __slots__ = ("_future", "_tell")
+    __slots__ = ("_future", "_make_receipt")
 
-    def __init__(self, future: "asyncio.Future[T]", tell: Callable[[T], Receipt]) -> None:
+    def __init__(self, future: "asyncio.Future[T]", make_receipt: Callable[[T], Receipt]) -> None:
         self._future = future
-        self._tell = tell
+        self._make_receipt = make_receipt
 
     @property
     def is_known(self) -> bool:
@@ -98,11 +95,11 @@ class Told(Generic[T]):
 
     def result(self) -> Receipt:
         """The receipt, if it is known; raises what the message was refused with."""
-        return self._tell(self._future.result())
+        return self._make_receipt(self._future.result())
 
-    # What a future yields to its loop is between the two of them.
+    # `Any`: the values that a future yields to its loop.
     def __await__(self) -> Generator[Any, Any, Receipt]:
-        return self._tell((yield from self._future.__await__()))
+        return self._make_receipt((yield from self._future.__await__()))
 
 
 def receipt_of(

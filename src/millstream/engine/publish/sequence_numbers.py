@@ -1,8 +1,8 @@
 """One number for a record: topic, partition and offset packed into 63 bits, and back.
 
-For doors whose clients know a single counter for the whole broker. Numbers rise within a partition,
-start above 0, and stay valid for ever, because nothing is counted: topics have numbers that are
-never given twice. Pure.
+For protocols whose clients know a single counter for the whole broker. Numbers rise within a
+partition, start above 0, and stay valid for ever, because nothing is counted: topics have numbers
+that are never given twice. Pure.
 """
 
 from typing import NamedTuple

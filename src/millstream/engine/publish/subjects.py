@@ -2,7 +2,7 @@
 
 Owns the two spellings, NATS's (`orders.*.created`, `orders.>`) and MQTT's (`sensors/+/temp`,
 `sensors/#`), the trie that finds every pattern of a subject, and where a record's subject stands.
-Pure. The one thing to know: `>` stands for one token or more, `#` for any number, also none; both
+Pure. `>` stands for one token or more, `#` for any number, also none; both
 only at the end. A wildcard is a whole token: in dot style `a*` is just a name, in slash style,
 where MQTT forbids it, it is refused.
 """
@@ -130,8 +130,8 @@ def is_dead_topic(topic: str) -> bool:
 class SubjectTrie(Generic[T]):
     """Items by pattern; `match` finds all whose pattern matches, each once, oldest token first.
 
-    An item may stand under several patterns. What was found is remembered until a pattern comes or
-    goes, because the same subjects come again and again.
+    An item may stand under several patterns. Matches are cached until a pattern is added
+    or removed, because subjects repeat.
     """
 
     def __init__(self) -> None:
@@ -185,16 +185,16 @@ class SubjectTrie(Generic[T]):
         return known
 
     def _match(self, subject: str) -> tuple[T, ...]:
-        found: dict[T, None] = {}
+        matches: dict[T, None] = {}
         for style, root in self._roots.items():
             if self._counts[style]:
                 wild = style.value
-                root.collect(subject.split(wild.separator), wild.rest_least, found)
-        return tuple(found)
+                root.collect(subject.split(wild.separator), wild.rest_least, matches)
+        return tuple(matches)
 
 
 class _Node(Generic[T]):
-    """What is reached by a row of tokens: who ends here, and whose rest begins here."""
+    """The node of a row of tokens: patterns that end here, or with a tail wildcard here."""
 
     __slots__ = ("any", "children", "here", "rest")
 
@@ -226,23 +226,23 @@ class _Node(Generic[T]):
         else:
             del self.children[token]
 
-    def collect(self, tokens: list[str], rest_least: int, found: dict[T, None]) -> None:
+    def collect(self, tokens: list[str], rest_least: int, matches: dict[T, None]) -> None:
         """Add all items that match, token by token: no node is visited twice."""
         nodes = [self]
         for at, token in enumerate(tokens):
             following = []
             for node in nodes:
                 if len(tokens) - at >= rest_least:
-                    found.update(node.rest)
+                    matches.update(node.rest)
                 if token in node.children:
                     following.append(node.children[token])
                 if node.any is not None:
                     following.append(node.any)
             nodes = following
         for node in nodes:
-            found.update(node.here)
+            matches.update(node.here)
             if rest_least == 0:
-                found.update(node.rest)
+                matches.update(node.rest)
 
 
 def _check_text(text: str) -> None:

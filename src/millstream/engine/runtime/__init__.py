@@ -1,1 +1,1 @@
-"""What the engine's rooms share: waiting, alarms, back-off, background work, futures."""
+"""Shared by all of the engine: waiters, alarms, backoff, background tasks, futures."""

@@ -1,4 +1,4 @@
-"""How long the broker waits before it tries again what must be done in the end."""
+"""Waits between retries: each twice as long as the one before, up to a bound."""
 
 import asyncio
 
@@ -23,5 +23,5 @@ class Backoff:
         return wait_ms
 
     def reset(self) -> None:
-        """It worked: the next trouble is another one."""
+        """Start again with the first wait, after a success."""
         self._next_ms = self._first_ms

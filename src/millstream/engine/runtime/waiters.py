@@ -1,7 +1,7 @@
-"""Those who wait for a rebalance, and the times at which something is due.
+"""Parked requests that a rebalance answers, and alarms at times of the loop's clock.
 
 Owns the tickets of parked requests and the order of alarms, for all groups of a node. Belongs to
-the event loop; nothing here decides anything.
+the event loop; decides nothing about groups.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 def loop_ms() -> int:
-    """The loop's time, which never steps back; for whatever is measured, not dated."""
+    """The loop's time, which never steps back: for durations, not for dates."""
     return int(asyncio.get_running_loop().time() * 1000)
 
 
 class Waiters:
-    """Requests that are answered later, each once. Bounded: what does not fit is refused."""
+    """Requests that are answered later, each once. Beyond `waiters_max` a request is refused."""
 
     def __init__(self, *, waiters_max: int) -> None:
         self._waiters_max = waiters_max
@@ -49,7 +49,7 @@ class Waiters:
     def answer(self, ticket: Ticket, answer: Answer) -> None:
         waiting = self._waiting.get(ticket)
         if waiting is None or waiting.done():
-            return  # Whoever asked is gone, and will ask again or be missed.
+            return  # The client is gone; it joins again, or its session times out.
         if isinstance(answer, RequestError):
             waiting.set_exception(answer)
         else:
@@ -57,7 +57,7 @@ class Waiters:
 
 
 class Alarms(Generic[T]):
-    """Times of the loop's clock, earliest first. An alarm that is out of date does no harm."""
+    """Times of the loop's clock, earliest first. An outdated alarm does no harm."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, T]] = []  # The number keeps items from being compared.
@@ -71,11 +71,11 @@ class Alarms(Generic[T]):
             self._wake.set()
 
     def wake(self) -> None:
-        """End the current wait, for there is something else to do."""
+        """End the current wait: there is other work."""
         self._wake.set()
 
     def due(self, now_ms: int) -> list[T]:
-        """Take out what is due."""
+        """Remove and return the due items."""
         items = []
         while self._heap and self._heap[0][0] <= now_ms:
             items.append(heappop(self._heap)[2])
