@@ -100,6 +100,28 @@ def test_the_walks_through_the_code_meet_what_is_there() -> None:
     assert lost == []
 
 
+TERMS = re.findall(
+    r"^\| [^|]+ \| .+ \| `([^`|]+)` \|$", text_of(DOCS / "glossary.md"), re.MULTILINE
+)
+
+
+def test_the_words_of_the_glossary_are_in_the_code() -> None:
+    """A module exists; a class exists, and exists once."""
+    assert len(TERMS) > 40
+    sources = {path: text_of(path) for path in (ROOT / "src" / "millstream").rglob("*.py")}
+    wrong = []
+    for where in TERMS:
+        if where.endswith(".py"):
+            is_there = (ROOT / "src" / "millstream" / where).is_file()
+        else:
+            defined = re.compile(rf"^class {where}\b", re.MULTILINE)
+            is_there = sum(len(defined.findall(source)) for source in sources.values()) == 1
+        if not is_there:
+            wrong.append(where)
+
+    assert wrong == []
+
+
 def test_compose_starts_the_image_of_the_dockerfile() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
