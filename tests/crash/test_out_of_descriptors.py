@@ -151,6 +151,7 @@ def test_a_topic_created_without_descriptors_opens_by_itself() -> None:
 
             files.is_dry = True
             node.hub.keep(log_id, frozenset({node.config.node_id}), TopicSettings())
+            await node.hub.opened([log_id])
             with pytest.raises(StorageUnavailable):
                 await append(node, NEW, b"refused")
             files.is_dry = False

@@ -31,8 +31,9 @@ class SkewedClock:
 class SlowThreads:
     """Work takes time, and happens at the beginning of it or at the end."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, files: CrashingFiles) -> None:
         self._random = random
+        self._files = files
         self.delay_s_max = 0.01
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -41,7 +42,10 @@ class SlowThreads:
             result = work()
             await asyncio.sleep(delay_s)
             return result
+        life = self._files.life
         await asyncio.sleep(delay_s)
+        if self._files.life != life:
+            raise asyncio.CancelledError  # A thread does not outlive a power cut.
         return work()
 
 
@@ -98,7 +102,7 @@ class Machine:
         self.id = node_id
         self.files = CrashingFiles()
         self.clock = SkewedClock(random.randint(-3_600_000, 3_600_000))
-        self.threads = SlowThreads(random)
+        self.threads = SlowThreads(random, self.files)
         self.journal_rewrites = 0
         self._network = network
         self._random = random

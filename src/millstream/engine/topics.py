@@ -283,7 +283,8 @@ class Topics:
         )
 
     async def _led(self, topic: Topic) -> None:
-        """Wait until the replicas here know their leader, but not for ever."""
+        """Wait until the replicas here are open and know their leader, for that not for ever."""
+        await self._hub.opened(topic.log(at) for at in range(topic.partition_count))
         limit_ms = LED_TIMEOUTS_MAX * self._config.timing.election_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):

@@ -7,7 +7,7 @@ is left as it is, says so to everyone who asks, and the node lives.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 
@@ -17,6 +17,7 @@ from millstream.errors import (
     DamagedLog,
     DiskFailed,
     InvalidBatch,
+    NotLeader,
     StorageError,
     StorageUnavailable,
     UnknownTopic,
@@ -29,6 +30,7 @@ from millstream.metrics import (
     STORAGE_FAILURES,
     UNREADABLE_RECORDS,
     Metrics,
+    Sample,
 )
 from millstream.model import NO_EPOCH, LogId, NodeId, Offset
 from millstream.ports import PeerMessage, Ports
@@ -36,20 +38,19 @@ from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Message
 from millstream.replication.group_commit import GroupCommit
-from millstream.replication.repairing import skip_damage
+from millstream.replication.opening import Opening, Openings, Recovery, log_directory
+from millstream.replication.repairing import read_all_skipped, report_damage, skip_damage
 from millstream.replication.replica import Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.scrubbing import Scrubber
 from millstream.replication.space import watch_space
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
-from millstream.storage.compaction.policy import rewrites
 from millstream.storage.files.directory import LOGS
 from millstream.storage.journal.journal import Journal
 from millstream.storage.log.cache import IndexRebuild, LogCache, Verification
 from millstream.storage.log.log import Log
-from millstream.storage.log.recovery import open_log
-from millstream.storage.log.repair import Skipped, read_skipped
+from millstream.storage.log.repair import Skipped
 from millstream.storage.log.segment import Segment
 from millstream.storage.log.verifying import BadRange
 
@@ -84,7 +85,6 @@ class Hub:
         self._journal = journal
         self._config = config
         self._metrics = metrics
-        self._was_clean = was_clean  # Whether the last stop left every log in order.
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
         self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings, str]] = {}
@@ -110,8 +110,17 @@ class Hub:
             flush_interval_ms=config.timing.flush_interval_ms,
             failed=self._stop_all,
         )
+        self._recovery = Recovery(me, ports.files, config, was_clean=was_clean)
+        self._openings = Openings(
+            ports.threads,
+            ports.clock,
+            recover=self._recovery.recover,
+            hand_over=self._hand_over,
+            let_go=self._remove_soon,
+        )
         self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
         self.scrubber = Scrubber(self.replicas, ports, config=config, metrics=metrics)
+        metrics.watch(self._samples)
         ports.links.open(self._receive)
 
     # -- which replicas there are --------------------------------------------------------------
@@ -126,26 +135,32 @@ class Hub:
     ) -> None:
         """Have a replica of this log here, with these settings. `founders` vote in a new log.
 
-        `name` is the topic and partition, for the log and for operators.
+        `name` is the topic and partition, for the log and for operators. It is opened on a thread,
+        and there once `opened` says so.
         """
         replica = self.replicas.get(log_id)
         if replica is not None:
             replica.log.records.settings = settings
             return
-        try:
-            replica = self._open(log_id, founders, settings, name)
-        except StorageError as problem:
-            self._leave_closed(log_id, name, problem)
-            if problem.is_transient:
-                self._unopened[log_id] = founders, settings, name
+        opening = self._openings.find(log_id)
+        if opening is not None:
+            opening.settings = settings
             return
-        self.damaged.pop(log_id, None)
-        self._unopened.pop(log_id, None)
-        self.replicas[log_id] = replica
-        self._metrics.set(REPLICAS, len(self.replicas))
-        self._follow_time(replica)
-        if replica.core.voters == {self._me}:
-            self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
+        self._openings.add(Opening(log_id, founders, settings, name, self._journal.state(log_id)))
+
+    def keep_now(
+        self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings, *, name: str
+    ) -> Replica:
+        """The same on the event loop, before anything else runs there; raises `StorageError`."""
+        opening = Opening(log_id, founders, settings, name, self._journal.state(log_id))
+        return self._take_part(opening, self._recovery.recover(opening))
+
+    async def opened(self, log_ids: Iterable[LogId] | None = None) -> None:
+        """Wait until none of these, or of all, is being opened; what cannot be is `damaged`."""
+        await self._openings.finished(log_ids)
+
+    def is_opening(self, log_id: LogId) -> bool:
+        return log_id in self._openings
 
     def drop(self, log_id: LogId) -> None:
         """Remove a replica with all its records. Only for what a command deleted."""
@@ -159,8 +174,8 @@ class Hub:
             replica.log.records.abandon()
             self._ticking.pop(replica, None)
             self._metrics.set(REPLICAS, len(self.replicas))
-        self._removing[log_id] = None
-        self._removing_wake.set()
+        if not self._openings.drop(log_id):
+            self._remove_soon(log_id)
 
     def on_drop(self, forget: Callable[[LogId], None]) -> None:
         """Call `forget` with every log that is dropped, before its files are removed."""
@@ -173,6 +188,8 @@ class Hub:
         problem = self.damaged.get(log_id)
         if problem is not None:
             raise StorageUnavailable(str(problem))
+        if self.is_opening(log_id):
+            raise NotLeader(log_id, None)
         raise UnknownTopic(log_id)
 
     @property
@@ -213,42 +230,22 @@ class Hub:
 
     async def skipped(self) -> list[tuple[LogId, Skipped]]:
         """All damaged records that were given up here."""
-        logs = list(self.replicas)
-
-        def read() -> list[tuple[LogId, Skipped]]:
-            files = self._ports.files
-            return [(one, gone) for one in logs for gone in read_skipped(files, _directory(one))]
-
+        work = partial(read_all_skipped, self._ports.files, list(self.replicas))
         try:
-            return await self._ports.threads.run(read)
+            return await self._ports.threads.run(work)
         except OSError as problem:
             raise StorageUnavailable(str(problem)) from problem
 
     def _report_damage(self, segment: Segment, bad: BadRange) -> None:
         self._metrics.add(DAMAGED_RANGES)
-        log_id = _log_id(segment.directory)
-        name, partition = self.topic_name(log_id), log_id.partition
-        _log.error(
-            "damaged records topic=%s partition=%s offsets=%d..%d file=%s position=%d bytes=%d "
-            "reason=%r: restore the file from a backup, or give these records up with: "
-            "millstream repair --skip %s/%s@%d",
-            name,
-            partition,
-            bad.base_offset,
-            bad.end_offset - 1,
-            bad.path,
-            bad.position,
-            bad.size,
-            bad.reason,
-            name,
-            partition,
-            bad.base_offset,
-        )
+        log_id = LogId.parse(segment.directory.rpartition("/")[2])
+        report_damage(self.topic_name(log_id), log_id.partition, bad)
 
     # -- waiting -------------------------------------------------------------------------------
 
     async def led(self, log_id: LogId) -> None:
         """Wait until the replica here leads and knows what is committed, or knows its leader."""
+        await self.opened([log_id])
         while (replica := self.replicas.get(log_id)) is not None and not replica.is_settled:
             await self.moved([log_id], None)
 
@@ -299,6 +296,7 @@ class Hub:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.commits.run())
             group.create_task(self._tick_forever())
+            group.create_task(self._openings.run())
             group.create_task(self._open_forever())
             group.create_task(watch_space(self.replicas, self._ports, self._metrics))
             group.create_task(self._fold_forever())
@@ -315,12 +313,15 @@ class Hub:
                 replica.log.records.abandon()
             self._journal.abandon()
             return False
-        _sync_now(self._journal)
+        work = self._journal.begin_sync()
+        if work is not None:
+            work()  # On the event loop: nothing is served any more.
+            self._journal.end_sync()
         for replica in self.replicas.values():
             replica.leave()
             replica.log.records.close()
         self._journal.close()
-        return not self.damaged
+        return not self.damaged and self._openings.is_idle
 
     async def _tick_forever(self) -> None:
         seconds = self._config.timing.tick_ms / 1000
@@ -345,6 +346,10 @@ class Hub:
         else:
             self._ticking.pop(replica, None)
 
+    def _remove_soon(self, log_id: LogId) -> None:
+        self._removing[log_id] = None
+        self._removing_wake.set()
+
     async def _remove_forever(self) -> None:
         """Remove the files of deleted logs, on a thread: there may be thousands."""
         while True:
@@ -357,7 +362,7 @@ class Hub:
 
     async def _remove(self, log_id: LogId) -> None:
         try:
-            work = partial(self._ports.files.remove_directory, _directory(log_id))
+            work = partial(self._ports.files.remove_directory, log_directory(log_id))
             await self._ports.threads.run(work)
             self._journal.forget(log_id)
         except (OSError, StorageError) as problem:
@@ -368,9 +373,9 @@ class Hub:
         """Try again to open what found no free descriptor or space."""
         while True:
             await asyncio.sleep(OPEN_RETRY_S)
-            for log_id, (founders, settings, name) in list(self._unopened.items()):
+            unopened, self._unopened = self._unopened, {}
+            for log_id, (founders, settings, name) in unopened.items():
                 self.keep(log_id, founders, settings, name=name)
-                await asyncio.sleep(0)
 
     def _receive(self, sender: NodeId, log_id: LogId, message: PeerMessage) -> None:
         replica = self.replicas.get(log_id)
@@ -396,8 +401,6 @@ class Hub:
             return
         if replica.is_leader != was_leader:
             self._metrics.add(ELECTIONS_WON, int(replica.is_leader))
-            leaders = sum(other.is_leader for other in self.replicas.values())
-            self._metrics.set(LEADERS, leaders)
         self.commits.carry_out(replica, effects)
         self._follow_time(replica)
         self._fold_soon(replica)
@@ -439,26 +442,41 @@ class Hub:
         for replica in self.replicas.values():
             replica.fail(failure)
 
+    def _samples(self) -> Iterator[Sample]:
+        """Counted when asked for: with each election, thousands at once would take seconds."""
+        leaders = sum(replica.is_leader for replica in self.replicas.values())
+        yield Sample(LEADERS, (), leaders)
+
     # -- parts ---------------------------------------------------------------------------------
 
-    def _open(
-        self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings, name: str
-    ) -> Replica:
-        if self.commits.failure is not None:
-            raise self.commits.failure
-        state = self._journal.state(log_id)
-        records = open_log(
-            self._ports.files,
-            _directory(log_id),
-            settings=settings,
-            cache=self._cache,
-            start_offset=state.start_offset,
-            boundaries=state.boundaries,
-            producer_ids_max=self._config.limits.producer_ids_max,
-            was_clean=self._was_clean,
-            may_have_gaps=rewrites(settings) or founders != {self._me},
-            decompressed_bytes_max=self._config.limits.batch_decompressed_bytes_max,
-        )
+    def _hand_over(self, opening: Opening, outcome: Log | StorageError) -> None:
+        log_id, problem = opening.log_id, self.commits.failure
+        if isinstance(outcome, StorageError):
+            problem = outcome
+        elif problem is None:
+            self._take_part(opening, outcome)
+            return
+        self._leave_closed(log_id, opening.name, problem)
+        if problem.is_transient:
+            self._unopened[log_id] = opening.founders, opening.settings, opening.name
+
+    def _take_part(self, opening: Opening, records: Log) -> Replica:
+        """From here on the log belongs to the event loop, and takes part in consensus."""
+        log_id = opening.log_id
+        records.settings = opening.settings  # They may have changed meanwhile.
+        records.share(self._cache)
+        replica = self._replica(opening, records)
+        self.damaged.pop(log_id, None)
+        self.replicas[log_id] = replica
+        self._metrics.set(REPLICAS, len(self.replicas))
+        self._follow_time(replica)
+        if replica.core.voters == {self._me}:
+            self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
+        return replica
+
+    def _replica(self, opening: Opening, records: Log) -> Replica:
+        log_id, founders, state = opening.log_id, opening.founders, opening.state
+        assert state == self._journal.state(log_id), "only a replica changes what the journal says"
         kept = [b for b in state.boundaries if b.start_offset <= records.end_offset]
         if len(kept) < len(state.boundaries):
             self._journal.cut_epochs(log_id, kept[-1].epoch if kept else NO_EPOCH)
@@ -478,21 +496,5 @@ class Hub:
             self.commits.carry_out,
             self.commits.hurry,
             waiters_max=self._config.limits.append_waiters_max,
-            name=name,
+            name=opening.name,
         )
-
-
-def _log_id(directory: str) -> LogId:
-    return LogId.parse(directory.rpartition("/")[2])
-
-
-def _directory(log_id: LogId) -> str:
-    return f"{LOGS}/{log_id}"
-
-
-def _sync_now(durable: Journal | Log) -> None:
-    """Sync on the event loop: only while nothing is served yet, or no longer."""
-    work = durable.begin_sync()
-    if work is not None:
-        work()
-        durable.end_sync()

@@ -5,17 +5,45 @@ wait until that is durable. The rewriting is `storage.repair`'s.
 """
 
 import logging
+from collections.abc import Sequence
 
 from millstream.errors import InvalidRequest, Overloaded, StorageError, StorageUnavailable
-from millstream.model import Offset
-from millstream.ports import Ports
+from millstream.model import LogId, Offset
+from millstream.ports import Files, Ports
 from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
+from millstream.replication.opening import log_directory
 from millstream.replication.replica import Replica
-from millstream.storage.log.repair import Repair, Skipped, damage_at
+from millstream.storage.log.repair import Repair, Skipped, damage_at, read_skipped
 from millstream.storage.log.segment import Segment
+from millstream.storage.log.verifying import BadRange
 
 _log = logging.getLogger(__name__)
+
+
+def report_damage(topic: str, partition: int, bad: BadRange) -> None:
+    """Name damage in the node's log, with what an operator can do."""
+    _log.error(
+        "damaged records topic=%s partition=%s offsets=%d..%d file=%s position=%d bytes=%d "
+        "reason=%r: restore the file from a backup, or give these records up with: "
+        "millstream repair --skip %s/%s@%d",
+        topic,
+        partition,
+        bad.base_offset,
+        bad.end_offset - 1,
+        bad.path,
+        bad.position,
+        bad.size,
+        bad.reason,
+        topic,
+        partition,
+        bad.base_offset,
+    )
+
+
+def read_all_skipped(files: Files, logs: Sequence[LogId]) -> list[tuple[LogId, Skipped]]:
+    """Blocks. All damaged records of these logs that were given up."""
+    return [(one, gone) for one in logs for gone in read_skipped(files, log_directory(one))]
 
 
 async def skip_damage(

@@ -7,7 +7,7 @@ watermark that is merely not known yet.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
@@ -115,6 +115,7 @@ class Node:
         self.faults = Faults()
         self.phase = Phase.BUILT
         self.ready = asyncio.Event()
+        self._are_logs_open = asyncio.Event()
         self._directory = directory
         self._stop_asked = asyncio.Event()
         self._reserve = Reserve(ports.files)
@@ -126,10 +127,9 @@ class Node:
         )
         was_clean = directory.was_clean
         self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics, was_clean=was_clean)
-        self.hub.keep(CONTROL_LOG, config.voters, CONTROL_SETTINGS, name="(control log)")
-        if CONTROL_LOG in self.hub.damaged:
-            raise self.hub.damaged[CONTROL_LOG]
-        control = self.hub.replicas[CONTROL_LOG]
+        control = self.hub.keep_now(
+            CONTROL_LOG, config.voters, CONTROL_SETTINGS, name="(control log)"
+        )
         _check_control_log(control, config.data_dir)
         state = State()
         self._defaults = TopicDefaults(me, config.topic_defaults, state.resources)
@@ -164,13 +164,13 @@ class Node:
                     for work in (
                         self._controller.run(),
                         self._settle(),
-                        self._coordinators.run(),
-                        self._transactions.run(),
-                        self._pipeline.run(),
-                        self._delaying.run(),
-                        self._missing_topics.run(),
-                        self._delivering.pump.run(),
-                        self._background.run(),
+                        self._with_open_logs(self._coordinators.run),
+                        self._with_open_logs(self._transactions.run),
+                        self._with_open_logs(self._pipeline.run),
+                        self._with_open_logs(self._delaying.run),
+                        self._with_open_logs(self._missing_topics.run),
+                        self._with_open_logs(self._delivering.pump.run),
+                        self._with_open_logs(self._background.run),
                         self.faults.run(),
                     )
                 ]
@@ -355,10 +355,17 @@ class Node:
             entropy=ports.entropy,
         )
 
+    async def _with_open_logs(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Begin when all logs are open: a log that is not here counts as deleted, or as lost."""
+        await self._are_logs_open.wait()
+        await run()
+
     async def _settle(self) -> None:
         await self.hub.led(CONTROL_LOG)
         await self._controller.folded()
         self._hosting.finish_folding(self._controller.state.catalog)
+        await self.hub.opened()
+        self._are_logs_open.set()
         await self.hub.settled()
         await self.threads.run(self._reserve.keep)
         self._move(Event.SETTLED)

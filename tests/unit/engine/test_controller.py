@@ -137,6 +137,7 @@ def test_settings_of_another_version_are_kept_with_a_warning(
             command = create("early", segment_bytes="1", colour="red")
             await node._controller._ledger.propose([Entry(None, encode(command))])
             log_id = node.topics.describe(SESSION, "early").log(0)
+            await node.hub.opened([log_id])
             return node.hub.find(log_id).log.records.settings.segment_bytes
 
     async def again() -> dict[str, str]:

@@ -7,10 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from millstream.codec.records import Record, build
 from millstream.config import Config, Timing
 from millstream.engine.partitions.slices import Want
+from millstream.errors import NotLeader
 from millstream.model import Acks, TopicPartition
+from millstream.ports import Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports
 from millstream.storage.files.memory import MemoryFiles
@@ -23,8 +27,8 @@ TURN_S_MAX = 0.020
 
 
 @asynccontextmanager
-async def real_node(config: Config) -> AsyncIterator[Node]:
-    async with running(build_node(config, real_ports(config))) as node:
+async def real_node(config: Config, ports: Ports | None = None) -> AsyncIterator[Node]:
+    async with running(build_node(config, ports or real_ports(config))) as node:
         yield node
 
 
@@ -127,6 +131,52 @@ def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
             with_id = Record(0, now_ms, None, b"a", (("ms-message-id", b"1"),))
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 await node.partitions.append(SESSION, ORDERS, build([with_id]), Acks.ALL)
+
+    run_timed(story())
+
+
+def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
+    count = 40_000  # In one turn they took 300 ms.
+
+    async def story() -> None:
+        files = MemoryFiles()
+        config = Config(storage="memory")
+        ports = replace(real_ports(config), files=files)
+        async with real_node(config, ports) as node:
+            await node.topics.create(SESSION, "orders")
+            log_id = node.topics.describe(SESSION, "orders").log(0)
+            replica = node.hub.find(log_id)
+            for at in range(count):
+                one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
+                append(replica.log.records, one, now_ms=0)
+            # As a power cut would leave it: without an index.
+            del node.hub.replicas[log_id]
+            settings = replica.log.records.settings
+            replica.leave()
+            replica.log.records.abandon()
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                node.hub.keep(log_id, frozenset({node.config.node_id}), settings)
+                with pytest.raises(NotLeader):
+                    node.hub.find(log_id)
+                await node.hub.led(log_id)
+            again = node.hub.find(log_id)
+            assert again.log.records.end_offset == count
+            assert again.log.records.producers.next_sequence(9, 0) == count
+
+    run_timed(story())
+
+
+def test_a_topic_of_many_partitions_comes_and_goes_in_many_turns() -> None:
+    partitions = 3_000  # In one turn they took 600 ms.
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                topic = await node.topics.create(SESSION, "orders", partitions=partitions)
+            assert all(node.hub.find(topic.log(at)).is_settled for at in range(partitions))
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await node.topics.delete(SESSION, "orders")
+                await until(lambda: len(node.hub.replicas) == 1)
 
     run_timed(story())
 

@@ -230,7 +230,8 @@ class Shards(Generic[S]):
 
     async def find(self, key: str) -> S:
         """The shard of `key`, if it is here and has loaded; creates the topic if there is none."""
-        await self._topic(key)
+        topic = await self._topic(key)
+        await self._hub.opened([topic.log(partition_for(key, topic.partition_count))])
         return self.find_now(key)
 
     def find_now(self, key: str) -> S:
@@ -318,6 +319,6 @@ class Shards(Generic[S]):
             problem = replica.failure or problem
         if problem is not None:
             return StorageUnavailable(str(problem))
-        if replica is not None and replica.is_leader:
+        if self._hub.is_opening(log_id) or (replica is not None and replica.is_leader):
             return CoordinatorLoading(key)
         return NotCoordinator(key, None if replica is None else replica.leader)

@@ -76,6 +76,17 @@ class Chain:
         self._changes = self._synced = 0
         self._names = self._names_synced = 0
 
+    def share(self, cache: LogCache) -> None:
+        """Use the cache of the event loop: a log may be opened on a thread, with one of its own.
+
+        Damage that was noticed there is reported here. Nothing was written yet.
+        """
+        assert not self.is_dirty
+        self._cache = cache
+        for segment in self.segments:
+            for bad in segment.damage:
+                cache.on_damage(segment, bad)
+
     # -- growing -----------------------------------------------------------------------------------
 
     def write(

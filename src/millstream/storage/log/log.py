@@ -319,9 +319,13 @@ class Log:
 
     def batches(self, start: Offset, end: Offset) -> Iterator[Header]:
         """Headers of the batches that have offsets in `start` to `end`, unverified."""
-        span = lookup.Span(start, end)
-        found = lookup.headers_between(self._cache, self._chain.segments, span)
-        return (header for _, _, header in found)
+        segments, span = self._chain.segments, lookup.Span(start, end)
+        return (header for _, _, header in lookup.headers_between(self._cache, segments, span))
+
+    def share(self, cache: LogCache) -> None:
+        """Use the node's cache from here on, and report damage that was noticed before."""
+        self._cache = cache
+        self._chain.share(cache)
 
     def verify(self) -> int:
         """Read everything and check every checksum; the number of batches, or `DamagedLog`."""
