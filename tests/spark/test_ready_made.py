@@ -201,7 +201,7 @@ def test_several_groups_are_a_key_of_json_and_may_be_sql(spark: SparkSession) ->
 def test_late_rows_are_left_out_and_counted(arrivals: Arrivals) -> None:
     given = {**TOTALS, "watermark": "30s", "window": {"kind": "tumbling", "size": "1m"}}
     asked = parameters(aggregate, **given)
-    made = aggregate.spelt(aggregate.aggregated(arrivals.frame(), asked), asked)
+    made = aggregate.as_records(aggregate.aggregated(arrivals.frame(), asked), asked)
 
     found, progress = arrivals.run(
         made,

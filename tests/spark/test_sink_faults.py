@@ -21,7 +21,7 @@ from millstream.spark.errors import BatchRefused, Fenced, OlderCheckpoint, Other
 from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import SinkOptions, sink_options
 from millstream.spark.write import atomic_batch
-from millstream.spark.write.atomic_batch import Plan, Task, Way, Written
+from millstream.spark.write.atomic_batch import Plan, Task, WriteMode, Written
 from millstream.spark.write.query_identity import QueryIdentity
 from tests.spark.sinks import each_once, numbers, until
 from tests.support.broker_process import BrokerProcess
@@ -136,7 +136,7 @@ class Run:
         return fault != "died after"
 
     def _dealt(self, wanted: list[int]) -> list[list[int]]:
-        """Rows as a shuffle deals them: never twice in the same way."""
+        """Rows as a shuffle deals them: never twice in the same mode."""
         mixed = self.random.sample(wanted, len(wanted))
         tasks = self.random.randint(1, 3)
         return [mixed[at::tasks] for at in range(tasks)]
@@ -367,7 +367,7 @@ def test_an_older_checkpoint_is_refused_with_the_way_out(broker: BrokerProcess, 
 def fallback(address: str, topic: str) -> Plan:
     """What is planned where batches can't be ended as one: the same broker, asked no more."""
     chosen = options(address, topic, assumeDeterministicTasks="true")
-    return Plan(options=chosen, way=Way.TASKS, identity=QueryIdentity(name=topic))
+    return Plan(options=chosen, mode=WriteMode.TASKS, identity=QueryIdentity(name=topic))
 
 
 def test_tasks_that_commit_by_themselves_do_so_once(broker: BrokerProcess, topic: str) -> None:

@@ -9,5 +9,5 @@ DLQ_SUFFIX: Final = ".dlq"  # Of the topic to which dead letters go.
 DLQ_PREFIX: Final = "ms-dlq-"  # Of headers that say where a dead letter comes from, and why.
 SUBJECT: Final = "ms-subject"
 DEAD_SUBJECT: Final = "DLQ."  # Before the subject of a dead letter: its listeners do not get it.
-# What asks the broker for something. A letter that kept them would ask again.
+# Headers with which a record asks the broker for something. A dead letter would ask again.
 ACTING: Final = ("ms-delay-ms", "ms-deliver-at", "ms-message-id", "ms-ttl-ms")

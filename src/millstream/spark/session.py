@@ -81,7 +81,7 @@ def session(
 
     Raises `JavaMissing` with one sentence if there is no Java that Spark can use.
     """
-    from pyspark import SparkContext  # Slow, and not needed by whoever only imports us.
+    from pyspark import SparkContext  # Slow, and only needed here.
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -111,7 +111,7 @@ def prepare_environment(*, is_local: bool = True) -> None:
     # Workers run `python3` of the path otherwise, where neither Spark nor this package may be.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # The machines of a cluster must reach this one, and know no home that was made up here.
+    # Machines of a cluster must reach this one, and do not have the home that is made here.
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if is_local and "SPARK_HOME" not in os.environ:
@@ -186,7 +186,7 @@ def shadow_home(pyspark: Path, directory: Path) -> Path:
 
 @cache
 def scratch() -> Path:
-    """A directory of our own: one that lasts if home can be written to, else one for this life."""
+    """Our directory: in the user's cache if that can be written to, else a temporary one."""
     installed = hashlib.sha256(str(_pyspark()).encode()).hexdigest()[:12]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = caches / "millstream" / f"{_LASTING}{installed}"

@@ -123,7 +123,7 @@ def _status(given: Given) -> int:
     spec = _spec(path, given)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         topics.names()  # Says at once if there is no broker, even if nothing ran yet.
-        found = runner.standings(spec, _state(spec, path, given), topics)
+        found = runner.positions(spec, _state(spec, path, given), topics)
     if given["output"] == "json":
         print(text.as_json({"pipeline": spec.name, "queries": [asdict(one) for one in found]}))
         return DONE
@@ -214,7 +214,7 @@ def _status_declarative(path: Path, given: Given) -> int:
     from millstream.spark.pipelines.summaries import Offsets, behind
     from millstream.spark.pipelines.topics import Topics
 
-    found = declarative.standings(path)
+    found = declarative.positions(path)
     bootstrap = given["bootstrap"] or found.bootstrap
     ends: Offsets = {}
     if bootstrap is not None:
@@ -313,7 +313,7 @@ def _settings(given: Given, directory: Path, *, is_brief: bool) -> dict[str, str
 
 
 def _started(name: str, given: Given, conf: Mapping[str, str]) -> "SparkSession":
-    from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+    from millstream.spark.pipelines.failures import InvalidPipeline, short_reason
     from millstream.spark.session import session
 
     print("starting Spark ...", file=sys.stderr, flush=True)
@@ -322,7 +322,7 @@ def _started(name: str, given: Given, conf: Mapping[str, str]) -> "SparkSession"
     except MillstreamError:
         raise
     except Exception as problem:  # Whatever Spark and Java raise when they can't start.
-        why = boiled_down(str(problem))
+        why = short_reason(str(problem))
         raise InvalidPipeline(f"Spark does not start on {given['master']}: {why}") from problem
     spark.sparkContext.setLogLevel("OFF")
     return spark

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 class Java(NamedTuple):
-    """What a Java says of itself; an empty home if it does not say."""
+    """Version and home of a Java; the home is empty if it is unknown."""
 
     major: int | None
     home: str

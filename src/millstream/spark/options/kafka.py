@@ -54,7 +54,7 @@ class ClientSettings:
     backoff_ms: int = 100
 
 
-# What Spark's connector refuses, and why.
+# Names that Spark's connector refuses, and the reasons.
 _REFUSED = {
     "auto.offset.reset": "where a query starts is said by startingOffsets",
     "enable.auto.commit": "Spark decides when offsets are committed",

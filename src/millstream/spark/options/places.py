@@ -156,9 +156,9 @@ def ending(options: Mapping[str, str]) -> Place:
     return place
 
 
-def _timed(options: Mapping[str, str], one: str, each: str) -> Place | None:
-    if one.lower() in options:
-        return AtTime(_timestamp(one, options[one.lower()]))
+def _timed(options: Mapping[str, str], same: str, each: str) -> Place | None:
+    if same.lower() in options:
+        return AtTime(_timestamp(same, options[same.lower()]))
     if each.lower() in options:
         times = _per_partition(each, options[each.lower()], '{"topic": {"0": 1700000000000}}')
         if any(ms < 0 for ms in times.values()):

@@ -40,7 +40,7 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What one query asked for, checked.
+    """The checked options of one query.
 
     A streaming query is known by `transactional_id_prefix`, or else by what lies in `checkpoint`.
     """
@@ -109,7 +109,7 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
     guarantee = choice(
         options,
         "deliveryGuarantee",
-        {one.value: one for one in Guarantee},
+        {guarantee.value: guarantee for guarantee in Guarantee},
         Guarantee.EXACTLY_ONCE.value,
     )
     # Never the name of a query or of a sink: several queries may share one.
@@ -146,8 +146,8 @@ def _check_names(options: Mapping[str, str]) -> None:
     known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN, _FORMER_NAME)}
     for name in options:
         if name in refused:
-            spelt, why = refused[name]
-            raise InvalidOption(f"option {spelt} is not supported in the sink: {why}")
+            option, why = refused[name]
+            raise InvalidOption(f"option {option} is not supported in the sink: {why}")
         if name.startswith(PREFIX):
             _check_kafka_name(name.removeprefix(PREFIX))
         elif name not in known:

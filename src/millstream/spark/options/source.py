@@ -46,7 +46,7 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What one query asked for, checked."""
+    """The checked options of one query."""
 
     client: ClientSettings
     group: str
@@ -173,7 +173,7 @@ def includes_headers(raw: Mapping[str, str]) -> bool:
 
 
 def value_format(raw: Mapping[str, str]) -> ValueOptions | None:
-    """What values are decoded with, or None: they stay bytes; known before the kind of query is."""
+    """The format of values, or None if they stay bytes. Known before the kind of query."""
     return value_options({name.lower(): text for name, text in raw.items()})
 
 
@@ -185,10 +185,10 @@ def _check_names(options: Mapping[str, str], *, is_streaming: bool) -> None:
     known = {name.lower(): name for name in _KNOWN}
     for name in options:
         if name in refused:
-            spelt, why = refused[name]
-            raise InvalidOption(f"option {spelt} is not supported in the source: {why}")
+            option, why = refused[name]
+            raise InvalidOption(f"option {option} is not supported in the source: {why}")
         if name.startswith(PREFIX):
-            continue  # `client_options` looks at these.
+            continue  # `client_settings` checks these.
         if name not in known:
             raise InvalidOption(f"there is no option {name}; {nearest(name, _KNOWN)}")
         if is_streaming and known[name] in _BATCH:
@@ -229,7 +229,7 @@ def _groups(
         return named, (named + DLQ_SUFFIX,)
     default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
     prefix = options.get("groupidprefix", default).strip()
-    group = f"{prefix}-{_digest([*_spelt(subscribed), options.get('brokerfilter')])}"
+    group = f"{prefix}-{_digest([*_canonical(subscribed), options.get('brokerfilter')])}"
     values = _digest([options.get(name.lower()) for name in _VALUES])
     # Before, all options but how brokers are reached were in the name.
     own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
@@ -237,8 +237,8 @@ def _groups(
     return group, (f"{group}-{values}{DLQ_SUFFIX}", former + DLQ_SUFFIX)
 
 
-def _spelt(subscribed: Subscription) -> list[object]:
-    """What is read, in one spelling: the order of topics and blanks between them do not count."""
+def _canonical(subscribed: Subscription) -> list[object]:
+    """The subscription in one form: the order of topics and blanks between them do not count."""
     match subscribed:
         case Topics(names):
             return ["topics", sorted(names)]

@@ -19,7 +19,7 @@ class ValueFormat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
-    """What values are. `schema` is DDL or a Spark schema, an Avro schema, or a descriptor set."""
+    """The format of values. `schema` is DDL, a Spark or Avro schema, or a descriptor set."""
 
     form: ValueFormat
     schema: str
@@ -35,7 +35,7 @@ _EXAMPLES = {
 
 
 def value_options(options: Mapping[str, str]) -> ValueOptions | None:
-    """What the options, whose names are in lower case, say of values; None: they stay bytes."""
+    """Read the format of values from options with names in lower case; None: they stay bytes."""
     name = options.get("valueformat", "").strip().lower()
     schema = options.get("valueschema", "").strip()
     message = options.get("valuemessage", "").strip()

@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millstream.spark.pipelines import checkpoints
-from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, boiled_down
+from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, short_reason
 from millstream.spark.session import LAPTOP, MASTER, prepare_environment, write_log4j
 
 FILE_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
-# What definitions read to find the brokers: spark.conf.get("spark.millstream.bootstrap").
+# The setting in which definitions find the brokers: spark.conf.get("spark.millstream.bootstrap").
 BOOTSTRAP_KEY = "spark.millstream.bootstrap"
 
 _FLOW = re.compile(r"Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z]+)")
@@ -28,7 +28,7 @@ _CONNECT = "pip install 'millstream[pipelines]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of each flow, and the offsets its checkpoint went on by."""
+    """The final state of each flow, and the offsets in its checkpoints."""
 
     name: str
     flows: Mapping[str, str]
@@ -65,7 +65,7 @@ def run(
                 flows[match["flow"].removeprefix("spark_catalog.default.")] = match["state"].lower()
             report(message)
     except Exception as problem:  # Whatever definitions raise, and whatever Connect does.
-        raise PipelineFailed(spec.name, boiled_down(str(problem))) from problem
+        raise PipelineFailed(spec.name, short_reason(str(problem))) from problem
     after = {} if storage is None else _offsets(storage)
     return Outcome(
         name=spec.name,
@@ -77,7 +77,7 @@ def run(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
+class Positions:
     name: str
     checkpoints: list[checkpoints.Checkpoint]
     bootstrap: str | None
@@ -89,11 +89,11 @@ def bootstrap(path: Path) -> str | None:
     return None if address is None else str(address)
 
 
-def standings(path: Path) -> Standings:
+def positions(path: Path) -> Positions:
     """Where each flow of the project stands, by its checkpoints and without Spark."""
     spec = _spec(_engine(), path)
     storage = local_storage(spec.storage, path.parent)
-    return Standings(
+    return Positions(
         name=spec.name,
         checkpoints=[] if storage is None else checkpoints.find(storage),
         bootstrap=spec.configuration.get(BOOTSTRAP_KEY),
@@ -117,7 +117,7 @@ def local_storage(storage: str, directory: Path) -> Path | None:
 
 
 def settings(directory: Path, master: str) -> dict[str, str]:
-    """What `spark-defaults.conf` says for a project in this directory.
+    """The content of `spark-defaults.conf` for a project in this directory.
 
     Always with a catalog that lasts: only a run tells whether a project keeps tables, and with
     Spark's default catalog its second run fails on the tables of the first.
@@ -153,7 +153,7 @@ def _spec(cli: Any, path: Path) -> Any:
     try:
         return cli.load_pipeline_spec(path)
     except Exception as problem:  # Spark raises whatever the YAML library and its types do.
-        raise InvalidPipeline(f"{path.name}: {boiled_down(str(problem))}") from None
+        raise InvalidPipeline(f"{path.name}: {short_reason(str(problem))}") from None
 
 
 def _prepare(directory: Path, master: str) -> None:

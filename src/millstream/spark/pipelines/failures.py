@@ -16,7 +16,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.+)$", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\]\s*(?P<message>.+)", re.DOTALL)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
-# Spark advises whoever drops or qualifies names, which is not what happened here.
+# Spark's advice on dropping and qualifying names, which does not help here.
 _ADVICE = "\nSearch path: "
 _OURS = "millstream."
 # Where the explanation ends and plans and stacks begin.
@@ -25,7 +25,7 @@ _QUERY = "\n=== Streaming Query ==="
 
 
 class InvalidPipeline(MillstreamError, ValueError):
-    """What describes a pipeline contradicts itself, or cannot be understood."""
+    """The description of a pipeline is invalid."""
 
 
 class PipelineFailed(MillstreamError):
@@ -37,15 +37,15 @@ class PipelineFailed(MillstreamError):
         self.why = why
 
 
-def boiled_down(text: str) -> str:
-    """The one sentence in a report of Spark's."""
+def short_reason(text: str) -> str:
+    """Return the sentence of a report of Spark's that a user can act on."""
     text = text.partition(_QUERY)[0]
     raised = _innermost(text)
     return _short(raised if raised is not None else _explained(text))
 
 
 def _innermost(text: str) -> str | None:
-    """What the last Python traceback ends with; an error of ours wins over what wraps it."""
+    """The last line of the last Python traceback; an error of ours wins over those around it."""
     if _TRACEBACK not in text:
         return None
     raised = list(_RAISED.finditer(text, text.index(_TRACEBACK)))

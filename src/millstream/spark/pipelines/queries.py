@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from millstream.spark.pipelines.failures import PipelineFailed, boiled_down
+from millstream.spark.pipelines.failures import PipelineFailed, short_reason
 from millstream.spark.pipelines.progress import NewProgress
 from millstream.spark.pipelines.summaries import (
     OBSERVED,
@@ -115,7 +115,7 @@ def write(context: Context, frame: DataFrame, *, topic: str | None = None, **opt
     try:
         writer.save()
     except PySparkException as problem:
-        raise PipelineFailed(context.name, boiled_down(str(problem))) from problem
+        raise PipelineFailed(context.name, short_reason(str(problem))) from problem
 
 
 def run_stream(
@@ -139,7 +139,7 @@ def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
             active = [started_query for started_query in active if started_query.look()]
     except PySparkException as problem:
         name = queries[min(len(running), len(queries) - 1)].name
-        raise PipelineFailed(f"{context.name}/{name}", boiled_down(str(problem))) from problem
+        raise PipelineFailed(f"{context.name}/{name}", short_reason(str(problem))) from problem
     finally:
         for started_query in running:
             started_query.stop()
@@ -166,7 +166,7 @@ class _Running:
         problem = None if is_active else self._query.exception()
         if problem is not None and not self._context.stop.is_set():
             where = f"{self._context.name}/{self._name}"
-            raise PipelineFailed(where, boiled_down(str(problem))) from problem
+            raise PipelineFailed(where, short_reason(str(problem))) from problem
         return is_active
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines import checkpoints, sql_flow
 from millstream.spark.pipelines.checkpoints import Checkpoint
-from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, boiled_down
+from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, short_reason
 from millstream.spark.pipelines.queries import Context, run_streams, source
 from millstream.spark.pipelines.ready import catalog
 from millstream.spark.pipelines.spec import Flow, Spec
@@ -30,7 +30,7 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What a flow does, as far as it is known without Spark."""
+    """A flow's kind, inputs and outputs, as far as they are known without Spark."""
 
     flow: str
     does: str
@@ -40,8 +40,8 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How far a flow's query came."""
+class FlowPosition:
+    """The position and lag of a flow's query."""
 
     flow: str
     group: str
@@ -74,7 +74,7 @@ def outline(spec: Spec) -> list[Outline]:
 
 
 def check(spec: Spec, topics: Topics) -> list[Outline]:
-    """What is known without Spark, with the brokers asked."""
+    """Outline the flows, and check their topics on the brokers."""
     outlines = outline(spec)
     topics.require((flow.reads, flow.writes) for flow in outlines)
     return outlines
@@ -103,8 +103,8 @@ def analyse(spec: Spec, context: Context, directory: Path) -> dict[str, str]:
     return columns
 
 
-def standings(spec: Spec, state_dir: Path, topics: Topics) -> list[Standing]:
-    """Where each flow stands, by its checkpoints and by its consumer group."""
+def positions(spec: Spec, state_dir: Path, topics: Topics) -> list[FlowPosition]:
+    """The position of each flow, by its checkpoints and by its consumer group."""
     positions = []
     for flow in spec.flows:
         name = f"{spec.name}.{flow.name}"
@@ -112,7 +112,7 @@ def standings(spec: Spec, state_dir: Path, topics: Topics) -> list[Standing]:
             ends = topics.ends(checkpoint.offsets)
             group = topics.committed(name, checkpoint.offsets)
             positions.append(
-                Standing(
+                FlowPosition(
                     flow=flow.name,
                     group=name,
                     checkpoint=checkpoint,
@@ -138,13 +138,13 @@ def _job(flow: Flow, context: Context, directory: Path) -> Callable[[], Summary]
         try:
             return ready.run(context, parameters)
         except (PySparkException, InvalidOption) as problem:
-            raise PipelineFailed(context.name, boiled_down(str(problem))) from problem
+            raise PipelineFailed(context.name, short_reason(str(problem))) from problem
 
     return run_ready_made
 
 
 def _frame(flow: Flow, context: Context, directory: Path) -> DataFrame | None:
-    """What the flow writes, if that can be said without running it."""
+    """The rows that the flow writes; None if only a run can tell."""
     if flow.use is None:
         return sql_flow.query(context, flow, str(directory)).frame
     ready, parameters = _ready_made(flow)
@@ -155,7 +155,7 @@ def _frame(flow: Flow, context: Context, directory: Path) -> DataFrame | None:
         frames = {topic: source(context, topic, includeHeaders="true") for topic in reads}
         return ready.transform(frames, parameters)
     except (PySparkException, InvalidOption) as problem:
-        raise InvalidPipeline(f"flow {flow.name}: {boiled_down(str(problem))}") from None
+        raise InvalidPipeline(f"flow {flow.name}: {short_reason(str(problem))}") from None
 
 
 # Parameters are of the type that the ready-made pipeline says.

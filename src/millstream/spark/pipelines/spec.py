@@ -212,7 +212,7 @@ def load(path: Path) -> Spec:
 
 
 def parsed_yaml(path: Path) -> object:
-    import yaml  # Only those who have pipelines have it.
+    import yaml  # Installed with the extra `spark` only.
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 from millstream.errors import MillstreamError
 from millstream.spark.datasource import COLUMNS
 from millstream.spark.pipelines import sql_flow
-from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+from millstream.spark.pipelines.failures import InvalidPipeline, short_reason
 from millstream.spark.pipelines.ready import catalog
 from millstream.spark.pipelines.spec import Example, Flow, Spec
 
-# What a row of an example may have, and what it has otherwise.
+# The fields of a row of an example, with their defaults.
 _DEFAULTS: dict[str, object] = {
     "key": None,
     "value": None,
@@ -35,7 +35,7 @@ _BINARY = ("key", "value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of an example: rows that were expected and did not come, and the other way."""
+    """The result of an example: expected rows that are missing, and rows that were not expected."""
 
     example: str
     flow: str
@@ -74,7 +74,7 @@ def _verdict(spark: SparkSession, flow: Flow, example: Example) -> Verdict:
     try:
         rows = _rows(_result(spark, flow, example))
     except (PySparkException, MillstreamError) as problem:
-        why = boiled_down(str(problem))
+        why = short_reason(str(problem))
         return Verdict(example=example.name, flow=flow.name, missing=[], unexpected=[], problem=why)
     missing, unexpected = compare(example.expected, rows)
     return Verdict(example=example.name, flow=flow.name, missing=missing, unexpected=unexpected)

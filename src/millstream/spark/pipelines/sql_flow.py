@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.sink import sink_options
-from millstream.spark.pipelines.failures import InvalidPipeline, boiled_down
+from millstream.spark.pipelines.failures import InvalidPipeline, short_reason
 from millstream.spark.pipelines.queries import (
     Context,
     Query,
@@ -52,12 +52,12 @@ def query(context: Context, flow: Flow, directory: str) -> Query:
 
 
 def rows(frame: DataFrame, flow: Flow) -> DataFrame:
-    """What the flow makes of records, before the sink's columns are put together."""
+    """The rows of the flow's SQL, before the columns of the sink are built."""
     assert flow.source is not None
     try:
         result = _columns(frame, flow.source)
     except (PySparkException, InvalidOption) as problem:
-        why = problem if isinstance(problem, InvalidOption) else boiled_down(str(problem))
+        why = problem if isinstance(problem, InvalidOption) else short_reason(str(problem))
         raise InvalidPipeline(f"flow {flow.name}, source: {why}") from None
     for number, sql in enumerate(flow.steps, 1):
         place = f"flow {flow.name}, sql" + (f" {number}" if len(flow.steps) > 1 else "")
@@ -108,7 +108,7 @@ def _step(frame: DataFrame, sql: str, place: str) -> DataFrame:
         result = spark.sql(sql)
         columns = result.columns
     except PySparkException as problem:
-        raise InvalidPipeline(f"{place}: {boiled_down(str(problem))}") from None
+        raise InvalidPipeline(f"{place}: {short_reason(str(problem))}") from None
     finally:
         spark.catalog.dropTempView(VIEW)
     if not columns:

@@ -18,7 +18,7 @@ PATIENCE_MS = 5_000
 
 
 class Topics:
-    """What there is, at this address. A context: its connections end with it."""
+    """The topics at this address. A context manager: it closes its connections."""
 
     def __init__(self, bootstrap: str, client_options: Mapping[str, str]) -> None:
         options = {name.lower(): text for name, text in client_options.items()}

@@ -61,7 +61,7 @@ def gather(data: Buffer, field: Field) -> Array:
 
 
 def _timestamps(milliseconds: NDArray[np.int64]) -> Array:
-    # What a producer made up may be further away than microseconds can say.
+    # The time of a producer may be out of the range of microseconds.
     bounded = np.clip(milliseconds, -_MILLISECONDS_MAX, _MILLISECONDS_MAX)
     return _numbers(bounded * _MICROSECONDS, pa.timestamp("us", tz="UTC"))
 

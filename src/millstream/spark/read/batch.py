@@ -69,7 +69,7 @@ def tasks(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRang
 def read(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[Array]:
     """Read the range of one task, with the client that this worker process keeps."""
     if partition.value is None:
-        return iter(())  # What Spark makes of a plan without ranges.
+        return iter(())  # Spark plans one empty task for a plan without ranges.
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     reader = RangeReader(
         cluster_for(options.client),

@@ -66,7 +66,7 @@ def select(records: Buffer, *, start: int, end: int, aborted: Iterable[Aborted] 
             if header.count and read_marker(view, at).kind is ControlKind.ABORT:
                 doomed.discard(header.producer_id)
         elif header.is_transactional and header.producer_id in doomed:
-            pass  # Part of a transaction that was aborted: no one shall see it.
+            pass  # Part of an aborted transaction: not read.
         elif header.end_offset > start and header.count:
             chosen.append((header, at))
         position = max(position, header.end_offset)

@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class Positions:
-    """Answers for one query. Lives on the driver."""
+    """Looks up offsets for one query, on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class Positions:
         return now == topic_ids
 
     def missing(self, targets: list[TopicPartition]) -> list[str]:
-        """What the options name and the cluster does not have."""
+        """The topics or partitions that the options name and the cluster does not have."""
         match self._options.subscription:
             case Topics(names):
                 return sorted(set(names) - {target.topic for target in targets})

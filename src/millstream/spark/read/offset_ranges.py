@@ -17,13 +17,13 @@ from millstream.model import TopicPartition
 Offsets: TypeAlias = dict[TopicPartition, int]
 TopicIds: TypeAlias = dict[
     str, str
-]  # By name, spelt as Kafka's tools do; of brokers that have ids.
+]  # By name, written as Kafka's tools do; of brokers that have ids.
 Json: TypeAlias = dict[str, dict[str, int]]
 
 _ID_MARK = "@"
 
 
-class Standing(NamedTuple):
+class QueryPosition(NamedTuple):
     """Where a query stands, in which topics."""
 
     offsets: Offsets
@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Offsets `start` to `end`, the end excluded: what one task reads."""
+    """Offsets `start` to `end`, the end excluded: the input of one task."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
-    """What a query may read next, and what it can never read again, in sentences."""
+    """The ends up to which a query may read, and a sentence for each loss of records."""
 
     ends: Offsets
     losses: list[str]
@@ -58,24 +58,26 @@ class Available:
 def to_json(offsets: Mapping[TopicPartition, int], topic_ids: TopicIds | None = None) -> Json:
     """Spell offsets as the Kafka connector does, and the ids of their topics after them.
 
-    Spark compares the text of two offsets, so equal offsets must always be spelt alike: sorted.
+    Spark compares the text of two offsets, so equal offsets must always be written alike: sorted.
     """
-    spelt: Json = {}
+    offsets_json: Json = {}
     for target in sorted(offsets):
-        spelt.setdefault(target.topic, {})[str(target.partition)] = offsets[target]
+        offsets_json.setdefault(target.topic, {})[str(target.partition)] = offsets[target]
     ids = topic_ids or {}
-    return spelt | {f"{topic}{_ID_MARK}{ids[topic]}": {} for topic in spelt if topic in ids}
+    return offsets_json | {
+        f"{topic}{_ID_MARK}{ids[topic]}": {} for topic in offsets_json if topic in ids
+    }
 
 
-def from_json(spelt: Mapping[str, Mapping[str, int]]) -> Standing:
-    """Read offsets, with ids of topics or, as earlier versions spelt them, without."""
+def from_json(offsets_json: Mapping[str, Mapping[str, int]]) -> QueryPosition:
+    """Read offsets, with ids of topics or, as earlier versions wrote them, without."""
     offsets = {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in spelt.items()
+        for topic, partitions in offsets_json.items()
         for partition, offset in partitions.items()
     }
-    marked = (topic.partition(_ID_MARK) for topic in spelt)
-    return Standing(offsets, {topic: topic_id for topic, mark, topic_id in marked if mark})
+    marked = (topic.partition(_ID_MARK) for topic in offsets_json)
+    return QueryPosition(offsets, {topic: topic_id for topic, mark, topic_id in marked if mark})
 
 
 # -- topics that were created anew -----------------------------------------------------------------
@@ -91,8 +93,8 @@ def without(offsets: Offsets, topics: Collection[str]) -> Offsets:
     return {target: at for target, at in offsets.items() if target.topic not in topics}
 
 
-def recreated_losses(before: Standing, now: TopicIds) -> list[str]:
-    """What is to be said of topics that are others by now."""
+def recreated_losses(before: QueryPosition, now: TopicIds) -> list[str]:
+    """A sentence for each topic that was deleted and created anew."""
     losses = []
     for topic in recreated(before.topic_ids, now):
         stood = {t.partition: at for t, at in sorted(before.offsets.items()) if t.topic == topic}

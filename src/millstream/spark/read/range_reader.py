@@ -82,7 +82,7 @@ class RangeReader:
             decoder.finish()
 
     def _is_same_topic(self, offset_range: OffsetRange) -> bool:
-        """Whether the topic is the one that was planned. One that is gone is found out later."""
+        """Whether the topic is the planned one. A topic that is gone is noticed by the fetch."""
         return not offset_range.topic_id or self._cluster.is_topic(
             offset_range.topic, offset_range.topic_id
         )

@@ -166,7 +166,7 @@ def _record_starts(data: Buffer, view: NDArray[np.uint8], payload: Payload) -> I
 
 
 def _walk(data: Buffer, at: int, count: int) -> tuple[list[int], int]:
-    """Follow lengths one by one. A negative one is taken for another here and found out later."""
+    """Follow lengths one by one. A negative length is taken for another, and refused later."""
     starts: list[int] = []
     append = starts.append
     for _ in range(count):

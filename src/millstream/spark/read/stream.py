@@ -32,7 +32,7 @@ from millstream.spark.read.lookups import Positions
 from millstream.spark.read.offset_ranges import (
     Json,
     Offsets,
-    Standing,
+    QueryPosition,
     TopicIds,
     backlog,
     check_available,
@@ -51,7 +51,7 @@ from millstream.spark.read.views import check_filter
 # Without waiting Spark would ask about a hundred times a second whether there is anything.
 IDLE_WAIT_SECONDS = 0.5
 IDLE_POLL_SECONDS = 0.02
-SAMPLE_BYTES = 64 * 2**10  # What is read of a partition to learn how large its records are.
+SAMPLE_BYTES = 64 * 2**10  # The sample of a partition that its record size is estimated from.
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._positions = Positions(options)
-        self._initial: Standing | None = None
+        self._initial: QueryPosition | None = None
         self._latest: Offsets | None = None
-        self._ceiling: Offsets | None = None  # Where a run over what is available now ends.
+        self._ceiling: Offsets | None = None  # The end of a run with Trigger.AvailableNow.
         self._committed: Offsets | None = None
         self._reported: list[str] = []  # Losses, at the last look.
         self._former_ids: TopicIds = {}  # Of topics that were created anew, the last id before.
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- where the query stands --------------------------------------------------------------------
 
     def initialOffset(self) -> Json:  # noqa: N802
-        if self._initial is None:  # Spark asks twice and must be told the same.
+        if self._initial is None:  # Spark asks twice and must get the same.
             self._initial = self._start()
         return to_json(*self._initial)
 
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Where the next batch ends; `start` is where the last one, which is done, ended."""
+        """The end of the next batch; `start` is the end of the last batch, which is done."""
         before = from_json(start)
         self._show(before.offsets)
         deadline = time.monotonic() + IDLE_WAIT_SECONDS
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_recreated, is_news = starts != before.offsets, ends != before.offsets
             is_due = self._ceiling is not None or self._is_enough(starts, ends, limit)
             is_batch = is_recreated or (is_news and is_due)
-            # What was found is of these topics only if they are still the same ones.
+            # The offsets are of these topics only if no topic was created anew meanwhile.
             if (is_batch or losses) and self._positions.is_current(topic_ids):
                 self._report(losses)
                 if is_batch:
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark is done with all before `end`; it says so late, so `latestOffset` does it too."""
         self._show(from_json(end).offsets)
 
-    # -- what tasks do -----------------------------------------------------------------------------
+    # -- tasks ------------------------------------------------------------------------------------
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """A function of its arguments and the options alone: a replay has the same tasks."""
@@ -153,20 +153,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._positions.look_again()
         return topic_ids | {topic: before[topic] for topic in late if topic in before}
 
-    def _start(self) -> Standing:
+    def _start(self) -> QueryPosition:
         """Where the options say that a query begins, in the topics that there are now."""
         for _ in range(self._options.lookup_tries):
             targets, topic_ids = self._positions.require(), self._positions.topic_ids()
             offsets = self._positions.starting(targets)
             if self._positions.is_current(topic_ids):
                 break
-        return Standing(offsets, topic_ids)
+        return QueryPosition(offsets, topic_ids)
 
     def _available(
-        self, before: Standing, starts: Offsets, topic_ids: TopicIds
+        self, before: QueryPosition, starts: Offsets, topic_ids: TopicIds
     ) -> tuple[Offsets, list[str]]:
         """The ends of all partitions, and what was lost since `before`."""
-        # What was found after the ceiling was drawn may be in the start, and stays where it is.
+        # Partitions found after the ceiling was drawn may be in the start, and stay where they are.
         only = None if self._ceiling is None else self._ceiling.keys() | before.offsets.keys()
         losses = recreated_losses(before, topic_ids)
         latest = self._positions.ends(starts, only)
@@ -210,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _record_bytes(self, target: TopicPartition, offset: int) -> float:
-        """What an offset takes in this partition, by the next few batches as they are stored."""
+        """The bytes per offset in this partition, by the next few batches as they are stored."""
         try:
             fetched = self._positions.cluster.fetch(target, offset, bytes_max=SAMPLE_BYTES)
         except OutOfRange:

@@ -15,13 +15,13 @@ from millstream.spark.errors import InvalidOption
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.view_names import filtered_name
 
-_TOPIC = 2  # What settings are asked of.
+_TOPIC = 2  # The resource type of topics in DescribeConfigs.
 _VIEW_OF = "view.of"
 _REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION)
 
 
 def shown_by(target: TopicPartition, broker_filter: str | None) -> TopicPartition:
-    """Where to fetch what the filter takes of a partition."""
+    """The partition to fetch from: under the filtered name, if there is a filter."""
     if broker_filter is None:
         return target
     return TopicPartition(filtered_name(target.topic, broker_filter), target.partition)
@@ -39,7 +39,7 @@ def check_filter(
 
 
 def without_views(cluster: Cluster, topics: Sequence[str]) -> list[str]:
-    """The topics among these: what a view shows is in its topic as well."""
+    """The names that are topics and no views: the records of a view are in its topic as well."""
     if not topics:
         return []
 
@@ -51,7 +51,7 @@ def without_views(cluster: Cluster, topics: Sequence[str]) -> list[str]:
 
 
 def _shown(cluster: Cluster, names: Sequence[str], *, has_filter: bool = False) -> dict[str, str]:
-    """The topics that these show, empty where they are topics; what is gone is left out."""
+    """The topic that each view shows, empty for topics; names that do not exist are left out."""
     resource = DescribeConfigsRequest.Resource
     keys = [_VIEW_OF]
     request = DescribeConfigsRequest(

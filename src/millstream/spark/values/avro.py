@@ -14,7 +14,7 @@ from typing import Any
 from millstream.spark.errors import InvalidOption, LibraryMissing
 from millstream.spark.values.decoding import Decode, struct
 
-# What an Avro schema is, as JSON has it: nothing that a type could say.
+# Any: an Avro schema as JSON, which no type describes.
 Schema = Any
 
 _PRIMITIVES = {
@@ -93,7 +93,7 @@ def _parsed(text: str) -> tuple[Schema, dict[str, Schema]]:
 def _plain(schema: Schema) -> Schema:
     """The schema without the logical types that Spark has no type for: those stay numbers."""
     if isinstance(schema, list):
-        return [_plain(one) for one in schema]
+        return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     plain = {name: _plain(part) for name, part in schema.items() if name != "default"}
@@ -136,14 +136,14 @@ class _Types:
             raise InvalidOption(f"valueSchema: {place} is a record without fields")
         return struct(
             [
-                (one["name"], self.of(one["type"], f"{place}.{one['name']}", (*inside, name)))
-                for one in schema["fields"]
+                (field["name"], self.of(field["type"], f"{place}.{field['name']}", (*inside, name)))
+                for field in schema["fields"]
             ]
         )
 
     def _union(self, choices: list[Schema], place: str, inside: tuple[str, ...]) -> str:
         """Null and one type: that type, as every column may be null."""
-        kinds = {self.of(one, place, inside) for one in choices if one != "null"}
+        kinds = {self.of(choice, place, inside) for choice in choices if choice != "null"}
         if len(kinds) == 1:
             return kinds.pop()
         wider = _WIDER.get(frozenset(kinds))

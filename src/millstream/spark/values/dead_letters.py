@@ -25,7 +25,7 @@ from millstream.spark.read.arrow import HEADERS, gather, headers
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.spark.read.rows import Rows
 from millstream.spark.write import transactions
-from millstream.spark.write.encoding import spell
+from millstream.spark.write.encoding import encode_rows
 from millstream.spark.write.partitioner import Columns, Router
 from millstream.spark.write.producing import Pipeline
 
@@ -139,7 +139,7 @@ class DeadLetters:
         try:
             rows, shares = Router(self._topic, self._cluster.partition_count).route(_columns(new))
             transactions.add_partitions(self._cluster, member, {share.target for share in shares})
-            pipeline.send(spell(rows, shares, bytes_max=BATCH_BYTES), shares)
+            pipeline.send(encode_rows(rows, shares, bytes_max=BATCH_BYTES), shares)
             pipeline.flush()
             span = known.joined(self._range.start, decoded_to)
             transactions.remember(

@@ -15,7 +15,7 @@ WHY_LENGTH_MAX = 300
 
 
 class Failure(NamedTuple):
-    """A value that is not what the options say: which one, and what is wrong with it."""
+    """The index of a value that can't be decoded, and the reason."""
 
     at: int  # Among the values.
     why: str
@@ -30,7 +30,7 @@ class Decoded(NamedTuple):
 
 # How the bytes of values become a column of structs.
 ValueReader: TypeAlias = Callable[[Array], Decoded]
-# One value as Arrow takes it. Raises whatever it likes for bytes that are none.
+# Decodes one value for Arrow. Raises any exception for bytes that are no such value.
 Decode: TypeAlias = Callable[[bytes], dict[str, object]]
 
 

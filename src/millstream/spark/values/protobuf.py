@@ -51,8 +51,8 @@ def _message(descriptors: str, name: str) -> Descriptor:
     try:
         raw = base64.b64decode(descriptors, validate=True)
         files = descriptor_pb2.FileDescriptorSet.FromString(raw).file
-        for one in files:
-            pool.Add(one)
+        for file in files:
+            pool.Add(file)
     except (binascii.Error, message.DecodeError, TypeError, ValueError) as problem:
         raise InvalidOption(
             "valueSchema is no file that there is, and no descriptor set in base64 as protoc "
@@ -62,7 +62,9 @@ def _message(descriptors: str, name: str) -> Descriptor:
         return pool.FindMessageTypeByName(name)
     except (KeyError, TypeError) as problem:
         known = sorted(
-            f"{one.package}.{kind.name}".lstrip(".") for one in files for kind in one.message_type
+            f"{file.package}.{kind.name}".lstrip(".")
+            for file in files
+            for kind in file.message_type
         )
         raise InvalidOption(
             f"valueMessage is {name!r}: {problem}; the descriptor set has {', '.join(known)}"
@@ -135,7 +137,7 @@ def _field_converter(field: Descriptor) -> _Convert:
         return lambda message: {key(k): value(v) for k, v in getattr(message, name).items()}
     content = _content(field)
     if field.is_repeated:
-        return lambda message: [content(one) for one in getattr(message, name)]
+        return lambda message: [content(item) for item in getattr(message, name)]
     if field.has_presence:
         return lambda message: content(getattr(message, name)) if message.HasField(name) else None
     return lambda message: content(getattr(message, name))
@@ -150,7 +152,7 @@ def _content(field: Descriptor) -> _Convert:
 
 
 def _enum_name(kind: Descriptor, number: int) -> str:
-    """What a number is called; one of a newer version of the message stays a number."""
+    """The name of a number; a number of a newer version of the message stays a number."""
     known = kind.values_by_number.get(number)
     return str(number) if known is None else str(known.name)
 

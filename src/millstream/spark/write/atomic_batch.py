@@ -32,7 +32,7 @@ from millstream.spark.errors import (
 from millstream.spark.options.sink import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
 from millstream.spark.read.arrow import Array
 from millstream.spark.write import transactions
-from millstream.spark.write.encoding import as_binary, spell
+from millstream.spark.write.encoding import as_binary, encode_rows
 from millstream.spark.write.partitioner import Columns, Router
 from millstream.spark.write.producing import Pipeline
 from millstream.spark.write.query_identity import QueryIdentity, checkpoint_identity
@@ -40,14 +40,14 @@ from millstream.spark.write.transactions import Member, Opened
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 * 2**20  # Rows spelt at once: enough that numpy pays, few enough to overlap.
+CHUNK_BYTES = 4 * 2**20  # Rows encoded at once: enough that numpy pays, few enough to overlap.
 GROUP_PREFIX = "spark:"
-# Behind it stand the term of the batch group and the task. A broker takes ids with this for parts
-# of a group, so it must be nothing that anybody writes into a transactional id of their own.
+# Separates the group's name from `term~batch.partition.attempt`. Reserved: the broker routes
+# transactional ids with this mark to their batch group.
 MEMBER_MARK = "~batch~"
 
 
-class Way(Enum):
+class WriteMode(Enum):
     AT_LEAST_ONCE = "at least once"
     BATCHES = "one atomic batch"
     TASKS = "a transaction for each task"
@@ -58,7 +58,7 @@ class Plan:
     """How a batch is written: made on the driver, sent to the tasks."""
 
     options: SinkOptions
-    way: Way
+    mode: WriteMode
     identity: QueryIdentity
     opened: Opened | None = None
 
@@ -69,8 +69,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Who writes. `series` is the query that counts the batches; `attempt` is told apart from all
-    other attempts of the same query's tasks."""
+    """The task that writes. `series` is the query that counts the batches; `attempt` differs from
+    all other attempts of the same query's tasks."""
 
     series: str
     batch_id: int
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a task did, as the driver has to know."""
+    """The result of a task, for the driver."""
 
     group: str
     term: int | None  # None where there is nothing to end on the driver.
@@ -107,12 +107,12 @@ def open_batch(options: SinkOptions, *, own_columns: Sequence[str] = ()) -> Plan
         cluster.partition_count(options.topic)  # It is created once, and not by every task.
     identity = _identity(options)
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return Plan(options=options, way=Way.AT_LEAST_ONCE, identity=identity)
+        return Plan(options=options, mode=WriteMode.AT_LEAST_ONCE, identity=identity)
     if transactions.has_batches(cluster):
         opened = _opened(cluster, identity)
-        return Plan(options=options, way=Way.BATCHES, identity=identity, opened=opened)
+        return Plan(options=options, mode=WriteMode.BATCHES, identity=identity, opened=opened)
     if options.assumes_deterministic_tasks:
-        return Plan(options=options, way=Way.TASKS, identity=identity)
+        return Plan(options=options, mode=WriteMode.TASKS, identity=identity)
     raise InvalidOption(
         "this broker can't end the transactions of all tasks as one, so a batch that is run again "
         "is exactly once only if each task gets the same rows again, which a data source can't "
@@ -130,7 +130,7 @@ def _identity(options: SinkOptions) -> QueryIdentity:
 
 
 def _opened(cluster: Cluster, identity: QueryIdentity) -> Opened:
-    """Open the query's group. What it remembers may still lie under a name it had before."""
+    """Open the query's group, whose memory may be under a name of an earlier version."""
     opened = transactions.begin_batch(cluster, GROUP_PREFIX + identity.name)
     if opened.series:
         return opened
@@ -143,17 +143,17 @@ def _opened(cluster: Cluster, identity: QueryIdentity) -> Opened:
 
 
 def commit(options: SinkOptions, written: Sequence[Written | None], batch_id: int) -> None:
-    """End the batch. May be asked again for the same batch, and by a later run of the query."""
-    _end([one for one in written if one is not None], options, batch_id, commits=True)
+    """End the batch. May be called again for the same batch, and by a later run of the query."""
+    _end([result for result in written if result is not None], options, batch_id, commits=True)
 
 
 def abort(options: SinkOptions, written: Sequence[Written | None], batch_id: int) -> None:
     """Give the batch up, as far as that is possible: what was committed stays.
 
-    Nothing is raised: whatever stays open is ended by the next run, or by its timeout.
+    Nothing is raised: a transaction that stays open is ended by the next run, or by its timeout.
     """
     try:
-        _end([one for one in written if one is not None], options, batch_id, commits=False)
+        _end([result for result in written if result is not None], options, batch_id, commits=False)
     except (BatchRefused, Fenced) as problem:
         log.info("batch not aborted batch_id=%d problem=%s", batch_id, problem)
     except MillstreamError as problem:
@@ -161,7 +161,9 @@ def abort(options: SinkOptions, written: Sequence[Written | None], batch_id: int
 
 
 def _end(written: Sequence[Written], options: SinkOptions, batch_id: int, *, commits: bool) -> None:
-    runs = {(one.group, one.term, one.series) for one in written if one.term is not None}
+    runs = {
+        (result.group, result.term, result.series) for result in written if result.term is not None
+    }
     if not runs:
         return
     ((group, term, series),) = runs  # All tasks of a batch come from one plan.
@@ -173,7 +175,7 @@ def _end(written: Sequence[Written], options: SinkOptions, batch_id: int, *, com
         series=series,
         batch_id=batch_id,
         commits=commits,
-        members=[one.member for one in written if one.member is not None],
+        members=[result.member for result in written if result.member is not None],
     )
 
 
@@ -185,7 +187,7 @@ def write(plan: Plan, task: Task, batches: Iterable[Array]) -> Written:
     query_id = plan.identity.query_id
     if query_id not in (None, task.series):
         raise OtherQuery(task.series, query_id)
-    writer = _WRITERS[plan.way](plan, task)
+    writer = _WRITERS[plan.mode](plan, task)
     if writer.is_done():
         for _ in batches:
             pass  # Spark counts on its rows being taken.
@@ -222,7 +224,7 @@ class _Writer:
             self._pipeline = self._begin()
         rows, shares = self._router.route(rows)
         self._join(share.target for share in shares)
-        pieces = spell(rows, shares, bytes_max=self._plan.options.batch_bytes_max)
+        pieces = encode_rows(rows, shares, bytes_max=self._plan.options.batch_bytes_max)
         self._pipeline.send(pieces, shares)
         self._row_count += len(rows.values)
 
@@ -273,7 +275,7 @@ class _TransactionalWriter(_Writer, ABC):
         self._joined: set[TopicPartition] = set()
 
     def give_up(self) -> None:
-        """Abort at once what nobody will ever commit; if that fails, time does it."""
+        """Abort the transaction at once; if that fails, its timeout aborts it."""
         if self._member is None:
             return
         with suppress(MillstreamError, OSError, ProtocolError, Again):
@@ -330,7 +332,7 @@ class _TaskWriter(_TransactionalWriter):
     """
 
     def is_done(self) -> bool:
-        # Whoever still writes under this name is fenced first, and its transaction ended.
+        # Fences an earlier producer of this name first, and ends its transaction.
         timeout_ms = self._plan.options.transaction_timeout_ms
         self._member = transactions.begin(self._cluster, self._name(), timeout_ms)
         names = (self._name(), *(self._name(former) for former in self._former_groups()))
@@ -364,10 +366,10 @@ def _is_last(task: Task, last_committed_batch: int) -> bool:
     return task.batch_id == last_committed_batch
 
 
-_WRITERS: dict[Way, Callable[[Plan, Task], _Writer]] = {
-    Way.AT_LEAST_ONCE: _Writer,
-    Way.BATCHES: _BatchWriter,
-    Way.TASKS: _TaskWriter,
+_WRITERS: dict[WriteMode, Callable[[Plan, Task], _Writer]] = {
+    WriteMode.AT_LEAST_ONCE: _Writer,
+    WriteMode.BATCHES: _BatchWriter,
+    WriteMode.TASKS: _TaskWriter,
 }
 
 

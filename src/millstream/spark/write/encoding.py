@@ -26,21 +26,21 @@ SEQUENCE_MAX = 2**31 - 1
 # The most that a record takes besides its key, value and headers: five varints of 32 bits, one of
 # 64, and a byte.
 _RECORD_EXTRA_BYTES_MAX = 5 * 5 + 10 + 1
-# By which headers a broker is asked for what the columns say.
+# The headers that the columns for Millstream become.
 DELIVER_AT, TTL_MS = "ms-deliver-at", "ms-ttl-ms"
 
 
 class Piece(NamedTuple):
-    """Records of one batch, not yet in one."""
+    """Encoded records, without the header of their batch."""
 
     share_index: int
-    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody asks a piece for.
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which no caller needs.
     body: memoryview
     first_ms: int | None = None  # The time of its first record; None: all have that of writing.
     newest_ms: int | None = None
 
 
-def spell(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> list[Piece]:
+def encode_rows(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> list[Piece]:
     """Spell rows, sorted by share, as the records of batches of at most `bytes_max` each.
 
     A single record that is larger gets a batch of its own.
@@ -124,7 +124,7 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 def _nothing() -> Any:  # An Arrow scalar.
-    """What is joined with: made when needed, as the first scalar has Arrow import pandas."""
+    """An empty separator: made when needed, as the first scalar has Arrow import pandas."""
     return pa.scalar(b"", pa.binary())
 
 
@@ -154,18 +154,18 @@ def _cuts(ends: Ints, counts: list[int], bytes_max: int) -> list[tuple[int, int,
 
 def _headers(rows: Columns, count: int) -> tuple[Ints, Array | None]:
     """How many headers each row has, and the bytes of all of them."""
-    counts, spelt = np.zeros(count, np.int64), []
+    counts, encoded = np.zeros(count, np.int64), []
     if rows.headers is not None:
         counts, own = _own_headers(rows.headers)
-        spelt.append(own)
+        encoded.append(own)
     for name, numbers in ((DELIVER_AT, rows.due_ms), (TTL_MS, rows.lives_ms)):
         if numbers is not None:
             counts = counts + np.asarray(numbers.is_valid())
-            spelt.append(_number_headers(name, numbers))
-    if len(spelt) < 2:
-        return counts, spelt[0] if spelt else None
+            encoded.append(_number_headers(name, numbers))
+    if len(encoded) < 2:
+        return counts, encoded[0] if encoded else None
     joined = pc.binary_join_element_wise(
-        *spelt, _nothing(), null_handling="replace", null_replacement=""
+        *encoded, _nothing(), null_handling="replace", null_replacement=""
     )
     return counts, joined
 
@@ -175,7 +175,7 @@ def _number_headers(name: str, numbers: Array) -> Array:
     texts = as_binary(numbers.cast(pa.string()))
     assert len(name) < 64  # So its length is one byte.
     before = pa.scalar(bytes([2 * len(name)]) + name.encode(), pa.binary())
-    # What is null in one of its parts is null, and then nothing.
+    # A row that is null in one of its parts is null, and becomes empty.
     joined = pc.binary_join_element_wise(
         before, _joined([_varints(_sizes(texts))]), texts, _nothing()
     )
@@ -189,7 +189,7 @@ def _own_headers(lists: Array) -> tuple[Ints, Array]:
     if pairs.null_count or names.null_count:
         raise UnwritableRow("a header has a null key")
     names, contents = as_binary(names), as_binary(contents)
-    spelt = pc.binary_join_element_wise(
+    encoded = pc.binary_join_element_wise(
         _joined([_varints(_sizes(names))]),
         names,
         _joined([_varints(_sizes(contents))]),
@@ -198,7 +198,7 @@ def _own_headers(lists: Array) -> tuple[Ints, Array]:
         null_handling="replace",
         null_replacement="",
     )
-    borders, data = parts(spelt)
+    borders, data = parts(encoded)
     row_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     return counts, _binary(borders[row_ends], data)
 

@@ -21,7 +21,7 @@ _FACTOR = np.uint32(0x5BD1E995)
 
 
 class Columns(NamedTuple):
-    """What a sink is given of each row. What is None was not among the columns."""
+    """The columns of the rows; None for a column that the rows do not have."""
 
     values: Array
     keys: Array | None = None
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     """Rows that go to one partition: the next `count`."""
 
     target: TopicPartition
-    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody asks a share for.
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which no caller needs.
 
 
 class Router:

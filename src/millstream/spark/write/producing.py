@@ -176,12 +176,12 @@ class Pipeline:
 def _bounded(batches: list[Batch]) -> Iterable[list[Batch]]:
     part: list[Batch] = []
     size = 0
-    for one in batches:
-        if part and size + len(one.data) > REQUEST_BYTES_MAX:
+    for unsent in batches:
+        if part and size + len(unsent.data) > REQUEST_BYTES_MAX:
             yield part
             part, size = [], 0
-        part.append(one)
-        size += len(one.data)
+        part.append(unsent)
+        size += len(unsent.data)
     yield part
 
 

@@ -5,8 +5,8 @@ has one id. The id lies in `<checkpoint>/metadata`, which Spark writes before a 
 Writers are made in Python processes without a JVM, so a checkpoint on a remote file system can't be
 read: there, the location in one spelling stands for the query.
 
-Invariant: the same checkpoint gets the same name in every run, however its location is spelt, where
-its metadata can be read.
+Invariant: the same checkpoint gets the same name in every run, however its location is written,
+where its metadata can be read.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _ANOTHER_NAME = "set transactionalIdPrefix to a name of your own for this query"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIdentity:
-    """What a query is known by. `former_names` are those that earlier versions gave it."""
+    """The name of a query in the broker. `former_names` are those that earlier versions gave it."""
 
     name: str
     query_id: str | None = None  # None: the name is not made of it, or no query has one yet.
@@ -45,7 +45,7 @@ class _Location:
         return self.scheme in ("", "file") and not self.authority
 
     @property
-    def spelt(self) -> str:
+    def normal(self) -> str:
         if not self.scheme:
             return self.path
         return f"{self.scheme}://{self.authority}{self.path}"
@@ -59,12 +59,12 @@ def checkpoint_identity(location: str) -> QueryIdentity:
     """
     parsed = _parse(location)
     query_id = _local_query_id(parsed) if parsed.may_be_local else None
-    name = query_id or _digest(parsed.spelt)
+    name = query_id or _digest(parsed.normal)
     former = (_digest(text) for text in _former_spellings(location, parsed))
     return QueryIdentity(
         name=name,
         query_id=query_id,
-        former_names=tuple(one for one in dict.fromkeys(former) if one != name),
+        former_names=tuple(old for old in dict.fromkeys(former) if old != name),
     )
 
 
@@ -91,7 +91,7 @@ def _local_query_id(location: _Location) -> str | None:
         if not location.scheme:
             return None
         raise InvalidOption(
-            f"checkpointLocation {location.spelt} has no file {_METADATA}, which says the id of "
+            f"checkpointLocation {location.normal} has no file {_METADATA}, which says the id of "
             f"the query; {_ANOTHER_NAME}"
         ) from None
     except (OSError, ValueError) as problem:
@@ -105,8 +105,8 @@ def _local_query_id(location: _Location) -> str | None:
 
 
 def _former_spellings(location: str, parsed: _Location) -> list[str]:
-    """What an earlier version made the name of: the text of the option, as it stood then."""
-    spellings = [location.rstrip("/"), parsed.spelt]
+    """The texts that earlier versions made the name of: the option as it was written."""
+    spellings = [location.rstrip("/"), parsed.normal]
     if parsed.may_be_local:
         path = str(Path(parsed.path).absolute())
         spellings += [path, f"file:{path}", f"file://{path}"]

@@ -38,13 +38,13 @@ _TYPES = {
     DELIVER_AT: ("timestamp",),
     TTL_MS: ("bigint", "int"),
 }
-# What plain Kafka would keep as headers that nobody heeds.
+# Columns that plain Kafka would keep as headers without effect.
 _MILLSTREAM_ONLY = (DELIVER_AT, TTL_MS)
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What Spark carries from a task to the driver."""
+    """The message that Spark carries from a task to the driver."""
 
     written: Written
 

@@ -42,14 +42,14 @@ _FENCED = frozenset(
 
 
 class Member(NamedTuple):
-    """A task's transaction, and who wrote in it."""
+    """A task's transaction, and its producer."""
 
     transactional_id: str
     producer: Producer
 
 
 class Opened(NamedTuple):
-    """A batch group as it was opened: whoever opened it before can end nothing any more."""
+    """A batch group as it was opened. Drivers that opened it before are fenced."""
 
     term: int
     series: str  # In which batches are numbered; empty if none was ever committed.

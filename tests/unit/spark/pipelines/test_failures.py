@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.spark.pipelines.failures import SENTENCE_LENGTH_MAX, boiled_down
+from millstream.spark.pipelines.failures import SENTENCE_LENGTH_MAX, short_reason
 
 IN_A_WORKER = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] \
@@ -74,8 +74,8 @@ If you did not qualify the name with a schema, do. SQLSTATE: 42P01; line 1 pos 1
     ],
 )
 def test_one_sentence_is_left(text: str, sentence: str) -> None:
-    assert boiled_down(text) == sentence
+    assert short_reason(text) == sentence
 
 
 def test_a_sentence_has_an_end() -> None:
-    assert len(boiled_down("x" * 10_000)) <= SENTENCE_LENGTH_MAX + 4
+    assert len(short_reason("x" * 10_000)) <= SENTENCE_LENGTH_MAX + 4

@@ -12,7 +12,7 @@ from millstream.spark.pipelines.summaries import positions
 from millstream.spark.read.offset_ranges import (
     OffsetRange,
     Offsets,
-    Standing,
+    QueryPosition,
     TopicIds,
     backlog,
     check_available,
@@ -45,26 +45,26 @@ def test_offsets_survive_json_and_are_spelt_one_way(given_offsets: Offsets) -> N
 def test_ids_of_topics_stand_beside_offsets_and_are_in_nobodys_way(
     given_offsets: Offsets, topic_ids: TopicIds
 ) -> None:
-    spelt = json.loads(json.dumps(to_json(given_offsets, topic_ids)))
+    written = json.loads(json.dumps(to_json(given_offsets, topic_ids)))
 
     topics = {target.topic for target in given_offsets}
     known = {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
-    assert from_json(spelt) == (given_offsets, known)
+    assert from_json(written) == (given_offsets, known)
     # As versions before this read a checkpoint.
     without_ids = {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in spelt.items()
+        for topic, partitions in written.items()
         for partition, offset in partitions.items()
     }
     assert without_ids == given_offsets
     # And as a user may copy it into an option.
-    place = starting({"startingoffsets": json.dumps(spelt)}, is_streaming=True)
+    place = starting({"startingoffsets": json.dumps(written)}, is_streaming=True)
     assert place == Specific(given_offsets)
-    assert set(positions(spelt)) == topics  # As progress is counted.
+    assert set(positions(written)) == topics  # As progress is counted.
 
 
 def test_a_topic_that_was_created_anew_is_told_by_its_id() -> None:
-    before = Standing({A0: 5, A1: 7, B0: 3}, {"a": "old", "b": "same"})
+    before = QueryPosition({A0: 5, A1: 7, B0: 3}, {"a": "old", "b": "same"})
 
     assert recreated(before.topic_ids, {"a": "new", "b": "same", "c": "x"}) == ["a"]
     assert recreated({}, {"a": "new"}) == recreated({"a": "old"}, {}) == []
@@ -82,9 +82,9 @@ def test_tasks_are_told_the_id_of_their_topic() -> None:
 
 
 def test_partitions_are_in_the_order_of_their_numbers() -> None:
-    spelt = to_json({TopicPartition("a", 10): 1, TopicPartition("a", 9): 2})
+    written = to_json({TopicPartition("a", 10): 1, TopicPartition("a", 9): 2})
 
-    assert list(spelt["a"]) == ["9", "10"]
+    assert list(written["a"]) == ["9", "10"]
 
 
 def test_a_new_partition_is_read_from_its_first_offset() -> None:

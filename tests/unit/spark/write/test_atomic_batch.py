@@ -24,7 +24,7 @@ from millstream.spark.errors import BatchRefused, Fenced, InvalidOption
 from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import SinkOptions, sink_options
 from millstream.spark.write import atomic_batch
-from millstream.spark.write.atomic_batch import Way, Written
+from millstream.spark.write.atomic_batch import WriteMode, Written
 from millstream.spark.write.query_identity import checkpoint_identity
 from millstream.spark.write.transactions import Opened
 from tests.unit.spark.fake_broker import FakeBroker, fake_broker
@@ -90,7 +90,7 @@ def test_the_sink_names_its_transactions_as_the_broker_reads_them() -> None:
 def test_a_broker_that_ends_batches_is_asked_to(broker: FakeBroker) -> None:
     plan = atomic_batch.open_batch(options(broker))
 
-    assert plan.way is Way.BATCHES
+    assert plan.mode is WriteMode.BATCHES
     assert plan.opened == Opened(term=4, series="query", last_committed_batch=2)
     assert plan.group == f"spark:{checkpoint_identity('/c').name}"
 
@@ -101,7 +101,8 @@ def test_plain_kafka_is_refused_unless_tasks_may_commit_by_themselves(broker: Fa
     with pytest.raises(InvalidOption, match="assumeDeterministicTasks"):
         atomic_batch.open_batch(options(broker))
     assert (
-        atomic_batch.open_batch(options(broker, assumeDeterministicTasks="true")).way is Way.TASKS
+        atomic_batch.open_batch(options(broker, assumeDeterministicTasks="true")).mode
+        is WriteMode.TASKS
     )
 
 
@@ -110,7 +111,7 @@ def test_at_least_once_is_the_same_everywhere(broker: FakeBroker) -> None:
 
     plan = atomic_batch.open_batch(options(broker, deliveryGuarantee="at_least_once"))
 
-    assert plan.way is Way.AT_LEAST_ONCE
+    assert plan.mode is WriteMode.AT_LEAST_ONCE
 
 
 def test_a_batch_without_tasks_is_nothing_to_end(broker: FakeBroker) -> None:

@@ -10,7 +10,7 @@ from millstream.codec.compression import Codec
 from millstream.codec.records import Record, records, validate_records
 from millstream.model import Producer, TopicPartition
 from millstream.spark.errors import UnwritableRow
-from millstream.spark.write.encoding import batch, next_sequence, spell
+from millstream.spark.write.encoding import batch, encode_rows, next_sequence
 from millstream.spark.write.partitioner import Columns, Share
 from tests.support.tiers import sized
 
@@ -49,7 +49,7 @@ def sealed(rows: Columns, counts: list[int], *, bytes_max: int, codec: Codec) ->
     """The batches of each share."""
     shares = [Share(TopicPartition("t", at), count) for at, count in enumerate(counts)]
     found: list[list[bytes]] = [[] for _ in shares]
-    for piece in spell(rows, shares, bytes_max=bytes_max):
+    for piece in encode_rows(rows, shares, bytes_max=bytes_max):
         data = batch(piece, Producer(7, 1), 5, codec=codec, is_transactional=True, now_ms=99)
         found[piece.share_index].append(data)
     return found
@@ -175,7 +175,7 @@ def test_a_header_without_a_key_is_refused() -> None:
     rows = Columns(pa.array([b"v"]), None, headers, None, None)
 
     with pytest.raises(UnwritableRow, match="null key"):
-        spell(rows, [Share(TopicPartition("t", 0), 1)], bytes_max=100)
+        encode_rows(rows, [Share(TopicPartition("t", 0), 1)], bytes_max=100)
 
 
 def test_sequences_start_over_behind_the_last_one() -> None:

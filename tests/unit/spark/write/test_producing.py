@@ -15,7 +15,7 @@ from millstream.model import Producer, TopicPartition
 from millstream.spark.cluster import Cluster
 from millstream.spark.errors import Fenced, Refused, UnknownPartition, Unreachable
 from millstream.spark.options.sink import SinkOptions, sink_options
-from millstream.spark.write.encoding import spell
+from millstream.spark.write.encoding import encode_rows
 from millstream.spark.write.partitioner import Columns, Share
 from millstream.spark.write.producing import Pipeline
 from tests.unit.spark.fake_broker import FakeBroker, HangUp, fake_broker
@@ -120,7 +120,7 @@ def values(start: int, end: int) -> list[bytes]:
 def write(pipe: Pipeline, *parts: tuple[TopicPartition, list[bytes]]) -> None:
     rows = Columns(pa.array([v for _, some in parts for v in some]), None, None, None, None)
     shares = [Share(target, len(some)) for target, some in parts]
-    pipe.send(spell(rows, shares, bytes_max=300), shares)
+    pipe.send(encode_rows(rows, shares, bytes_max=300), shares)
 
 
 def test_every_row_arrives_in_its_order(broker: FakeBroker, log: Log) -> None:

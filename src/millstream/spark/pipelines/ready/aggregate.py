@@ -102,7 +102,9 @@ class Parameters(FromTopic, kw_only=True, forbid_unknown_fields=True):
 
 
 def transform(frames: Mapping[str, DataFrame], parameters: Parameters) -> DataFrame:
-    return spelt(aggregated(records.subscribed(frames, parameters.topic), parameters), parameters)
+    return as_records(
+        aggregated(records.subscribed(frames, parameters.topic), parameters), parameters
+    )
 
 
 def aggregated(frame: DataFrame, parameters: Parameters) -> DataFrame:
@@ -131,7 +133,7 @@ def aggregated(frame: DataFrame, parameters: Parameters) -> DataFrame:
     )
 
 
-def spelt(frame: DataFrame, parameters: Parameters) -> DataFrame:
+def as_records(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows for the sink: the group as key, all columns as JSON."""
     return frame.select(*records.as_json(frame, list(parameters.groups), frame.columns))
 
@@ -152,7 +154,7 @@ def run(context: Context, parameters: Parameters) -> Summary:
         records.check_files(context, OBSERVED, parameters.path)
         sink = ToFiles(path=parameters.path)
     else:
-        frame = spelt(frame, parameters)
+        frame = as_records(frame, parameters)
     if parameters.emit == "updates":
         # Spark lets no sink in Python take updates, so each batch is written as one of its own.
         mode = "update"

@@ -72,7 +72,7 @@ def archived(frame: DataFrame, parameters: Parameters) -> DataFrame:
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """What an archive holds, without the typed column."""
+    """The rows of an archive, without the typed column."""
     # With its schema given, a topic that is called 1 stays text.
     with records.blaming("path", path):
         frame = spark.read.schema(SCHEMA).parquet(path)

@@ -39,7 +39,7 @@ class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def put_aside(headers: Column, topic: Column) -> Column:
     """A record's headers as its dead letter has them, before it says why.
 
-    Who listens to the record's subject does not listen to its dead letter's.
+    Subscribers of the record's subject do not get its dead letter.
     """
     subject = records.header(headers, SUBJECT)
     kept = F.filter(headers, lambda header: ~header["key"].isin(SUBJECT, *ACTING))

@@ -19,7 +19,7 @@ from millstream.spark.pipelines.ready.records import EVENT_TIME, IS_MALFORMED, R
 from millstream.spark.pipelines.summaries import Summary
 
 OBSERVED, OBSERVED_OTHER = "enrich", "enrich_other"
-THIS, OTHER = "this", "other"  # What the two sides are called in SQL.
+THIS, OTHER = "this", "other"  # The names of the two sides in SQL.
 
 
 class _Other(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

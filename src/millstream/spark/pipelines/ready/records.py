@@ -22,14 +22,14 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 from pyspark.sql.types import StructType
 
 from millstream.spark.errors import InvalidOption
-from millstream.spark.pipelines.failures import boiled_down
+from millstream.spark.pipelines.failures import short_reason
 from millstream.spark.pipelines.queries import Context
 
 HEADERS = "array<struct<key:string,value:binary>>"
 RECORD = "record"
 IS_MALFORMED = "is_malformed"
 EVENT_TIME = "event_time"
-# What the sink takes of a row that a pipeline passes on.
+# The columns of a row that a pipeline passes on to the sink.
 WRITTEN = ("topic", "key", "value", "headers")
 
 PACE_BATCH_SECONDS = 10  # A batch of a paced query is written in one transaction: keep it short.
@@ -175,7 +175,7 @@ def fields(schema: str) -> StructType:
     except PySparkException as problem:
         raise InvalidOption(
             f"schema is {schema!r}, expected fields such as 'id bigint, at timestamp': "
-            f"{boiled_down(str(problem))}"
+            f"{short_reason(str(problem))}"
         ) from None
     if not isinstance(parsed_schema, StructType):
         raise InvalidOption(f"schema is {schema!r}, expected fields such as 'id bigint'")
@@ -193,7 +193,7 @@ def blaming(place: str, sql: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as problem:
-        raise InvalidOption(f"{place} is {sql!r}: {boiled_down(str(problem))}") from None
+        raise InvalidOption(f"{place} is {sql!r}: {short_reason(str(problem))}") from None
     finally:
         spark_log.disabled = was_disabled
 
@@ -247,7 +247,7 @@ def header(headers: Column, key: str) -> Column:
 
 
 def observed(details: Mapping[str, object], observation: str) -> dict[str, int]:
-    """What a run counted under this name; nothing if it saw no rows."""
+    """The metrics that a run observed under this name; empty if it saw no rows."""
     metrics = details.get("observed")
     counts = metrics.get(observation) if isinstance(metrics, Mapping) else None
     return {key: int(count) for key, count in counts.items()} if counts else {}

@@ -81,7 +81,7 @@ def run(context: Context, parameters: Parameters) -> Summary:
 
 
 def _dry_run(context: Context, parameters: Parameters) -> Summary:
-    """What a run would do now: the group stands where the last one ended."""
+    """Report what a run would send now: the group's offsets are the end of the last run."""
     started = time.monotonic()
     frame = read(
         context,

@@ -81,7 +81,7 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
     }
     if not parameters.keeps_times:
         was[f"{PREFIX}timestamp"] = F.unix_millis("timestamp")
-    # What an earlier replay said is no longer true of these.
+    # The headers of an earlier replay do not hold for these.
     own = records.without_headers(F.coalesce("headers", F.array().cast(records.HEADERS)), PREFIX)
     written_rows = rows.select(
         F.lit(parameters.to or parameters.topic).alias("topic"),

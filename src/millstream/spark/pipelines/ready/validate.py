@@ -216,7 +216,7 @@ def _checks(rows: DataFrame, parameters: Parameters) -> list[_Check]:
 
 
 def _sql(expectation: Expectation) -> str:
-    """What the user wrote, to be named in a sentence."""
+    """The user's SQL, for error messages."""
     match expectation:
         case Holds(sql=sql):
             return sql
