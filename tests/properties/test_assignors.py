@@ -11,7 +11,7 @@ from millstream.engine.groups.consumer.assignors import (
     ASSIGNORS,
     Assignor,
     Shares,
-    Wish,
+    Subscriber,
     range_,
     uniform,
 )
@@ -25,12 +25,15 @@ differing = st.lists(subscriptions, min_size=1, max_size=8)
 member_counts = st.integers(1, 8)
 
 
-def wishes_of(topics: Collection[frozenset[UUID]]) -> list[Wish]:
-    return [Wish(f"m{number}", wanted) for number, wanted in enumerate(topics)]
+def wishes_of(topics: Collection[frozenset[UUID]]) -> list[Subscriber]:
+    return [Subscriber(f"m{number}", wanted) for number, wanted in enumerate(topics)]
 
 
-def holding(wishes: Collection[Wish], shares: Shares) -> list[Wish]:
-    return [wish._replace(held=shares.get(wish.member_id, frozenset())) for wish in wishes]
+def holding(subscribers: Collection[Subscriber], shares: Shares) -> list[Subscriber]:
+    return [
+        subscriber._replace(held=shares.get(subscriber.member_id, frozenset()))
+        for subscriber in subscribers
+    ]
 
 
 def moved(before: Shares, after: Shares) -> int:
@@ -45,15 +48,17 @@ def moved(before: Shares, after: Shares) -> int:
 def test_every_wanted_partition_goes_to_exactly_one_who_wants_it(
     assignor: Assignor, counts: Mapping[UUID, int], topics: list[frozenset[UUID]]
 ) -> None:
-    wishes = wishes_of(topics)
+    subscribers = wishes_of(topics)
 
-    shares = assignor(wishes, counts)
+    shares = assignor(subscribers, counts)
 
     assigned = [partition for share in shares.values() for partition in share]
     wanted = frozenset().union(*topics) & counts.keys()
     assert sorted(assigned) == [LogId(t, i) for t in sorted(wanted) for i in range(counts[t])]
-    for wish in wishes:
-        assert {partition.topic_id for partition in shares[wish.member_id]} <= wish.topics
+    for subscriber in subscribers:
+        assert {
+            partition.topic_id for partition in shares[subscriber.member_id]
+        } <= subscriber.topics
 
 
 @given(counts_of_topics, member_counts)
@@ -71,25 +76,25 @@ def test_nobody_has_two_more_than_one_who_could_take_them(
     counts: Mapping[UUID, int], before: list[frozenset[UUID]], after: list[frozenset[UUID]]
 ) -> None:
     shares = uniform(wishes_of(before), counts)
-    wishes = holding(wishes_of(after), shares)
+    subscribers = holding(wishes_of(after), shares)
 
-    shares = uniform(wishes, counts)
+    shares = uniform(subscribers, counts)
 
-    for wish in wishes:
-        for partition in shares[wish.member_id]:
-            takers = [w.member_id for w in wishes if partition.topic_id in w.topics]
+    for subscriber in subscribers:
+        for partition in shares[subscriber.member_id]:
+            takers = [w.member_id for w in subscribers if partition.topic_id in w.topics]
             least = min(len(shares[member_id]) for member_id in takers)
-            assert len(shares[wish.member_id]) <= least + 1
+            assert len(shares[subscriber.member_id]) <= least + 1
 
 
 @given(counts_of_topics, differing)
 def test_nothing_moves_when_nothing_has_changed(
     counts: Mapping[UUID, int], topics: list[frozenset[UUID]]
 ) -> None:
-    wishes = wishes_of(topics)
-    shares = uniform(wishes, counts)
+    subscribers = wishes_of(topics)
+    shares = uniform(subscribers, counts)
 
-    assert uniform(holding(wishes, shares), counts) == shares
+    assert uniform(holding(subscribers, shares), counts) == shares
 
 
 @given(counts_of_topics, member_counts)
@@ -108,20 +113,20 @@ def test_a_newcomer_takes_its_part_and_nothing_else_moves(
 def test_one_who_leaves_moves_only_what_was_its_own(
     counts: Mapping[UUID, int], members: int
 ) -> None:
-    wishes = wishes_of([frozenset(TOPICS)] * (members + 1))
-    before = uniform(wishes, counts)
+    subscribers = wishes_of([frozenset(TOPICS)] * (members + 1))
+    before = uniform(subscribers, counts)
 
-    after = uniform(holding(wishes[1:], before), counts)
+    after = uniform(holding(subscribers[1:], before), counts)
 
     assert moved(before, after) == 0
 
 
 @given(counts_of_topics, member_counts)
 def test_the_order_of_members_does_not_matter(counts: Mapping[UUID, int], members: int) -> None:
-    wishes = wishes_of([frozenset(TOPICS)] * members)
+    subscribers = wishes_of([frozenset(TOPICS)] * members)
 
     for assignor in ASSIGNORS.values():
-        assert assignor(wishes[::-1], counts) == assignor(wishes, counts)
+        assert assignor(subscribers[::-1], counts) == assignor(subscribers, counts)
 
 
 def test_a_range_is_of_neighbours_and_the_same_in_every_topic() -> None:
@@ -136,9 +141,11 @@ def test_static_members_keep_their_ranges_from_process_to_process() -> None:
     counts = {TOPICS[0]: 4}
     wanted = frozenset(TOPICS)
 
-    first = range_([Wish("z", wanted, instance_id="a"), Wish("y", wanted, instance_id="b")], counts)
+    first = range_(
+        [Subscriber("z", wanted, instance_id="a"), Subscriber("y", wanted, instance_id="b")], counts
+    )
     second = range_(
-        [Wish("x", wanted, instance_id="a"), Wish("y", wanted, instance_id="b")], counts
+        [Subscriber("x", wanted, instance_id="a"), Subscriber("y", wanted, instance_id="b")], counts
     )
 
     assert first["z"] == second["x"]

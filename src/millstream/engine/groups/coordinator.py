@@ -1,8 +1,8 @@
-"""The coordinator of all groups of one offsets partition, as long as this node leads it.
+"""Coordinates all groups of one offsets partition, while this node leads it.
 
-Owns its live groups and what is written about them: restoring, saving, answering, closing. The one
-thing to know: what a member is told rests on what is committed, so an answer waits until all that
-was written before it is.
+Owns its live groups and what is written about them: restores, saves, answers, closes.
+
+Invariant: an answer to a member waits until everything written before it is committed.
 """
 
 import logging
@@ -33,7 +33,7 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-CONSUMER_PROTOCOL_TYPE = "consumer"  # Of classic groups of consumers too, as they say themselves.
+CONSUMER_PROTOCOL_TYPE = "consumer"  # Classic groups of consumers use it too.
 
 
 class Group:
@@ -81,7 +81,7 @@ class Group:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is here and nobody was asked to come again."""
+        """Whether there are no members, and none that were asked to join again with an id."""
         return self.is_empty and not self.membership.group.pending
 
     @property
@@ -90,7 +90,7 @@ class Group:
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that was written about it is committed and applied."""
+        """Whether everything written about it is committed and applied."""
         return self.written_offset <= self.coordinator.ledger.applied_offset
 
 
@@ -118,7 +118,7 @@ class Coordinator(Shard):
     # -- groups ----------------------------------------------------------------------------------
 
     def open(self, group_id: str) -> Group:
-        """The live group, made if there is none."""
+        """The live group, created if there is none."""
         assert self.is_loaded
         group = self.groups.get(group_id)
         if group is None:
@@ -127,11 +127,11 @@ class Coordinator(Shard):
         return group
 
     def find_stored(self, group_id: str) -> StoredGroup:
-        """What is committed about a group; nothing, for one that is not known."""
+        """The committed state of a group; an empty one for an unknown group."""
         return self.stored.find(group_id) or StoredGroup()
 
     def apply_effects(self, group: Group, effects: Effects) -> None:
-        """Save and answer, in this order, what a step of the group's membership asks for."""
+        """Save, then answer, what a step of the group's membership asks for."""
         answers = effects.answers
         if effects.must_save:
             try:
@@ -149,14 +149,14 @@ class Coordinator(Shard):
         self.set_alarm(group)
 
     def abandon(self, group: Group, ticket: Ticket) -> None:
-        """A member that waited for an answer has lost its connection."""
+        """Drop the ticket of a member whose connection closed before its answer."""
         if group.is_dead or group.consumers is not None:
             return
         self.apply_effects(group, group.membership.abandon(ticket, loop_ms()))
         self.drop_if_bare(group)
 
     def tick(self, group: Group) -> None:
-        """A group's alarm went off."""
+        """Process the deadlines of a group whose alarm is due."""
         group.alarm_ms = None
         if group.is_dead:
             return
@@ -187,7 +187,7 @@ class Coordinator(Shard):
         return group.consumers
 
     def save_consumers(self, group: Group, consumers: ConsumerGroup) -> None:
-        """Write what has changed. Where that fails it is raised, and written the next time."""
+        """Write what has changed. A failure is raised; the change is written the next time."""
         entries = consumer_entries(consumers, changed_ms=self._clock.now_ms())
         if group.consumers is None:
             entries.append(group_tombstone(group.group_id))
@@ -244,12 +244,12 @@ class Coordinator(Shard):
             await self._replica.committed(end_offset, None)
 
     def drop_if_bare(self, group: Group) -> None:
-        """Keep no group of which there is nothing to remember: someone asked once and left."""
+        """Drop an idle group that has nothing stored, such as one of an aborted first join."""
         if group.is_idle and group.is_committed and self.stored.find(group.group_id) is None:
             self.drop(group)
 
     def drop(self, group: Group) -> None:
-        """The group is over. What is left of it in the log is the caller's to remove."""
+        """Close a deleted group. The caller removes its records from the log."""
         assert group.is_empty
         del self.groups[group.group_id]
         group.membership.close(NotCoordinator(group.group_id, None))

@@ -1,7 +1,7 @@
-"""The offsets topic from this node's side: which groups it coordinates, and their time.
+"""The group coordinators of this node: finds, loads and ticks them, and expires offsets.
 
-Owns the one task that loads their coordinators, lets time pass for the groups, and gives up offsets
-that nobody came back for. Not gated: `groups` is, and stands before it.
+Owns the task that loads coordinators, processes the groups' deadlines, and deletes offsets past
+their retention. Not gated: its caller, `groups.service`, is.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from millstream.replication.replica import Replica
 log = logging.getLogger(__name__)
 
 OFFSETS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
-SWEEP_GROUPS = 100  # Groups looked at in one step.
+SWEEP_GROUPS = 100  # Groups examined in one step.
 # A catalog that lags behind may not know a topic yet, but not for that long.
 ORPHANED_MS_MIN = 60 * 60 * 1000
 
@@ -70,11 +70,11 @@ class Coordinators:
     # -- who coordinates -------------------------------------------------------------------------
 
     async def node_of(self, group_id: str) -> NodeId:
-        """The node that coordinates the group, as far as it is known here."""
+        """The node that coordinates the group, by this node's metadata."""
         return await self._shards.node_of(group_id)
 
     async def home_of(self, group_id: str) -> TopicPartition:
-        """The partition that remembers the group."""
+        """The offsets partition of the group."""
         return await self._shards.home_of(group_id)
 
     def home_now(self, group_id: str) -> TopicPartition:
@@ -82,7 +82,7 @@ class Coordinators:
         return self._shards.home_now(group_id)
 
     async def find(self, group_id: str) -> Coordinator:
-        """The coordinator of the group, if it is here and has loaded."""
+        """The coordinator of the group, if this node has it and it has loaded."""
         return await self._shards.find(group_id)
 
     def all_here(self) -> list[Coordinator]:
@@ -98,7 +98,7 @@ class Coordinators:
         return coordinator.open(group_id)
 
     def subscribed(self, group: Group) -> frozenset[str] | None:
-        """The topics that the members read together; None if one of them does not say."""
+        """The topics of all members; None if the subscription of one is unknown."""
         if group.consumers is not None:
             return group.consumers.topics
         generations = group.membership.group
@@ -127,7 +127,7 @@ class Coordinators:
             await self._alarms.wait(ms_max=0 if self._shards.is_loading else ADOPT_INTERVAL_MS)
 
     async def sweep(self) -> None:
-        """Give up what is past its retention, and groups of which nothing is left."""
+        """Delete offsets past their retention, and groups that have nothing left."""
         for coordinator in self._shards:
             for count, group in enumerate(list(coordinator.groups.values()), start=1):
                 self._sweep_group(coordinator, group)

@@ -1,4 +1,4 @@
-"""What is written to the offsets topic about a group, entry by entry."""
+"""Builds the entries that are written to the offsets topic about a group."""
 
 from uuid import UUID
 
@@ -43,7 +43,7 @@ def offset_tombstone(group_id: str, target: TopicPartition) -> Entry:
 
 
 def consumer_entries(consumers: ConsumerGroup, *, changed_ms: int) -> list[Entry]:
-    """What has changed since the group was last saved."""
+    """Entries of what has changed since the group was last saved."""
     return [
         Entry(encode_key(key), None if value is None else encode_value(value))
         for key, value in consumers.changes(changed_ms)

@@ -1,8 +1,7 @@
-"""The rules of committed offsets: what may be committed, how it is written, and who is told.
+"""Rules of committed offsets: which may be committed, how they are written, which are visible.
 
-Owns these decisions for `groups`, which has the gate before them and the log behind them. The one
-thing to know: every partition has an outcome of its own; only what is wrong with the commit as a
-whole is raised.
+Used by `service`, which checks access and writes to the log. Every partition has its own outcome;
+only an error of the commit as a whole is raised.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +34,7 @@ class OffsetRules:
     def check(
         self, session: Session, group_id: str, commits: Mapping[TopicPartition, Commit]
     ) -> Outcomes:
-        """Why each of them may not be committed, or None."""
+        """The refusal of each partition, or None."""
         if len(commits) > self._limits.commit_offsets_max:
             raise Overloaded(f"more than {self._limits.commit_offsets_max} offsets in a commit")
         check_text(group_id, *(commit.metadata for commit in commits.values()))
@@ -58,7 +57,7 @@ class OffsetRules:
     def entries(
         self, group_id: str, commits: Mapping[TopicPartition, Commit], outcomes: Outcomes
     ) -> list[Entry]:
-        """What is written for those that were not refused."""
+        """Entries for the partitions that were not refused."""
         now_ms = self._clock.now_ms()
         return [
             offset_entry(
@@ -98,7 +97,7 @@ class OffsetRules:
     # -- telling ---------------------------------------------------------------------------------
 
     def committed(self, stored: StoredGroup) -> Mapping[TopicPartition, Committed]:
-        """What is committed, short of offsets in a topic that was deleted and created again."""
+        """Committed offsets, without those of a topic that was deleted and created again."""
         return {
             target: Committed(value.offset, value.metadata, value.leader_epoch, value.committed_ms)
             for target, value in stored.offsets.items()
@@ -113,19 +112,19 @@ class OffsetRules:
         *,
         must_be_stable: bool,
     ) -> Mapping[TopicPartition, Committed | RequestError]:
-        """What the session is told of these partitions, or of all that it may see (None)."""
-        found: dict[TopicPartition, Committed | RequestError] = {**self.committed(stored)}
+        """Committed offsets of `targets` as the session may see them; None: of all partitions."""
+        outcomes: dict[TopicPartition, Committed | RequestError] = {**self.committed(stored)}
         if must_be_stable:
-            found |= {target: UnstableOffset(target) for target in stored.pending}
+            outcomes |= {target: UnstableOffset(target) for target in stored.pending}
         if targets is None:
             return {
-                target: what
-                for target, what in found.items()
+                target: outcome
+                for target, outcome in outcomes.items()
                 if self._gate.sees(session, topic_resource(target.topic))
             }
         return {
             target: self.denied(session, Operation.DESCRIBE, target.topic)
-            or found.get(target, NOT_COMMITTED)
+            or outcomes.get(target, NOT_COMMITTED)
             for target in targets
         }
 

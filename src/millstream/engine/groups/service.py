@@ -1,8 +1,9 @@
-"""Groups as users ask for them: join, sync, leave, commit and fetch offsets, describe, delete.
+"""Groups as protocols ask for them: join, sync, leave, commit and fetch offsets, describe, delete.
 
-Owns the checks at the door; members are `membership`'s, the rules of offsets `group_offsets`', and
-where a group lives is `coordinators`'. A commit is answered once it is as durable as a record with
-acks=all. Nothing is awaited before a commit is written, so commits keep the order of their calls.
+Owns the access checks; `classic.membership` owns the members, `offsets` the rules of offsets, and
+`coordinators` finds the node of a group. A commit is answered once it is as durable as a record
+with acks=all. Nothing is awaited before a commit is written, so commits keep the order of their
+calls.
 """
 
 import asyncio
@@ -83,9 +84,9 @@ class Groups:
         needs_known_id: bool = True,
         can_skip_assignment: bool = True,
     ) -> Joined:
-        """Enter the next generation; the answer may take as long as a rebalance.
+        """Join the next generation; the answer may take as long as a rebalance.
 
-        Cancel it if nobody waits for the answer any more.
+        Cancel it when the client has disconnected.
         """
         self._gate.admit(session, Operation.JOIN, group_resource(group_id))
         _check_group_id(group_id)
@@ -128,7 +129,7 @@ class Groups:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> Synced:
-        """Get this member's assignment; the leader brings those of all."""
+        """Get this member's assignment; the leader sends those of all members."""
         self._gate.admit(session, Operation.JOIN, group_resource(group_id))
         group = await self._live(group_id, member_id)
         request = Sync(
@@ -155,7 +156,7 @@ class Groups:
         generation: int,
         instance_id: str | None = None,
     ) -> None:
-        """Stay a member; raises what the member has to do instead."""
+        """Renew the member's session; raises if it has to join again."""
         self._gate.admit(session, Operation.JOIN, group_resource(group_id))
         group = await self._live(group_id, member_id)
         group.membership.heartbeat(member_id, instance_id, generation, loop_ms())
@@ -163,7 +164,7 @@ class Groups:
     async def leave(
         self, session: Session, group_id: str, leavers: Sequence[Leaver]
     ) -> Sequence[RequestError | None]:
-        """Take members out of the group; an outcome for each of them."""
+        """Remove members from the group; an outcome for each."""
         self._gate.admit(session, Operation.JOIN, group_resource(group_id))
         _check_group_id(group_id)
         coordinator = await self._coordinators.find(group_id)
@@ -186,10 +187,10 @@ class Groups:
         instance_id: str | None = None,
         generation: int = NO_GENERATION,
     ) -> Outcomes:
-        """Remember offsets for good; an outcome for each partition.
+        """Commit offsets; an outcome for each partition.
 
         Without a generation it is for groups without members. All that is not refused goes into
-        one batch: it is remembered as a whole, or not at all.
+        one batch: it is committed as a whole, or not at all.
         """
         self._gate.admit(session, Operation.COMMIT, group_resource(group_id))
         outcomes = self._rules.check(session, group_id, commits)
@@ -295,7 +296,7 @@ class Groups:
     # -- groups ----------------------------------------------------------------------------------
 
     async def coordinator_of(self, session: Session, group_id: str) -> NodeId:
-        """The node to ask everything else about the group."""
+        """The coordinator node of the group."""
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
         return await self._coordinators.node_of(group_id)
 
@@ -331,7 +332,7 @@ class Groups:
         await self._wait_committed(coordinator, group)
 
     def list(self, session: Session) -> Sequence[GroupListing]:
-        """Every group coordinated here that the session may know of, by id."""
+        """Every group coordinated here that the session may see, by id."""
         self._gate.admit(session, Operation.DESCRIBE, "groups")
         listings = [
             GroupListing(group_id, group.state, group.protocol_type)
@@ -344,7 +345,7 @@ class Groups:
     # -- parts -----------------------------------------------------------------------------------
 
     async def _answer_to(self, group: Group, ticket: Ticket) -> Joined | Synced:
-        """Wait for a rebalance. Cancelled, because the client is gone, the group is told."""
+        """Wait for the answer to a ticket; when cancelled, drop the ticket in the group."""
         try:
             return await self._coordinators.waiters.answer_to(ticket)
         except asyncio.CancelledError:
@@ -400,6 +401,6 @@ class Groups:
 
 
 def _check_group_id(group_id: str) -> None:
-    """Offsets may be committed under the empty id, as ever; members need a name."""
+    """Members need a group id; offsets may be committed under the empty one, as in Kafka."""
     if not group_id:
         raise InvalidGroupId(group_id)

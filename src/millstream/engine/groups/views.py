@@ -1,7 +1,4 @@
-"""What is said and told about groups and their offsets, apart from rebalances.
-
-Owns values, and how a live group is described.
-"""
+"""Views of groups and their offsets: values, and how a live group is described."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from millstream.model import Offset, TopicPartition
 
 
 class Commit(NamedTuple):
-    """Where to go on, and a word of the consumer's own."""
+    """An offset, and the consumer's metadata."""
 
     offset: Offset
     metadata: str = ""

@@ -1,10 +1,10 @@
 """Delivery with acknowledgement: records of a log pushed to members of subscriptions.
 
-The public face: `Deliveries` (the service), `Member` (one subscriber), the values of `terms`, and
+The public face: `Deliveries` (the service), `Member` (one subscriber), the values of `values`, and
 `read_records` for plain reads such as replays and pulls.
 
     member = await deliveries.subscribe(session, spec, send)   # send(list[Delivered]) -> bool
-    member.ack(target, offset) -> bool                         # False: it was not this member's
+    member.ack(target, offset) -> bool                         # False: this member does not hold it
     member.nack(target, offset, delay_ms=None) -> bool         # again, after the policy's delay
     member.reject(target, offset, reason="rejected", error="") -> bool  # to the dead letters
     member.want(count)                                         # pull mode: send that many more
@@ -12,7 +12,7 @@ The public face: `Deliveries` (the service), `Member` (one subscriber), the valu
     member.set_flow(flow)
     member.statistics() -> Statistics
     member.on_end = callback                                   # the subscription was deleted
-    member.close()                                             # not awaited; others get the rest
+    member.close()                                             # returns at once; frees its records
 
     await deliveries.create(session, spec)                     # durable, without members yet
     await deliveries.join(session, name, send, flow=None)      # a subscription that exists

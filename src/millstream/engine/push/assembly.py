@@ -1,7 +1,6 @@
-"""What delivery is made of, put together for a node.
+"""Builds the parts of push delivery for a node.
 
-Owns the one cycle in it: shards are begun by what knows how to reach a partition, and everything
-else needs the shards.
+Resolves their one cycle: `begin` wakes the pump when a shard starts, and the pump needs the shards.
 """
 
 from random import Random
@@ -45,7 +44,7 @@ def open_deliveries(
     metrics: Metrics,
     entropy: Random,
 ) -> Delivering:
-    """`topics` creates what the broker itself needs: its gate must admit it."""
+    """`topics` creates internal topics for the broker: its gate must admit it."""
     clock = context.clock
 
     def begin(replica: Replica) -> DeliveryShard:

@@ -1,6 +1,6 @@
-"""Things that are written together: no more than so many, and no more than so many bytes.
+"""Cuts items into chunks of limited count and bytes, for writes of bounded size.
 
-Pure. One thing goes by itself however large it is, or it could never be written.
+Pure. An item larger than `bytes_max` makes a chunk of its own, so it is still written.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,15 +12,15 @@ T = TypeVar("T")
 def chunked(
     items: Iterable[T], size_of: Callable[[T], int], *, count_max: int, bytes_max: int
 ) -> Iterator[list[T]]:
-    """Cut `items` into lists that keep within both bounds, in their order."""
-    some: list[T] = []
+    """Yield `items` in order, in lists within both limits."""
+    chunk: list[T] = []
     size = 0
     for item in items:
         item_size = size_of(item)
-        if some and (len(some) >= count_max or size + item_size > bytes_max):
-            yield some
-            some, size = [], 0
-        some.append(item)
+        if chunk and (len(chunk) >= count_max or size + item_size > bytes_max):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
         size += item_size
-    if some:
-        yield some
+    if chunk:
+        yield chunk

@@ -1,9 +1,11 @@
 """How far a subscription is in one partition, record by record.
 
-Owns the states of a record between the log and its end, and the cursor: what is done, what is not,
-and how that is kept. Pure. The one thing to know: everything before `next_offset` is settled,
-except what is in `in_flight`. So the floor needs no book of its own, and a record that is not for
-this subscription costs nothing.
+Owns the phases of a record from the log until it is settled, and the cursor: which records are
+settled, which are not, and how that is stored. Settled has AMQP's meaning: the record is
+acknowledged, dropped, expired or written as a dead letter, and is never delivered again. Pure.
+
+Invariant: every record before `next_offset` is settled, except those in `in_flight`. So the floor
+is derived, and a record that does not match the subscription costs nothing.
 """
 
 from enum import IntEnum
@@ -13,25 +15,25 @@ from millstream.codec.records import Record
 from millstream.internal_topics.deliveries import CursorValue, Unsettled
 from millstream.model import Offset, TopicPartition
 
-IN_FLIGHT_BYTES = 200  # What a record takes besides what is in it, about.
-HEADER_BYTES = 150  # The same for each of its headers.
-SENT_HELD_MAX = 4  # Records held, of those that were sent together, for each that is still out.
-ERRORS_KEPT_MAX = 2**18  # Characters of a cursor's errors that are kept; the rest is left out.
+IN_FLIGHT_BYTES = 200  # Estimated overhead of a record in memory.
+HEADER_BYTES = 150  # Estimated overhead of each header.
+SENT_HELD_MAX = 4  # Records held, of those sent together, per unacknowledged one.
+ERRORS_KEPT_MAX = 2**18  # Characters of error texts stored per cursor; later ones are left out.
 
 
-# Numbers, because the table is asked twice for every record, and they are found much faster.
+# Integers: the table is read twice for every record, and integers hash much faster.
 class Phase(IntEnum):
-    """Where a record is that is not settled yet."""
+    """State of a record that is not settled."""
 
-    READY = 1  # To be sent to any member.
-    SENT = 2  # A member has it.
-    WAITING = 3  # It failed, and will be ready again after a while.
-    GIVEN_UP = 4  # It failed for good, and is on its way to the dead letters.
+    READY = 1  # Can be sent to any member.
+    SENT = 2  # A member has it and has not acknowledged it.
+    WAITING = 3  # An attempt failed; it is ready again after the retry delay.
+    GIVEN_UP = 4  # The last attempt failed; its dead letter is being written.
 
 
 class Event(IntEnum):
     SEND = 1
-    REFUSE = 2  # The member's connection had no room: as if it had not been sent.
+    REFUSE = 2  # The member's connection had no room: the send does not count.
     ACK = 3
     RETRY_LATER = 4
     RETRY_NOW = 5
@@ -42,13 +44,13 @@ class Event(IntEnum):
     EXPIRE = 10
 
 
-# None: settled.
+# Next phase; None: settled.
 TRANSITIONS: dict[tuple[Phase, Event], Phase | None] = {
     (Phase.READY, Event.SEND): Phase.SENT,
     (Phase.READY, Event.DROP): None,
     (Phase.READY, Event.EXPIRE): None,
-    (Phase.READY, Event.ACK): None,  # By the member that had it before, late.
-    (Phase.READY, Event.GIVE_UP): Phase.GIVEN_UP,  # The same member rejects it, late.
+    (Phase.READY, Event.ACK): None,  # A late answer of the previous holder.
+    (Phase.READY, Event.GIVE_UP): Phase.GIVEN_UP,  # A late rejection by the previous holder.
     (Phase.SENT, Event.REFUSE): Phase.READY,
     (Phase.SENT, Event.ACK): None,
     (Phase.SENT, Event.RETRY_LATER): Phase.WAITING,
@@ -62,7 +64,7 @@ TRANSITIONS: dict[tuple[Phase, Event], Phase | None] = {
 
 
 class InFlight:
-    """A record that is not settled. There is one for every record delivered: slots, no checks."""
+    """A record that is not settled. One exists for every delivered record: slots, no checks."""
 
     __slots__ = (
         "attempts",
@@ -85,12 +87,12 @@ class InFlight:
         self.record = record
         self.size = size
         self.subject = subject
-        self.ends_ms = ends_ms  # Nobody is sent it from then on.
+        self.ends_ms = ends_ms  # It expires then.
         self.phase: Phase | None = Phase.READY
         self.attempts = 0
-        self.holder = 0  # The member that has it or had it last; 0: none.
-        self.sending: Sending | None = None  # While it is sent.
-        self.reason = ""  # Why it is given up.
+        self.holder = 0  # Number of the member that has it or had it last; 0: none.
+        self.sending: Sending | None = None  # In phase SENT.
+        self.reason = ""  # Of giving up.
         self.error = ""
 
     @property
@@ -103,7 +105,7 @@ class InFlight:
 
 
 def size_of(record: Record) -> int:
-    """What a record takes while it is not settled, in bytes."""
+    """Bytes of memory that a record takes while it is not settled."""
     size = IN_FLIGHT_BYTES
     if record.value is not None:
         size += len(record.value)
@@ -122,49 +124,49 @@ class Sending:
     def __init__(self, deadline_ms: int, items: list[InFlight]) -> None:
         self.deadline_ms = deadline_ms
         self.items = items
-        self.left = len(items)  # Still out.
+        self.left = len(items)  # Not answered.
 
     def drop(self, in_flight: InFlight) -> None:
-        """It is out no more. Payloads are not kept until the deadline, but for a few."""
+        """Remove an answered record. Few payloads are kept until the deadline: `SENT_HELD_MAX`."""
         in_flight.sending = None
         self.left -= 1
         if SENT_HELD_MAX * self.left <= len(self.items):
-            self.items = [one for one in self.items if one.sending is self] if self.left else []
+            self.items = [item for item in self.items if item.sending is self] if self.left else []
 
 
 class Cursor:
     def __init__(self, target: TopicPartition, next_offset: Offset) -> None:
         self.target = target
         self.next_offset = next_offset
-        self.is_changed = False  # It is not as it was kept.
-        self.in_flight: dict[Offset, InFlight] = {}  # Ascending, because records come in order.
-        self.marked: frozenset[Offset] = frozenset()  # Settled, and kept as such one by one.
+        self.is_changed = False  # Since it was saved.
+        self.in_flight: dict[Offset, InFlight] = {}  # Ascending: records are taken in offset order.
+        self.marked: frozenset[Offset] = frozenset()  # Settled by a mark in the shard.
         self._restored: dict[Offset, Unsettled] = {}
         self._restored_end: Offset = 0
-        self._settled_end: Offset = 0  # Behind the last record that was settled here.
+        self._settled_end: Offset = 0  # One past the last record that was settled here.
 
     @staticmethod
     def restore(
         target: TopicPartition, value: CursorValue, marked: frozenset[Offset] = frozenset()
     ) -> "Cursor":
-        """A cursor as it was kept: it reads again from its floor, for what was not settled."""
-        unsettled = [one for one in value.unsettled if one.offset not in marked]
-        floor = min((one.offset for one in unsettled), default=value.next_offset)
+        """A saved cursor; it reads again from its floor to get the unsettled records."""
+        unsettled = [entry for entry in value.unsettled if entry.offset not in marked]
+        floor = min((entry.offset for entry in unsettled), default=value.next_offset)
         cursor = Cursor(target, floor)
         cursor.marked = marked
-        cursor._restored = {one.offset: one for one in unsettled}
+        cursor._restored = {entry.offset: entry for entry in unsettled}
         cursor._restored_end = value.next_offset
         cursor._settled_end = max(marked, default=-1) + 1
         return cursor
 
     @property
     def floor(self) -> Offset:
-        """All before it is settled."""
+        """Every record before it is settled."""
         return min(next(iter(self.in_flight), self.next_offset), self.next_offset)
 
     @property
     def known_end_offset(self) -> Offset:
-        """Where the log went at least, as far as this cursor knows."""
+        """Lower bound of the log's end, by what this cursor has seen."""
         return max(self.next_offset, self._restored_end, self._settled_end)
 
     @property
@@ -181,8 +183,8 @@ class Cursor:
     def take(
         self, record: Record, subject: str, size: int = IN_FLIGHT_BYTES, ends_ms: int = NEVER_MS
     ) -> InFlight | None:
-        """Take the next record that is for this subscription; None if it is settled already."""
-        assert record.offset >= self.next_offset, "records come in order"
+        """Take the next record that matches the subscription; None if it is already settled."""
+        assert record.offset >= self.next_offset, "records are taken in offset order"
         self.next_offset = record.offset + 1
         known = self._restored.pop(record.offset, None)
         if known is None and (record.offset < self._restored_end or record.offset in self.marked):
@@ -203,37 +205,39 @@ class Cursor:
         self.is_changed = True
 
     def move_on(self, next_offset: Offset) -> None:
-        """What lies before `next_offset` and was not taken is not for this subscription."""
+        """Skip to `next_offset`: the records up to there do not match the subscription."""
         if next_offset <= self.next_offset:
             return
         self.next_offset = next_offset
         if self._restored:
-            # Their records are gone from the log, by retention or compaction.
-            self._restored = {at: one for at, one in self._restored.items() if at >= next_offset}
+            # Retention or compaction removed these records from the log.
+            self._restored = {
+                at: entry for at, entry in self._restored.items() if at >= next_offset
+            }
 
     def cut(self, end_offset: Offset) -> None:
-        """The log ends there, before what is known of it: what comes next is new."""
+        """The log was truncated to `end_offset`: records from there on are new ones."""
         self.next_offset = min(self.next_offset, end_offset)
         self._restored_end = min(self._restored_end, end_offset)
         self._settled_end = min(self._settled_end, end_offset)
-        self._restored = {at: one for at, one in self._restored.items() if at < end_offset}
+        self._restored = {at: entry for at, entry in self._restored.items() if at < end_offset}
         self.marked = frozenset(at for at in self.marked if at < end_offset)
         self.is_changed = True
 
     def value(self) -> CursorValue:
-        """What must be kept: a tail of records that never failed is simply read again."""
+        """The value to save. A tail of records that never failed is left out: it is read again."""
         unsettled = []
         room = ERRORS_KEPT_MAX
-        for at, one in self.in_flight.items():
-            room -= len(one.error)
-            error = one.error if room >= 0 else ""
-            # An attempt that a restart cuts short has not failed.
-            attempts = one.attempts - (one.phase is Phase.SENT)
-            unsettled.append(Unsettled(at, attempts, one.reason, error))
+        for at, record in self.in_flight.items():
+            room -= len(record.error)
+            error = record.error if room >= 0 else ""
+            # An attempt that a restart interrupts does not count.
+            attempts = record.attempts - (record.phase is Phase.SENT)
+            unsettled.append(Unsettled(at, attempts, record.reason, error))
         next_offset = max(self.next_offset, self._restored_end)
         if self._restored:
             unsettled += self._restored.values()
-            unsettled.sort(key=lambda one: one.offset)
+            unsettled.sort(key=lambda entry: entry.offset)
             return CursorValue(next_offset=next_offset, unsettled=tuple(unsettled))
         while (
             unsettled

@@ -1,9 +1,10 @@
-"""One subscription's decisions: what is sent to whom, what again and when, what is given up.
+"""Decides for one subscription which member is sent which record, and when it is sent again.
 
-Owns the records that are not settled and the members' windows. Pure: time and chance are passed in,
-sending and reading are the shell's. The one thing to know: whatever happens, a record leaves by one
-of three ways only, each once: acknowledged, dropped by the flow policy, or handed to `given_up`,
-which it leaves when its dead letter is written.
+Owns the records that are not settled and the members' windows. Pure: time and chance are passed in;
+`Subscription` sends, `Feed` reads.
+
+Invariant: a record leaves in one of four ways, once: acknowledged, dropped by the flow policy,
+expired, or put into `given_up`, which it leaves when its dead letter is written.
 """
 
 from collections import deque
@@ -30,13 +31,13 @@ from millstream.model import Offset, TopicPartition
 
 RETRIES_EXHAUSTED = "max_retries_exceeded"
 REJECTED = "rejected"
-UNREADABLE = "unreadable_batch"  # What `control` keeps of it names no other reason so.
-REASON_LENGTH_MAX = 100  # Of what a member says about a record that it rejects,
-ERROR_LENGTH_MAX = 1_000  # in a word and in many.
+UNREADABLE = "unreadable_batch"  # Stored in intents: no other reason has this name.
+REASON_LENGTH_MAX = 100  # Of a member's reason for rejecting a record.
+ERROR_LENGTH_MAX = 1_000  # Of the error text that goes with it.
 
 
 class Bounds(NamedTuple):
-    """What a subscription may hold in memory."""
+    """Limits of what a subscription holds in memory."""
 
     unsettled_max: int
     bytes_max: int
@@ -49,17 +50,17 @@ class Dispatcher:
         """`chance` returns a number from 0 to 1, for jitter."""
         self.cursors: dict[TopicPartition, Cursor] = {}
         self.given_up: dict[tuple[TopicPartition, Offset], InFlight] = {}
-        self.is_changed = False  # Some cursor is not as it was kept.
+        self.is_changed = False  # Some cursor has changed since it was saved.
         self.ready_count = 0
         self.dropped = 0
         self.expired = 0
-        self.buffer = 0  # How many records may wait to be sent.
+        self.buffer = 0  # Limit of `ready_count`: the sum over all members.
         self.overflow = Overflow.BLOCK
         self._acks = acks
         self._retry = retry
         self._bounds = bounds
         self._chance = chance
-        self._windows: deque[Window] = deque()  # The first is next.
+        self._windows: deque[Window] = deque()  # The first gets the next record.
         self._ready = ReadyRecords()
         self._deadlines = Deadlines()
         self._unsettled = 0
@@ -79,19 +80,20 @@ class Dispatcher:
         return window
 
     def update_buffer(self) -> None:
-        """Windows or their policies are others: add up what they allow."""
+        """Recompute the buffer size and the overflow policy from the members' flow policies."""
         self.buffer = sum(window.flow.buffer for window in self._windows)
         policies = {window.flow.overflow for window in self._windows}
         # Blocking wins where members disagree: it loses nothing.
         self.overflow = policies.pop() if len(policies) == 1 else Overflow.BLOCK
 
     def leave(self, window: Window, now_ms: int) -> None:
-        """Others get what it has, at once. Of the first it counts as an attempt: a record that
-        kills whoever gets it must come to an end, and those behind it had no part in that."""
+        """Give the member's records to the others at once. The oldest one counts as a failed
+        attempt, so a record that kills its consumer is given up in the end; the ones behind it
+        do not count."""
         self._windows.remove(window)
         self.update_buffer()
         first = self._deadlines.first_of(window.number)
-        held = [one for cursor in self.cursors.values() for one in cursor.in_flight.values()]
+        held = [item for cursor in self.cursors.values() for item in cursor.in_flight.values()]
         for in_flight in held:
             if in_flight.holder != window.number or in_flight.phase is not Phase.SENT:
                 continue
@@ -101,9 +103,9 @@ class Dispatcher:
             in_flight.holder = 0
 
     def suspend(self) -> None:
-        """Nobody is here: keep of each cursor what would be kept on disk, and no payloads.
+        """Drop all payloads while there is no member; each cursor keeps what would be saved.
 
-        A record that is being dead_letter_written is not let go of: its outcome is awaited.
+        A partition keeps its records while dead letters of it are being written.
         """
         assert not self._windows
         for target, cursor in self.cursors.items():
@@ -112,7 +114,7 @@ class Dispatcher:
         self._ready.clear()
         self._deadlines.clear()
         self.ready_count = 0
-        left = [one for cursor in self.cursors.values() for one in cursor.in_flight.values()]
+        left = [item for cursor in self.cursors.values() for item in cursor.in_flight.values()]
         for in_flight in left:
             if in_flight.phase is not Phase.GIVEN_UP:
                 self._ready.append(in_flight)
@@ -122,17 +124,17 @@ class Dispatcher:
         self._bytes = sum(in_flight.size for in_flight in left)
 
     def forget(self, target: TopicPartition) -> None:
-        """The partition is gone, with all its records."""
+        """Drop the cursor of a deleted partition, and its records."""
         self._lose(self.cursors.pop(target).in_flight, 0)
 
     def cut(self, target: TopicPartition, end_offset: Offset) -> None:
-        """The log ends there, before what was read of it: those records are gone."""
+        """The log was truncated to `end_offset`: drop the records from there on."""
         self._lose(self.cursors[target].in_flight, end_offset)
         self.cursors[target].cut(end_offset)
         self.is_changed = True
 
     def change_all(self) -> None:
-        """Have every cursor kept anew."""
+        """Mark every cursor as changed, so all are saved again."""
         self.is_changed = bool(self.cursors)
         for cursor in self.cursors.values():
             cursor.is_changed = True
@@ -157,7 +159,7 @@ class Dispatcher:
         size: int = IN_FLIGHT_BYTES,
         ends_ms: int = NEVER_MS,
     ) -> None:
-        """Take the next record of a partition; nobody is sent it from `ends_ms` on."""
+        """Take the next record of a partition; it expires at `ends_ms`."""
         in_flight = self.cursors[target].take(record, subject, size, ends_ms)
         if in_flight is None:
             return
@@ -180,7 +182,7 @@ class Dispatcher:
     def give_up(
         self, target: TopicPartition, record: Record, subject: str, size: int, error: str
     ) -> None:
-        """Take a record that cannot be sent to any member: it goes to the dead letters."""
+        """Take a record that no member can be sent; it becomes a dead letter."""
         in_flight = self.cursors[target].take(record, subject, size)
         if in_flight is None:
             return
@@ -189,7 +191,7 @@ class Dispatcher:
         if in_flight.phase is Phase.GIVEN_UP:
             self.given_up[target, record.offset] = in_flight
             return
-        self.ready_count += 1  # Until it is given up, which is now.
+        self.ready_count += 1  # `_give_up` subtracts it again.
         self._give_up(in_flight, UNREADABLE, error)
 
     def _drop(self, in_flight: InFlight) -> None:
@@ -199,8 +201,8 @@ class Dispatcher:
     # -- records out -----------------------------------------------------------------------------
 
     def assign(self, now_ms: int) -> list[tuple[Window, list[InFlight]]]:
-        """Share out what is ready among those who may get something, in turn. It counts as sent
-        from here on, unless `refuse` takes it back."""
+        """Distribute ready records round-robin over the members whose windows have room. They
+        count as sent from here on, unless `refuse` takes them back."""
         if not self.ready_count:
             return []
         rooms = {window.number: window.room(now_ms) for window in self._windows}
@@ -223,7 +225,7 @@ class Dispatcher:
         return list(shares.values())
 
     def refuse(self, window: Window, share: list[InFlight]) -> None:
-        """The connection had no room for any of it."""
+        """Take a share back: the connection had no room for any of it."""
         window.is_open = False
         window.took(-len(share))
         for in_flight in share:
@@ -233,7 +235,7 @@ class Dispatcher:
         self._ready.put_back(share)
 
     def sent(self, window: Window, share: list[InFlight]) -> None:
-        """The connection has taken it."""
+        """Count a share that the connection has taken."""
         window.delivered += len(share)
         for in_flight in share:
             if in_flight.attempts > 1:
@@ -263,7 +265,7 @@ class Dispatcher:
     # -- what members say ------------------------------------------------------------------------
 
     def ack(self, window: Window, target: TopicPartition, offset: Offset) -> bool:
-        """Settle a record; False if it is not, or no longer, this member's to settle."""
+        """Settle a record; False if this member does not, or no longer, hold it."""
         in_flight = self._find(window, target, offset)
         if in_flight is None:
             return False
@@ -283,7 +285,7 @@ class Dispatcher:
         *,
         wait_ms: int | None = None,
     ) -> bool:
-        """The member could not do it: send it again later, by the policy or after `wait_ms`."""
+        """The member failed: send the record again after the policy's delay or `wait_ms`."""
         in_flight = self._find(window, target, offset)
         if in_flight is None or in_flight.phase is not Phase.SENT:
             return False
@@ -294,7 +296,7 @@ class Dispatcher:
     def reject(
         self, window: Window, target: TopicPartition, offset: Offset, reason: str, error: str
     ) -> bool:
-        """The member will never be able to do it: to the dead letters, without further attempts."""
+        """The member rejects the record: it becomes a dead letter without further attempts."""
         in_flight = self._find(window, target, offset)
         if in_flight is None:
             return False
@@ -303,7 +305,7 @@ class Dispatcher:
         return True
 
     def dead_letter_written(self, in_flight: InFlight) -> bool:
-        """Its dead letter is written. False if its partition went meanwhile, and with it this."""
+        """Settle a record whose dead letter is written; False if its partition is gone."""
         place = in_flight.target, in_flight.offset
         if self.given_up.get(place) is not in_flight:
             return False
@@ -325,7 +327,7 @@ class Dispatcher:
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: whoever did not answer has failed, whatever has waited is ready."""
+        """Fail the attempts past their deadline, and make records ready whose delay is over."""
         late = self._deadlines.late(now_ms)
         windows = {window.number: window for window in self._windows} if late else {}
         for in_flight in late:
@@ -337,7 +339,7 @@ class Dispatcher:
         self._ready.put_back(due)
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When time alone will change something; None if it will not."""
+        """Next time at which `tick` or `assign` has something to do; None if only events matter."""
         times = [self._deadlines.next_ms()]
         if self.ready_count:
             times += [
@@ -352,7 +354,7 @@ class Dispatcher:
     def _fail(
         self, in_flight: InFlight, now_ms: int, *, wait_ms: int | None = None, error: str = ""
     ) -> None:
-        """An attempt has failed: there is another one, at once or later, or that was the last."""
+        """Count a failed attempt: retry at once, retry later, or give the record up."""
         self._leave_sending(in_flight)
         retries = self._retry.max_retries
         if in_flight.attempts > retries >= 0:
@@ -376,7 +378,8 @@ class Dispatcher:
         self.given_up[in_flight.target, in_flight.offset] = in_flight
         topic = in_flight.target.topic
         if self._retry.dead_letter_topic is None or is_dead_topic(topic):
-            # A dead letter that fails again stays where it is: it is in no other log's way.
+            # Dead letters are switched off, or the record is a dead letter itself and stays where
+            # it is.
             self.dead_letter_written(in_flight)
 
     def _give_back(self, window: Window, in_flight: InFlight) -> None:
@@ -389,9 +392,9 @@ class Dispatcher:
             in_flight.sending.drop(in_flight)
 
     def _lose(self, held: dict[Offset, InFlight], offset: Offset) -> None:
-        """What is held from `offset` on is in the log no more."""
+        """Drop the held records from `offset` on: the log no longer has them."""
         windows = {window.number: window for window in self._windows}
-        for at in [one for one in held if one >= offset]:
+        for at in [at for at in held if at >= offset]:
             in_flight = held.pop(at)
             if in_flight.holder in windows:
                 self._give_back(windows[in_flight.holder], in_flight)

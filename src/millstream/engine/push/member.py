@@ -1,7 +1,7 @@
-"""One subscriber: what it says about the records it was sent, and its figures.
+"""One member of a subscription: its acknowledgements, its flow, its statistics.
 
-A handle that `Deliveries.subscribe` gives out; all it does is the subscription's. Once closed it
-says False to everything.
+The handle that `Deliveries.subscribe` returns. Once it is closed, `ack`, `nack` and `reject` return
+False.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,21 +26,21 @@ class Member:
         self.send = send
         self.window = window
         self.is_closed = False
-        # Called once if the subscription ends while this member is there: it was deleted, or this
-        # node leads its shard no more.
+        # Called once if the subscription ends while this member is open: it was deleted, or this
+        # node no longer leads its shard.
         self.on_end: Callable[[], None] | None = None
-        # Called with what `send` or `on_end` raised: the end of one client, not of the pump.
+        # Called with what `send` or `on_end` raised: it ends one client, not the pump.
         self.on_failure: Callable[[Exception], None] | None = None
         self._subscription = subscription
 
     @property
     def spec(self) -> SubscriptionSpec:
-        """Of the subscription: that of whoever created it."""
+        """The specification that the subscription was created with."""
         return self._subscription.spec
 
     def ack(self, target: TopicPartition, offset: Offset) -> bool:
-        """The record is done. False if it is not this member's: acknowledged before, or sent to
-        another one since."""
+        """Settle the record. False if this member does not hold it: it is acknowledged already, or
+        was sent to another member since."""
         if self.is_closed or not self._subscription.dispatcher.ack(self.window, target, offset):
             return False
         self._subscription.acknowledged += 1
@@ -48,14 +48,14 @@ class Member:
         return True
 
     def nack(self, target: TopicPartition, offset: Offset, delay_ms: int | None = None) -> bool:
-        """The record could not be worked on: it comes again, here or elsewhere, after the delay of
-        the retry policy or after this one."""
+        """The record could not be processed: it is delivered again, to any member, after the retry
+        policy's delay or after `delay_ms`."""
         return not self.is_closed and self._subscription.nack(self, target, offset, delay_ms)
 
     def reject(
         self, target: TopicPartition, offset: Offset, reason: str = REJECTED, error: str = ""
     ) -> bool:
-        """The record is bad: it goes to the dead letters without further attempts."""
+        """The record is bad: it becomes a dead letter without further attempts."""
         dispatcher = self._subscription.dispatcher
         if self.is_closed or not dispatcher.reject(self.window, target, offset, reason, error):
             return False
@@ -63,22 +63,22 @@ class Member:
         return True
 
     def want(self, count: int) -> None:
-        """In pull mode: send that many more records, when there are any."""
+        """Request that many more records, in pull mode."""
         self.window.wanted += max(0, count)
         self._subscription.touch()
 
     def limit(self, count: int) -> None:
-        """Send that many in all, with those that were sent before, and then no more."""
+        """Send at most `count` records in all, including those already sent."""
         self.window.left = max(0, count - self.window.delivered)
         self._subscription.touch()
 
     @property
     def is_done(self) -> bool:
-        """Whether its limit is reached and nothing of it is to be acknowledged."""
+        """Whether its limit is reached and every record is acknowledged."""
         return self.window.left == 0 and self.window.in_flight_count == 0
 
     def resume(self) -> None:
-        """There is room again, after `send` had said that there was none."""
+        """Send again: there is room after `send` returned False."""
         self.window.is_open = True
         self._subscription.touch()
 
@@ -92,7 +92,7 @@ class Member:
         return self._subscription.statistics(self)
 
     def push(self, records: Sequence[Delivered]) -> bool:
-        """Send records; False if there was no room, or the client is gone after an error."""
+        """Send records; False if there was no room, or the client failed."""
         try:
             return self.send(records)
         except Exception as problem:
@@ -100,7 +100,7 @@ class Member:
             return False
 
     def end(self) -> None:
-        """The subscription is over."""
+        """Close the member because its subscription ended."""
         self.is_closed = True
         try:
             if self.on_end is not None:
@@ -115,8 +115,8 @@ class Member:
         self.on_failure(problem)
 
     def close(self) -> None:
-        """Leave: what was not acknowledged goes to the other members at once, or waits for the
-        next one. A subscription that is not durable ends with its last member."""
+        """Leave: unacknowledged records go to the other members at once, or wait for the next one.
+        A subscription that is not durable ends with its last member."""
         if not self.is_closed:
             self.is_closed = True
             self._subscription.leave(self)

@@ -1,8 +1,9 @@
-"""Records of a subscription that wait to be sent, in the order in which they will be.
+"""Queue of a subscription's records that are ready to be sent.
 
-Owns the order: what was sent before goes first, in the order of the log, then what was not. Pure.
-The one thing to know: it may also hold records that are ready no more, which `pop` passes over;
-no record comes back after that, so none is ever in it twice.
+Redelivered records go first, by offset, then new ones in log order. Pure. The queue may hold
+records that are no longer ready, which `pop` skips. Such a record never becomes ready again.
+
+Invariant: a record is in the queue at most once.
 """
 
 from collections import deque
@@ -20,17 +21,17 @@ class ReadyRecords:
         self._numbers = 0
 
     def append(self, in_flight: InFlight) -> None:
-        """It came from the log, behind all others."""
+        """Add a new record, behind all others."""
         self._fresh.append(in_flight)
 
     def put_back(self, again: Iterable[InFlight]) -> None:
-        """These were sent before."""
+        """Add records that were sent before."""
         for in_flight in again:
             self._numbers += 1
             heappush(self._again, (in_flight.record.offset, self._numbers, in_flight))
 
     def pop(self) -> InFlight | None:
-        """Take out the next one, to be sent or settled; None if there is none."""
+        """Take out the next ready record, to be sent or settled; None if there is none."""
         while self._again or self._fresh:
             in_flight = heappop(self._again)[2] if self._again else self._fresh.popleft()
             if in_flight.phase is Phase.READY:

@@ -1,9 +1,9 @@
-"""Decoded records of a partition from an offset on: what delivery, replays and pulls read.
+"""Reads decoded records of a partition from an offset on, for push, replays and pulls.
 
 Owns the step from the bytes of `Partitions.read` to records: skipping what lies before the offset,
 markers, records of transactions that were rolled back, and batches that cannot be unpacked or
-decoded. Bounded in bytes, packed and unpacked, and in records. The one thing to know: a chunk
-without records may still move the reader on; `next_offset` says how far.
+decoded. Bounded in bytes, compressed and decompressed, and in records. A chunk without records may
+still move the reader on, to `next_offset`.
 """
 
 from collections.abc import Iterator
@@ -34,14 +34,14 @@ CHUNK_RECORDS_MAX = 10_000
 # Of one chunk, in bytes of records: a few compressed bytes may become very many. One batch at
 # least; a large one is decoded on a thread.
 CHUNK_UNPACKED_BYTES_MAX = 2**20
-# Who wants no more than these may come back for the rest of a batch many times.
+# A reader of fewer records may return for the rest of the same batch many times.
 FEW_RECORDS = 5_000
 
 _UNREADABLE = (CorruptBatch, InvalidBatch, BatchTooLarge)
 
 
 class Unreadable(NamedTuple):
-    """A batch whose bytes are what its producer wrote, and that cannot be unpacked or decoded."""
+    """An undamaged batch that cannot be decompressed or decoded."""
 
     raw: bytes
     offset: Offset  # The first that the reader has not passed.
@@ -96,7 +96,7 @@ async def _decode(
     unpacking: Unpacking, part: Slice, offset: Offset, count_max: int, *, is_patient: bool
 ) -> Chunk:
     chunk = Chunk([], offset, part.last_stable_offset, part.log_start_offset)
-    found, next_offset = chunk.records, offset
+    records, next_offset = chunk.records, offset
     unpacked = 0
     data = memoryview(b"" if part.records is None else part.records.read())
     for at, header in _batches(data, part):
@@ -105,29 +105,29 @@ async def _decode(
             continue
         if unpacked >= CHUNK_UNPACKED_BYTES_MAX:
             break
-        room = count_max - len(found)
+        room = count_max - len(records)
         try:
             small = _read_small(data, at, header, offset, room, unpacking.bytes_max)
             if small is None:
-                if found:
-                    break  # What there is need not wait for it.
+                if records:
+                    break  # The records so far do not wait for the thread.
                 if not is_patient:
                     raise NotSmall
                 small = await _read_large(unpacking, data, at, header, offset, room)
             decoded, size = small
         except _UNREADABLE as problem:
-            verify(data, at)  # A checksum that is wrong is the disk's fault: nothing is skipped.
-            if found:
+            verify(data, at)  # Raises for a wrong checksum: disk damage is never skipped.
+            if records:
                 break
             unpacking.report("push", part.target, header.base_offset, problem)
             batch = _unreadable(data[at : at + header.size], header, offset, problem)
             return chunk._replace(next_offset=header.end_offset, unreadable=batch)
         unpacked += size
         if len(decoded) > room:
-            found += decoded[:room]
-            next_offset = found[-1].offset + 1
+            records += decoded[:room]
+            next_offset = records[-1].offset + 1
             break
-        found += decoded
+        records += decoded
         next_offset = max(next_offset, header.end_offset)
     return chunk._replace(next_offset=next_offset)
 
@@ -150,7 +150,7 @@ def _read_small(
 async def _read_large(
     unpacking: Unpacking, data: memoryview, at: int, header: Header, offset: Offset, room: int
 ) -> tuple[list[Record], int]:
-    # Never all of them: what takes a thread long is in the way of the others that wait for it.
+    # Never the whole batch: a long decode delays the other users of the thread.
     read = partial(
         read_some, data, at, offset, room + 1, decompressed_bytes_max=unpacking.bytes_max
     )
@@ -178,7 +178,7 @@ def _unreadable(
 
 
 def _batches(data: memoryview, part: Slice) -> Iterator[tuple[int | None, Header]]:
-    """Where each batch lies, None for one that is not to be seen."""
+    """Position and header of each batch; position None for a hidden one."""
     at = 0
     while at < len(data):
         header = read_header(data, at)

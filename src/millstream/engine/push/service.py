@@ -1,8 +1,8 @@
-"""Subscriptions as doors ask for them: subscribe, join, create, describe, delete.
+"""Subscriptions as protocols ask for them: subscribe, join, create, describe, delete.
 
-Owns which subscriptions are live here and who may have one. Their turns (reading, sending, keeping)
-are the `Pump`'s. The one thing to know: a durable subscription is one of the shard that its name
-falls to, and lives here as long as this node leads that shard.
+Owns which subscriptions are live on this node, and the access checks. The `Pump` runs their turns
+(read, send, save). A durable subscription belongs to the shard that its name hashes to, and is live
+here while this node leads that shard.
 """
 
 import asyncio

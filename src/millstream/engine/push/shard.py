@@ -1,8 +1,9 @@
-"""Durable subscriptions of one partition of the deliveries topic, as long as this node leads it.
+"""Durable subscriptions of one partition of the deliveries topic, while this node leads it.
 
-Owns what is written about them: specifications, cursors, and what is on its way to the dead
-letters. The one thing to know: a subscription is held until every hand-over of its records that a
-crash cut short has been carried to its end, so nobody finds a record that is half a dead letter.
+Owns what is written about them: specifications, cursors, and intents of dead letters.
+
+Invariant: a subscription is not opened (`held`) until every dead letter of its records whose write
+a crash cut short is written, so no member is sent a record that is also a dead letter.
 """
 
 import asyncio
@@ -35,10 +36,10 @@ log = logging.getLogger(__name__)
 DELIVERIES_SETTINGS = {
     "cleanup_policy": "compact",
     "segment_bytes": str(16 * 2**20),
-    # Whoever folds this log begins at its start: a tombstone need not outlive what it is for.
+    # Every fold starts at the start of this log: tombstones need not be kept long.
     "delete_retention_ms": "60000",
 }
-LOADING_WAIT_MS = 5  # Between looks at a shard that is loading.
+LOADING_WAIT_MS = 5  # Between two checks of a shard that is loading.
 _SET = b"\x01"  # Any value but null.
 
 
@@ -46,7 +47,7 @@ class DeliveryShard(Shard):
     def __init__(self, replica: Replica, context: WriterContext) -> None:
         self.stored = DeliveriesState()
         self.is_open = False
-        self.held: frozenset[str] = frozenset()  # Names with hand-overs that a crash cut short.
+        self.held: frozenset[str] = frozenset()  # Names with intents that a crash cut short.
         super().__init__(replica, context.clock)
         self.writer = ExactlyOnceWriter(self.ledger, context, check_id=decode_intent)
 
@@ -59,15 +60,16 @@ class DeliveryShard(Shard):
     async def define(
         self, name: str, value: SubscriptionValue, cursors: Mapping[LogId, CursorValue]
     ) -> None:
-        """Have a subscription agreed on, with where it starts."""
+        """Commit a new subscription with its start cursors."""
         entries = [Entry(encode_key(SubscriptionKey(name)), encode_value(value))]
         entries += [cursor_entry(name, at, cursor) for at, cursor in cursors.items()]
-        # Left by a namesake that was deleted while its last dead letters were being written.
+        # Marks left by a deleted subscription of the same name whose last dead letters were
+        # still being written.
         entries += self._unmarks(name)
         await self.ledger.propose(entries)
 
     async def delete(self, name: str) -> None:
-        """Have it agreed on that nothing is known of a subscription any more."""
+        """Commit the deletion of a subscription, its cursors and marks."""
         entries = [Entry(encode_key(SubscriptionKey(name)), None)]
         entries += [cursor_entry(name, at, None) for at in self.stored.cursors(name)]
         entries += self._unmarks(name)
@@ -78,15 +80,15 @@ class DeliveryShard(Shard):
         return [unmark(name, at, offset) for at, offsets in marks.items() for offset in offsets]
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Write without waiting: what is lost with a crash is delivered again."""
+        """Append without waiting for the commit: what a crash loses is delivered again."""
         self.ledger.write(entries)
 
     async def wait_committed(self, name: str) -> None:
-        """Wait until all that was written so far is committed and in `stored`."""
+        """Wait until everything written so far is committed and in `stored`."""
         offset = self.ledger.written_offset
         await self._replica.committed(offset, None)
         if self.is_gone or self.ledger.applied_offset < offset:
-            raise self._moved(name)  # Nobody folds here any more.
+            raise self._moved(name)  # This node no longer folds the log.
 
     # -- loading and forgetting ------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ def unmark(name: str, at: LogId, offset: Offset) -> Entry:
 
 
 async def find_open(shards: Shards[DeliveryShard], name: str) -> DeliveryShard:
-    """The shard of a name, once it is open; whoever asks first creates the topic."""
+    """The shard of a name, once it is open; the first call creates the topic."""
     while True:
         try:
             shard = await shards.find(name)

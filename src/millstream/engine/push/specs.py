@@ -1,7 +1,4 @@
-"""Subscriptions as they are kept and as they are meant: the way between the two, and the checks.
-
-Pure. A specification is refused here, before anything is made of it.
-"""
+"""Checks subscription specifications, and converts them to and from their stored form. Pure."""
 
 from millstream.control.catalog import Catalog, Topic
 from millstream.engine.filters.filter import parse
@@ -23,9 +20,9 @@ TOPICS_MAX = 1_000
 WINDOW_MAX = 100_000
 BURST_MAX = 10**9
 RATE_MIN, RATE_MAX = 0.001, 10**9  # Records a second.
-DELAY_MS_MAX = 2**53  # Ages; and exact in every number that it meets.
-MULTIPLIER_MAX = 100  # Its largest power is still a number.
-OWN_PREFIX = "__"  # Of names that the broker keeps for itself.
+DELAY_MS_MAX = 2**53  # Effectively unlimited; exact as a float too.
+MULTIPLIER_MAX = 100  # Its largest power, with `BACKOFF_EXPONENT_MAX`, is a finite float.
+OWN_PREFIX = "__"  # Of names reserved for the broker.
 
 _STARTS: dict[str, type[Start]] = {
     "earliest": Earliest,
@@ -38,7 +35,7 @@ _STARTS: dict[str, type[Start]] = {
 
 
 def check_spec(spec: SubscriptionSpec) -> None:
-    """Raise `InvalidSubscription`, `InvalidTopicName` or `InvalidFilter` for what cannot be."""
+    """Raise `InvalidSubscription`, `InvalidTopicName` or `InvalidFilter` for an invalid one."""
     name = spec.name
     if name is not None:
         if not 1 <= len(name) <= NAME_LENGTH_MAX:
@@ -127,7 +124,7 @@ def restored(name: str, value: SubscriptionValue) -> SubscriptionSpec:
 
 
 def topics_of(spec: SubscriptionSpec, catalog: Catalog) -> list[Topic]:
-    """The topics that may hold records of a subscription, of those that are there."""
+    """The existing topics that may hold records of a subscription."""
     if spec.topics:
         names = set(spec.topics)
         return [topic for topic in catalog.topics() if topic.name in names]

@@ -64,18 +64,18 @@ class Source:
         self.log_id = log_id
         self.feed = feed
         self.is_live = False
-        self.ahead: Chunk | None = None  # Read already, but there was no room for it.
+        self.ahead: Chunk | None = None  # Already read; the dispatcher had no room for it.
 
     @property
     def cursor(self) -> Cursor:
-        """As far as the source is, also where nothing was for it."""
+        """The cursor, moved on to the feed's position while the source is live."""
         cursor = self.subscription.dispatcher.cursors[self.target]
         if self.is_live:
             cursor.move_on(self.feed.position)
         return cursor
 
     def offer(self, record: Record, subject: str, size: int, ends_ms: int) -> None:
-        """Take a record whose subject matches."""
+        """Offer a record whose subject matches, if the filter accepts it."""
         if record.offset < self.subscription.first_offset:
             return
         where = self.subscription.filter
@@ -83,7 +83,7 @@ class Source:
             self.subscription.dispatcher.offer(self.target, record, subject, size, ends_ms)
 
     def give_up(self, batch: Unreadable) -> None:
-        """Take a batch that cannot be read: to the dead letters with it, if there are any."""
+        """Give an unreadable batch up: it becomes a dead letter, if the policy has them."""
         if batch.last_offset < self.subscription.first_offset:
             return
         dispatcher, topic = self.subscription.dispatcher, self.target.topic
@@ -92,7 +92,7 @@ class Source:
 
 
 class SubscriptionContext(NamedTuple):
-    """What a subscription needs of the service: a turn, and its end."""
+    """What a subscription needs from the service: callbacks, limits, metrics."""
 
     touch: Callable[["Subscription"], None]
     ended: Callable[["Subscription"], None]
@@ -109,31 +109,31 @@ class Subscription:
         context: SubscriptionContext,
         shard: DeliveryShard | None = None,
     ) -> None:
-        """With a `shard` it is durable, and kept there."""
+        """With a `shard` it is durable, and stored there."""
         self.spec = spec
         self.session = session  # On whose behalf records are read.
         self.shard = shard
         self.pattern = spec.pattern or EVERYTHING
         self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
-        # The start may be ahead of the end of a log: what comes before it is not for us.
+        # The start may be past the end of a log: records before it are skipped.
         self.first_offset = spec.start.offset if isinstance(spec.start, AtOffset) else 0
         self.dispatcher = Dispatcher(spec.acks, spec.retry, context.bounds, context.chance)
         self.members: dict[int, Member] = {}
         self.sources: dict[TopicPartition, Source] = {}
         self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
-        self.dead_letters_in_progress: set[InFlight] = set()  # Dead letters under way.
+        self.dead_letters_in_progress: set[InFlight] = set()  # Being written.
         self.catalog_version = -1  # Of the topics that it reads.
-        self.alarm_ms = -1  # When it will be given a turn anyway.
+        self.alarm_ms = -1  # When the pump gives it a turn anyway.
         self.is_ended = False
         self.acknowledged = 0  # By members.
         self._marks: dict[TopicPartition, set[Offset]] = {}
         self._context = context
         self._members_made = 0
-        self._counted = 0, 0, 0  # What is in the metrics already.
+        self._counted = 0, 0, 0  # Already in the metrics.
 
     @property
     def name(self) -> str:
-        """What dead letters say of it; empty for one that has no name."""
+        """Its name in dead letters; empty for one without a name."""
         return self.spec.name or ""
 
     def touch(self) -> None:
@@ -147,7 +147,7 @@ class Subscription:
             self._marks[cursor.target] = set(cursor.marked)
 
     def drop_cursor(self, target: TopicPartition) -> list[Entry]:
-        """The partition is gone; return what is to be written about that."""
+        """Drop the cursor of a deleted partition; return the entries to write."""
         self.dispatcher.forget(target)
         log_id = self.logs.pop(target)
         marks = self._marks.pop(target, set())
@@ -175,7 +175,7 @@ class Subscription:
         self.touch()
 
     def end(self) -> None:
-        """It is over: nothing more is read or sent."""
+        """End the subscription: nothing more is read or sent."""
         self.is_ended = True
         self._count()
         self._context.ended(self)
@@ -198,17 +198,17 @@ class Subscription:
     # -- out to the members ----------------------------------------------------------------------
 
     def dispatch(self, now_ms: int) -> None:
-        """Let time pass, and send what can be sent."""
+        """Process deadlines, then send what the windows allow."""
         dispatcher = self.dispatcher
         dispatcher.tick(now_ms)
         while shares := dispatcher.assign(now_ms):
             for window, share in shares:
                 member = self.members.get(window.number)
                 if member is None:
-                    continue  # It left while another was sent something.
+                    continue  # It left while another member was sent records.
                 is_taken = member.push([_delivered(in_flight) for in_flight in share])
                 if member.is_closed:
-                    continue  # It left while it was sent this; others get it.
+                    continue  # It left during the send; others get the records.
                 if is_taken:
                     redelivered, acknowledged = window.redelivered, window.acknowledged
                     dispatcher.sent(window, share)
@@ -223,22 +223,22 @@ class Subscription:
         dispatcher, metrics, before = self.dispatcher, self._context.metrics, self._counted
         counts = self._counted = self.acknowledged, dispatcher.dropped, dispatcher.expired
         if counts != before:
-            for metric, count, told in zip(COUNTED, counts, before, strict=True):
-                metrics.add(metric, count - told)
+            for metric, count, counted in zip(COUNTED, counts, before, strict=True):
+                metrics.add(metric, count - counted)
 
     def take_given_up(self) -> list[InFlight]:
-        """Records that have become dead letters and are not on their way yet."""
-        found = [
-            one
-            for one in self.dispatcher.given_up.values()
-            if one not in self.dead_letters_in_progress
+        """Take the given-up records whose dead letters are not being written yet."""
+        given_up = [
+            item
+            for item in self.dispatcher.given_up.values()
+            if item not in self.dead_letters_in_progress
         ]
-        self.dead_letters_in_progress.update(found)
-        return found
+        self.dead_letters_in_progress.update(given_up)
+        return given_up
 
     def dead_letter_written(self, in_flight: InFlight) -> bool:
-        """Its dead letter is written, and so is the mark that says so. False if its partition went
-        meanwhile: then the mark is of no use."""
+        """Settle a record whose dead letter and mark are written. False if its partition is gone:
+        then the mark has to be removed."""
         self.dead_letters_in_progress.discard(in_flight)
         self._context.metrics.add(DEAD_LETTERS)
         is_known = self.dispatcher.dead_letter_written(in_flight)
@@ -250,7 +250,7 @@ class Subscription:
     # -- what is kept ----------------------------------------------------------------------------
 
     def unsaved(self, *, all_of_it: bool = False) -> list[Entry]:
-        """What must be written about the cursors; it counts as written from here on."""
+        """Entries that save the changed cursors; they count as saved from here on."""
         entries = []
         dispatcher = self.dispatcher
         for target in sorted(dispatcher.cursors):
@@ -260,7 +260,7 @@ class Subscription:
             cursor.is_changed = False
             value = cursor.value()
             entries.append(cursor_entry(self.name, self.logs[target], value))
-            open_offsets = {one.offset for one in value.unsettled}
+            open_offsets = {entry.offset for entry in value.unsettled}
             marks = self._marks.get(target, set())
             for offset in sorted(marks):
                 if offset < value.next_offset and offset not in open_offsets:
@@ -270,7 +270,7 @@ class Subscription:
         return entries
 
     def _cursor(self, target: TopicPartition) -> Cursor:
-        """A cursor that is as far as its source is."""
+        """A cursor, moved on to its source's position."""
         source = self.sources.get(target)
         return self.dispatcher.cursors[target] if source is None else source.cursor
 

@@ -1,6 +1,6 @@
-"""What a subscription is told and what it tells: specifications, policies, deliveries, views.
+"""Values of push delivery: specifications, delivered records, statistics and views.
 
-Values only. A door makes a `SubscriptionSpec`, is handed `Delivered` records, and shows the views.
+A protocol makes a `SubscriptionSpec`, gets `Delivered` records, and shows the views.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +30,16 @@ class SubscriptionSpec:
 
     Without `topics` a record belongs to it if its subject matches `pattern`, in whichever topic;
     with `topics` only theirs do, and `pattern` may narrow that. Topics need not exist yet.
-    Without a name it lives and dies with its one member. Named ones are shared by all who subscribe
-    under the name: each record goes to one of them. A durable one stays when they all go, and
-    remembers what was acknowledged; others end with their last member.
+    A subscription without a name ends with its only member. A named one is shared by all members
+    that subscribe under the name: each record goes to one of them. A durable one stays when the
+    last member leaves, and remembers what was acknowledged; others end with their last member.
     """
 
     name: str | None = None
-    is_durable: bool = True  # Of no account without a name.
+    is_durable: bool = True  # Ignored without a name.
     pattern: Pattern | None = None
     topics: tuple[str, ...] = ()
-    start: Start = field(default_factory=Latest)  # For partitions that are there now.
+    start: Start = field(default_factory=Latest)  # For partitions that exist now.
     filter: str | None = None  # In the language of `engine.filters`.
     acks: AckMode = AckMode.EXPLICIT
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -47,7 +47,7 @@ class SubscriptionSpec:
 
 
 class Delivered(NamedTuple):
-    """A record as a member gets it. `target` and `record.offset` are what it is acknowledged by."""
+    """A record as a member gets it; `target` and `record.offset` identify it in an ack."""
 
     target: TopicPartition
     record: Record
@@ -55,12 +55,12 @@ class Delivered(NamedTuple):
     attempt: int  # From 1.
 
 
-# Takes all of it; or returns False and takes nothing, until `Member.resume` says there is room.
+# Takes all records; or takes none and returns False: nothing is sent until `Member.resume`.
 Send = Callable[[Sequence[Delivered]], bool]
 
 
 class Statistics(NamedTuple):
-    """A member's figures since it subscribed; what is buffered waits for any member."""
+    """A member's figures since it subscribed; buffered records wait for any member."""
 
     delivered: int
     redelivered: int
@@ -70,7 +70,7 @@ class Statistics(NamedTuple):
     in_flight: int
     buffered: int
     buffer_usage: float  # 0 to 1.
-    tokens: float  # What the rate allows at this moment; 0 without a rate.
+    tokens: float  # Records that the rate allows now; 0 without a rate.
     is_slow: bool
     flow: FlowPolicy
 
@@ -78,9 +78,9 @@ class Statistics(NamedTuple):
 class CursorView(NamedTuple):
     """How far a subscription is in one partition."""
 
-    floor: Offset  # All before it is done.
-    next_offset: Offset  # What comes next from the log.
-    unsettled: int  # Records between the two that are not done.
+    floor: Offset  # Every record before it is settled.
+    next_offset: Offset  # Next to read from the log.
+    unsettled: int  # Records between the two that are not settled.
 
 
 class SubscriptionView(NamedTuple):

@@ -1,7 +1,7 @@
-"""How much a member may be sent at this moment: its window, its rate, what it asked for.
+"""Flow control of one member: its delivery window, its rate, and its pull requests.
 
-Owns the token bucket and a member's window: what it holds, what it may get, and its figures. Pure:
-the time is passed in.
+Owns the token bucket, the number of records that a member holds, and its statistics. Pure: the time
+is passed in.
 """
 
 from millstream.internal_topics.deliveries import FlowPolicy
@@ -10,7 +10,7 @@ _S_MS = 1_000
 
 
 class TokenBucket:
-    """`rate` tokens a second, at most `burst` of them saved up; full at first."""
+    """`rate` tokens a second, at most `burst` of them; full at first."""
 
     __slots__ = ("_at_ms", "_burst", "_rate", "_tokens")
 
@@ -29,17 +29,17 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: int) -> None:
-        """Take what `tokens` said was there; giving back is taking less than nothing."""
+        """Take tokens that `tokens` reported; a negative count gives them back."""
         self._tokens -= count
 
     def whole_ms(self, now_ms: int) -> int:
-        """When there will be a whole token."""
+        """Time at which the bucket has a whole token."""
         missing = 1 - self.tokens(now_ms)
         return now_ms if missing <= 0 else now_ms + int(missing * _S_MS / self._rate) + 1
 
 
 class Window:
-    """A member as the dispatcher sees it."""
+    """A member's share of the dispatcher: how much it holds and may still be sent."""
 
     __slots__ = (
         "acknowledged",
@@ -59,8 +59,8 @@ class Window:
         self.number = number
         self.is_open = True  # Its connection takes records.
         self.in_flight_count = 0
-        self.wanted = 0  # What it asked for and has not got, in pull mode.
-        self.left: int | None = None  # What it may be sent yet, where that is limited.
+        self.wanted = 0  # Requested and not sent yet, in pull mode.
+        self.left: int | None = None  # Records that it may still be sent; None: no limit.
         self.delivered = 0
         self.redelivered = 0
         self.acknowledged = 0
@@ -73,7 +73,7 @@ class Window:
         self.bucket = TokenBucket(flow.rate or 1, max(1, flow.burst), now_ms) if has_rate else None
 
     def room(self, now_ms: int) -> int:
-        """How many records it may be sent now."""
+        """Number of records that the member may be sent now."""
         if not self.is_open:
             return 0
         room = self.flow.window - self.in_flight_count
@@ -86,7 +86,7 @@ class Window:
         return max(0, room)
 
     def took(self, count: int) -> None:
-        """It was sent that many; with less than nothing: they came back unsent."""
+        """Count records sent to the member; a negative count takes an unsent share back."""
         self.in_flight_count += count
         if self.flow.is_pull:
             self.wanted -= count
@@ -96,7 +96,7 @@ class Window:
             self.bucket.take(count)
 
     def is_held_up_by_rate(self) -> bool:
-        """Whether time alone will make room."""
+        """Whether only the rate keeps the member from being sent more."""
         is_wanting = self.left != 0 and (not self.flow.is_pull or self.wanted > 0)
         has_window = self.flow.window > self.in_flight_count
         return self.bucket is not None and self.is_open and is_wanting and has_window

@@ -1,8 +1,8 @@
-"""The phases of a group: a rebalance begins, all join, assignments are out, and time runs.
+"""The states of a classic group: rebalance, join, sync, stable, and their deadlines.
 
-Owns the state of one group, its deadlines, and when one generation ends and the next begins. What
-members may ask for, and when, is `membership`'s, which drives this. Pure: a step begins with
-`begin` and leaves what is to be done in `effects`.
+Owns the state of one group, its deadlines, and the change from one generation to the next.
+`membership` decides which request is allowed in which state, and drives this module. Pure: a step
+begins with `begin` and leaves what is to be done in `effects`.
 """
 
 from millstream.engine.groups.classic.roster import Member, Roster, Ticket, restored
@@ -31,7 +31,7 @@ class Generations:
         self.leader: str | None = None
         self.roster = Roster()
         self.pending: dict[str, int] = {}  # Ids given out (KIP-394), and until when they count.
-        self.unsynced: set[str] = set()  # Who did not sync yet, while there is a deadline for it.
+        self.unsynced: set[str] = set()  # Members that did not sync yet, while a deadline runs.
         self.wake_ms: int | None = None  # When time must pass next; never later than needed.
         self.now_ms = 0
         self.effects = Effects()
@@ -43,7 +43,7 @@ class Generations:
         self._initial_left_ms = 0
 
     def restore(self, value: GroupValue, *, now_ms: int) -> None:
-        """Be as last saved. The members have a whole session to be heard of again."""
+        """Restore the saved state. Every member gets a whole session timeout to send a request."""
         self.begin(now_ms)
         self.protocol_type = value.protocol_type
         self.generation = value.generation
@@ -93,7 +93,7 @@ class Generations:
             self.leader = next((other.member_id for other in self.roster), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of its new process, and all that came with the old one."""
+        """Give a static member the id of its new process; its assignment and session stay."""
         old_id = member.member_id
         self.roster.rename(member, member_id)
         if old_id in self.unsynced:
@@ -103,14 +103,14 @@ class Generations:
             self.leader = member_id
 
     def renew(self, member: Member) -> None:
-        """The member was heard of: its session starts anew."""
+        """Restart the session timeout of a member that sent a request."""
         member.deadline_ms = self.now_ms + member.session_timeout_ms
         self.remind(member.deadline_ms)
 
     # -- from generation to generation -----------------------------------------------------------
 
     def rebalance(self) -> None:
-        """Have everyone join again, unless that is what they are at already."""
+        """Start a rebalance, unless one is under way."""
         if self.state is GroupState.PREPARING:
             return
         for member in self.roster:
@@ -133,7 +133,7 @@ class Generations:
             self._complete()
 
     def assign(self, assignments: dict[str, bytes]) -> None:
-        """The leader has spoken: everyone gets a share, if only an empty one."""
+        """Take the leader's assignments; a member without one gets an empty assignment."""
         self._move(GroupEvent.ASSIGNED)
         self.effects.must_save = True
         for member in self.roster:
@@ -147,18 +147,18 @@ class Generations:
             self._sync_deadline_ms = None
 
     def note_unsynced(self, member: Member) -> None:
-        """The member asked for its assignment, and is gone before there was one."""
+        """Count a member that disconnected before its assignment as not synced."""
         if self._sync_deadline_ms is not None:
             self.unsynced.add(member.member_id)
 
     def unassign(self) -> None:
-        """The assignments could not be saved, so they must not count."""
+        """Discard assignments that could not be saved."""
         for member in self.roster:
             member.assignment = b""
         self.rebalance()
 
     def pass_time(self) -> None:
-        """Do what time demands. Early or often does no harm."""
+        """Process the deadlines that are over; extra calls change nothing."""
         self._expire()
         if self.state is GroupState.PREPARING and self._join_deadline_ms <= self.now_ms:
             self._end_joining()
@@ -167,7 +167,7 @@ class Generations:
         self._set_wake()
 
     def close(self, problem: RequestError) -> None:
-        """The group is no longer ours; everyone who waits gets `problem`."""
+        """Close the group; every waiting member is answered with `problem`."""
         self.effects = Effects()
         for member in self.roster:
             self.refuse_parked(member, problem)
@@ -175,7 +175,7 @@ class Generations:
         self.wake_ms = None
 
     def _end_joining(self) -> None:
-        """The time to join is up, unless this is the first wait and others still keep coming."""
+        """End the join phase; the initial delay is extended while new members keep joining."""
         if self._is_initial and self._has_newcomers and self._initial_left_ms > 0:
             wait_ms = min(self._rules.initial_rebalance_delay_ms, self._initial_left_ms)
             self._initial_left_ms -= wait_ms
@@ -185,14 +185,14 @@ class Generations:
             self._complete()
 
     def _complete(self) -> None:
-        """Open the next generation with those who have joined, and static members on leave."""
+        """Start the next generation with the members that joined, and absent static ones."""
         for member in [m for m in self.roster if m.join is None and not m.is_static]:
             self.remove(member)
         joined = [member.member_id for member in self.roster if member.join is not None]
         if joined:
             self._open_generation(self.leader if self.leader in joined else joined[0])
         elif self.roster:
-            # Only static members, all of them away. Their sessions decide; nobody could lead.
+            # Only absent static members: none could lead. Their session timeouts decide.
             self._is_initial = False
             self._wait_for_joins(self.roster.rebalance_timeout_ms)
         else:

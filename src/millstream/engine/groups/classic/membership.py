@@ -1,8 +1,8 @@
-"""One group as its members meet it: join, sync, heartbeat, leave, and what is refused to whom.
+"""Requests of a classic group's members: join, sync, heartbeat, leave, and their refusals.
 
-Owns the rules of Kafka's classic groups about what a member may ask for in which state; how one
-generation follows another is `generations`'. Pure: time and new ids come in, and what is to be
-done comes out as `Effects`.
+Owns the rules of Kafka's classic groups about which request is allowed in which state;
+`generations` owns the change of generations. Pure: time and new ids are passed in, and what is to
+be done is returned as `Effects`.
 
 Invariant: every join and sync comes with a ticket, and each ticket is answered exactly once, in
 this step or in a later one, unless it is abandoned.
@@ -87,7 +87,7 @@ class Membership:
         return outcomes, self.group.effects
 
     def abandon(self, ticket: Ticket, now_ms: int) -> Effects:
-        """The connection that waited for an answer is closed: nobody reads it any more.
+        """Drop the ticket of a connection that closed before its answer.
 
         The member cannot lead the next generation. It may come back within its session under its
         id; one that was in no generation yet goes at once, unless it is static.
@@ -138,7 +138,7 @@ class Membership:
     # -- what the owner tells --------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> Effects:
-        """Let time pass. The next call is due at `group.wake_ms`."""
+        """Process deadlines. The next call is due at `group.wake_ms`."""
         self.group.begin(now_ms)
         self.group.pass_time()
         return self.group.effects
@@ -217,7 +217,7 @@ class Membership:
         self._park_join(member, ticket)
 
     def _replace(self, ticket: Ticket, request: Join, member: Member) -> None:
-        """A static member has come back: its new process takes the place of the old one."""
+        """Replace the old process of a static member by its new one."""
         old_id, was_leader = member.member_id, member.member_id == self.group.leader
         self.group.refuse_parked(member, FencedInstance(member.instance_id or ""))
         self.group.rename(member, request.new_member_id)
@@ -232,7 +232,7 @@ class Membership:
         if was_leader and request.can_skip_assignment:
             joined = replace(joined, skips_assignment=True)
         elif was_leader:
-            # Told of another leader, it does not work out assignments that nobody waits for.
+            # The answer names another leader, so the member computes no assignments in vain.
             joined = replace(joined, leader=old_id, members=())
         self.group.answer(ticket, joined)
 

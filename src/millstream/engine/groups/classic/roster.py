@@ -1,6 +1,6 @@
-"""Who is in a group: members by id and by instance, what they can speak, and their votes.
+"""The members of a classic group by member id and instance id, their protocols and votes.
 
-Owns the bookkeeping and no decision about when anything happens; that is `membership`'s. Pure.
+Owns the data; `membership` decides when it changes. Pure.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ def restored(value: MemberValue) -> Member:
 
 
 class Roster:
-    """The members in the order they came."""
+    """The members in the order in which they joined."""
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
@@ -119,7 +119,7 @@ class Roster:
         return None if instance_id is None else self._instances.get(instance_id)
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that says it is both; `FencedInstance` if another one is that instance."""
+        """The member with both ids; `FencedInstance` if another member is that instance."""
         if instance_id is not None:
             static = self._instances.get(instance_id)
             if static is None:
@@ -133,7 +133,7 @@ class Roster:
         return member
 
     def shares(self, protocols: Collection[Protocol], *, apart_from: Member | None) -> bool:
-        """Whether all members, but the one that asks, speak one of these."""
+        """Whether every member except the asking one supports one of these protocols."""
         own = set() if apart_from is None else _names(apart_from)
         others = len(self._members) - (apart_from is not None)
         return any(
@@ -142,18 +142,18 @@ class Roster:
         )
 
     def vote(self) -> str:
-        """The protocol most members prefer among those all of them speak."""
+        """The protocol with most votes among those that all members support."""
         assert self._members
         count = len(self._members)
         votes: Counter[str] = Counter()
         for member in self:
             votes[next(p.name for p in member.protocols if self._speakers[p.name] == count)] += 1
-        # A tie goes to the one voted for first, so the outcome depends on the members alone.
+        # A tie goes to the first protocol voted for, so the outcome depends on the members alone.
         return max(votes, key=votes.__getitem__)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The time that the slowest member asks for."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
 

@@ -1,6 +1,6 @@
-"""The words of a rebalance: the states of a group, what members say, and what they are told.
+"""Values of a classic group's rebalance: states and transitions, requests, answers, effects.
 
-Owns values and the table of states; the rules that use them are `membership`'s.
+Owns no rules: they are in `membership` and `generations`.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The times and sizes that hold for every group of a node."""
+    """Timeouts and limits of every group of a node."""
 
     initial_rebalance_delay_ms: int = 3_000
     session_timeout_ms_min: int = 6_000
@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """What a member says when it joins. Without a member id it is new, and gets `new_member_id`."""
+    """A join request. A member without an id is new, and gets `new_member_id`."""
 
     member_id: str
     new_member_id: str
@@ -107,7 +107,7 @@ class Synced(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """Who leaves: by member id, or by instance id alone."""
+    """A member that leaves, by member id or by instance id alone."""
 
     member_id: str
     instance_id: str | None = None

@@ -1,8 +1,9 @@
-"""Who reads what: the ways in which the broker shares partitions among the members of a group.
+"""Server-side assignors of consumer groups (KIP-848): `uniform` and `range`.
 
-Owns `uniform` (even, and moving as little as can be) and `range` (neighbouring partitions, the same
-of every topic to the same member). Pure: the outcome follows from the wishes alone. Every partition
-of a topic that somebody wants goes to exactly one of those who want it.
+`uniform` is even and moves as few partitions as possible; `range` assigns neighbouring partitions,
+the same of every topic to the same member. Pure: the result depends on the subscriptions alone.
+
+Invariant: every partition of a subscribed topic goes to exactly one member that subscribes to it.
 """
 
 from collections import defaultdict
@@ -18,8 +19,8 @@ from millstream.model import LogId
 EVENING_PASSES_MAX = 20
 
 
-class Wish(NamedTuple):
-    """What one member wants to read, and what it was to read so far."""
+class Subscriber(NamedTuple):
+    """A member's subscribed topics, and its target assignment so far."""
 
     member_id: str
     topics: frozenset[UUID]
@@ -28,28 +29,30 @@ class Wish(NamedTuple):
 
 
 Shares = dict[str, frozenset[LogId]]  # By member id; every member has one, if only an empty one.
-Assignor = Callable[[Collection[Wish], Mapping[UUID, int]], Shares]
+Assignor = Callable[[Collection[Subscriber], Mapping[UUID, int]], Shares]
 
 
-def uniform(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
-    """As many partitions to each as to the others, give or take one, and few of them moved.
+def uniform(subscribers: Collection[Subscriber], counts: Mapping[UUID, int]) -> Shares:
+    """Assign evenly, within one partition, and move few.
 
-    With different subscriptions that may be impossible; then nobody has two more than another who
-    could take one over. `counts` are the partitions of each topic.
+    With different subscriptions that may be impossible; then no member has two more than another
+    that could take one over. `counts` are the partitions of each topic.
     """
-    topics = {frozenset(wish.topics & counts.keys()) for wish in wishes}
+    topics = {frozenset(subscriber.topics & counts.keys()) for subscriber in subscribers}
     if len(topics) == 1:
-        return _uniform_for_equals(wishes, _partitions(next(iter(topics)), counts))
-    return _uniform_for_all(wishes, counts)
+        return _uniform_for_equals(subscribers, _partitions(next(iter(topics)), counts))
+    return _uniform_for_all(subscribers, counts)
 
 
-def range_(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
-    """A run of neighbouring partitions of each topic to each member that wants it."""
-    shares: dict[str, set[LogId]] = {wish.member_id: set() for wish in wishes}
+def range_(subscribers: Collection[Subscriber], counts: Mapping[UUID, int]) -> Shares:
+    """Assign a run of neighbouring partitions of each topic to each of its subscribers."""
+    shares: dict[str, set[LogId]] = {subscriber.member_id: set() for subscriber in subscribers}
     # Static members keep their place in this order from process to process.
-    ordered = sorted(wishes, key=lambda w: (w.instance_id is None, w.instance_id or w.member_id))
+    ordered = sorted(
+        subscribers, key=lambda w: (w.instance_id is None, w.instance_id or w.member_id)
+    )
     for topic_id, count in counts.items():
-        takers = [wish.member_id for wish in ordered if topic_id in wish.topics]
+        takers = [subscriber.member_id for subscriber in ordered if topic_id in subscriber.topics]
         for at, member_id in enumerate(takers):
             first, end = at * count // len(takers), (at + 1) * count // len(takers)
             shares[member_id].update(LogId(topic_id, index) for index in range(first, end))
@@ -60,16 +63,16 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
 DEFAULT_ASSIGNOR = "uniform"
 
 
-def _uniform_for_equals(wishes: Collection[Wish], partitions: list[LogId]) -> Shares:
-    """All want the same, so each has a quota, and keeps what it has within it."""
-    least, extras = divmod(len(partitions), len(wishes))
+def _uniform_for_equals(subscribers: Collection[Subscriber], partitions: list[LogId]) -> Shares:
+    """All subscribe to the same topics: each has a quota, and keeps what it has within it."""
+    least, extras = divmod(len(partitions), len(subscribers))
     free = set(partitions)
     shares: dict[str, list[LogId]] = {}
-    # Those who hold most come first: one partition more than the least is theirs to keep.
-    for wish in sorted(wishes, key=lambda w: (-len(w.held & free), w.member_id)):
-        kept = sorted(wish.held & free)
+    # Members that hold most come first: they keep one partition more than the least.
+    for subscriber in sorted(subscribers, key=lambda w: (-len(w.held & free), w.member_id)):
+        kept = sorted(subscriber.held & free)
         quota = least + 1 if extras > 0 and len(kept) > least else least
-        shares[wish.member_id] = kept[:quota]
+        shares[subscriber.member_id] = kept[:quota]
         extras -= quota > least
         free.difference_update(kept[:quota])
     left = sorted(free, reverse=True)
@@ -83,16 +86,16 @@ def _uniform_for_equals(wishes: Collection[Wish], partitions: list[LogId]) -> Sh
     return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
-def _uniform_for_all(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Shares:
+def _uniform_for_all(subscribers: Collection[Subscriber], counts: Mapping[UUID, int]) -> Shares:
     takers: dict[UUID, list[str]] = defaultdict(list)
-    for wish in sorted(wishes):
-        for topic_id in wish.topics & counts.keys():
-            takers[topic_id].append(wish.member_id)
-    owners = _kept(wishes, counts)
-    loads = dict.fromkeys((wish.member_id for wish in wishes), 0)
+    for subscriber in sorted(subscribers):
+        for topic_id in subscriber.topics & counts.keys():
+            takers[topic_id].append(subscriber.member_id)
+    owners = _kept(subscribers, counts)
+    loads = dict.fromkeys((subscriber.member_id for subscriber in subscribers), 0)
     for owner in owners.values():
         loads[owner] += 1
-    # Topics that few want come first: whoever wants them has less to say elsewhere.
+    # Topics with few subscribers come first: their members get less of the others.
     rarest = sorted(takers, key=lambda topic_id: (len(takers[topic_id]), topic_id))
     for topic_id in rarest:
         homeless = [p for p in _partitions([topic_id], counts) if p not in owners]
@@ -109,14 +112,14 @@ def _uniform_for_all(wishes: Collection[Wish], counts: Mapping[UUID, int]) -> Sh
     return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
-def _kept(wishes: Iterable[Wish], counts: Mapping[UUID, int]) -> dict[LogId, str]:
+def _kept(subscribers: Iterable[Subscriber], counts: Mapping[UUID, int]) -> dict[LogId, str]:
     """What can stay where it is."""
     owners: dict[LogId, str] = {}
-    for wish in sorted(wishes):
-        for partition in wish.held:
+    for subscriber in sorted(subscribers):
+        for partition in subscriber.held:
             topic_id, index = partition
-            if topic_id in wish.topics and index < counts.get(topic_id, 0):
-                owners.setdefault(partition, wish.member_id)
+            if topic_id in subscriber.topics and index < counts.get(topic_id, 0):
+                owners.setdefault(partition, subscriber.member_id)
     return owners
 
 
@@ -126,7 +129,7 @@ def _give(
     owners: dict[LogId, str],
     loads: dict[str, int],
 ) -> None:
-    """Each partition to the one who has least at that moment."""
+    """Assign each partition to the subscriber with the fewest at that moment."""
     least = [(loads[member_id], member_id) for member_id in takers]
     heapify(least)
     for partition in partitions:
@@ -143,7 +146,8 @@ def _even_out(
     owners: dict[LogId, str],
     loads: dict[str, int],
 ) -> bool:
-    """Move partitions of one topic to those who have at least two fewer; say whether any moved."""
+    """Move partitions of a topic to members with at least two fewer; return whether any
+    moved."""
     least = [(loads[member_id], member_id) for member_id in takers]
     heapify(least)
     has_moved = False

@@ -1,9 +1,11 @@
-"""A consumer group (KIP-848): members say what they want to read, and the broker shares it out.
+"""A consumer group (KIP-848): members subscribe by heartbeats, the broker assigns partitions.
 
-Owns the epochs of one group, what each member is to have, and the deadlines; how a member gets
-there is `reconciliation`'s. Pure: time and topics come in, and what is to be saved waits in
-`changes` until it is `saved`. The one thing to know: every change of members, of what they want or
-of the topics begins an epoch, and the next member that is heard of has the shares worked out anew.
+Owns the epochs of one group, the target assignment of each member, and the deadlines;
+`reconciliation` moves a member to its target. Pure: time and topics are passed in, and what is to
+be saved stays in `changes` until `saved` is called.
+
+Invariant: every change of members, subscriptions or topics starts a new group epoch; the next
+heartbeat of any member recomputes the target assignment.
 """
 
 from collections import Counter
@@ -11,7 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from millstream.engine.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Wish
+from millstream.engine.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from millstream.engine.groups.consumer.members import Consumer, ConsumerRoster
 from millstream.engine.groups.consumer.reconciliation import (
     AWAY,
@@ -70,7 +72,7 @@ class ConsumerGroup:
     def restore(
         cls, group_id: str, stored: StoredConsumers, rules: ConsumerRules, *, now_ms: int
     ) -> "ConsumerGroup":
-        """The group as it was last saved. Its members have a whole session to be heard of again."""
+        """The group as last saved. Every member gets a whole session to send a heartbeat."""
         assert stored.value is not None
         group = cls(group_id, rules)
         group.epoch, group.target_epoch = stored.value.epoch, stored.value.target_epoch
@@ -103,13 +105,13 @@ class ConsumerGroup:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that somebody here wants to read."""
+        """The topics that any member subscribes to."""
         return frozenset().union(*(member.subscription.topics for member in self.members))
 
     # -- what members ask ------------------------------------------------------------------------
 
     def beat(self, request: Beat, world: World, now_ms: int) -> Beaten:
-        """Hear a member that is here, or comes; tell it what it is to read."""
+        """Process the heartbeat of a new or known member; return its answer."""
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             raise UnsupportedAssignor(f"{request.assignor!r}, there are {', '.join(ASSIGNORS)}")
         matched = self._matched(request, world)
@@ -130,7 +132,7 @@ class ConsumerGroup:
         self._hold(member, following, now_ms)
         self._renew(member, now_ms)
         is_news = before.assigned.keys() != following.assigned.keys()
-        # One that reads something else may have missed the answer that told it what to read.
+        # A member with other partitions may have missed the answer with its assignment.
         is_astray = request.owned is not None and request.owned != following.assigned.keys()
         is_told = is_news or is_astray or request.is_full or request.epoch != before.epoch
         return Beaten(
@@ -141,7 +143,7 @@ class ConsumerGroup:
         )
 
     def leave(self, request: Beat, now_ms: int) -> Beaten:
-        """A member goes; a static one may say that it will be back."""
+        """Remove a member; a static one may announce that it will return."""
         assert request.epoch in {LEAVING, AWAY}
         member = self.members.find(request.member_id, request.instance_id)
         if request.epoch == AWAY:
@@ -152,7 +154,7 @@ class ConsumerGroup:
         return Beaten(member_id=member.member_id, epoch=request.epoch, heartbeat_interval_ms=0)
 
     def check_member(self, member_id: str, epoch: int) -> None:
-        """Raise unless the member is here and at that epoch."""
+        """Raise unless the member exists and is at that epoch."""
         current = self.members.find(member_id).holding.epoch
         if epoch != current:
             raise StaleMemberEpoch(f"the member is at epoch {current}, not {epoch}")
@@ -226,7 +228,7 @@ class ConsumerGroup:
         return member
 
     def _replace(self, away: Consumer, member_id: str) -> Consumer:
-        """A static member is back in another process: what was kept for it is its own again."""
+        """A static member returns in another process and gets its assignment back."""
         holding = away.holding.rejoined()
         self.members.remove(away)
         member = Consumer(
@@ -244,7 +246,7 @@ class ConsumerGroup:
         holding = member.holding
         if request.epoch == holding.epoch:
             return member
-        # The answer that told it of its epoch may have been lost.
+        # The answer with its epoch may have been lost.
         is_late = request.epoch == holding.previous_epoch and request.epoch < holding.epoch
         if not is_late or request.owned is None or not request.owned <= set(holding.partitions):
             raise FencedMember(f"the member is at epoch {holding.epoch}, not {request.epoch}")
@@ -301,7 +303,7 @@ class ConsumerGroup:
             self._begin_epoch()
 
     def _look_around(self, world: World) -> None:
-        """Begin an epoch if the topics that are read here are not what they were."""
+        """Start an epoch if the subscribed topics have changed."""
         if self._seen_version == world.version and self.epoch == self.target_epoch:
             return
         digest = blake2b(digest_size=_HASH_BYTES)
@@ -313,7 +315,7 @@ class ConsumerGroup:
             self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        """Unless one has begun of which nobody was told yet."""
+        """Start a group epoch, unless the current one has no target assignment yet."""
         if self.epoch == self.target_epoch:
             self.epoch += 1
         self._must_save = True
@@ -321,25 +323,25 @@ class ConsumerGroup:
     # -- what they get ---------------------------------------------------------------------------
 
     def _is_due(self, now_ms: int) -> bool:
-        """Whether shares may be worked out again, which takes longer the more members there are.
+        """Whether targets may be recomputed, which takes longer the more members there are.
 
-        A crowd that comes within a second would otherwise have it done for each one of them.
+        Otherwise members that join within the same second would each cause a recomputation.
         """
         if self._shared_ms is None or len(self.members) < CROWD_MIN:
             return True
         return now_ms - self._shared_ms >= len(self.members)
 
     def _share_out(self, world: World, now_ms: int) -> None:
-        found = {name: world.find(name) for name in self.topics}
-        counts = dict(topic for topic in found.values() if topic is not None)
-        wishes = []
+        topics_by_name = {name: world.find(name) for name in self.topics}
+        counts = dict(topic for topic in topics_by_name.values() if topic is not None)
+        subscribers = []
         for member in self.members:
-            topics = (found[name] for name in member.subscription.topics)
+            topics = (topics_by_name[name] for name in member.subscription.topics)
             topic_ids = frozenset(topic[0] for topic in topics if topic is not None)
             instance_id = member.subscription.instance_id
-            wishes.append(Wish(member.member_id, topic_ids, member.target, instance_id))
+            subscribers.append(Subscriber(member.member_id, topic_ids, member.target, instance_id))
         self.assignor = self._preferred_assignor()
-        shares = ASSIGNORS[self.assignor](wishes, counts)
+        shares = ASSIGNORS[self.assignor](subscribers, counts)
         for member in self.members:
             self.members.set_target(member, shares[member.member_id])
         self.target_epoch = self.epoch
@@ -347,8 +349,8 @@ class ConsumerGroup:
         self._must_save = True
 
     def _preferred_assignor(self) -> str:
-        wanted = [member.subscription.assignor for member in self.members]
-        votes = Counter(sorted(assignor for assignor in wanted if assignor is not None))
+        assignors = [member.subscription.assignor for member in self.members]
+        votes = Counter(sorted(assignor for assignor in assignors if assignor is not None))
         return max(votes, key=votes.__getitem__, default=DEFAULT_ASSIGNOR)
 
     def _hold(self, member: Consumer, holding: Holding, now_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""Who is in a consumer group: members by id and by instance, and who holds which partition.
+"""The members of a consumer group by member id and instance id, and the holders of partitions.
 
-Owns the bookkeeping, what of it is to be saved, and the rule that a partition has one holder. When
-anything happens is `consumer_group`'s to decide. Pure.
+Owns the data, what of it is to be saved, and the rule that a partition has one holder; `group`
+decides when it changes. Pure.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class ConsumerRoster:
         return None if instance_id is None else self._instances.get(instance_id)
 
     def find(self, member_id: str, instance_id: str | None = None) -> Consumer:
-        """The member; raises what it is to be told if it is none, or another is that instance."""
+        """The member; raises if it is unknown or another member is that instance."""
         static = self.static(instance_id)
         if static is not None and static.member_id != member_id:
             raise FencedInstance(instance_id or "")

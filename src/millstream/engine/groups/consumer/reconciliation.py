@@ -1,8 +1,10 @@
-"""One member of a consumer group on its way from what it has to what it is to have (KIP-848).
+"""Moves one member of a consumer group from its current to its target assignment (KIP-848).
 
-Owns the steps of that way and nothing of the group. Pure. The one thing to know: a partition is
-held by one member at a time, from when it is told to read it until it no longer says that it does.
-So a member first gives up, then moves to the epoch of its target, then gets what has become free.
+Owns the steps of one member and no state of the group. Pure. A member first revokes, then moves to
+the epoch of its target, then gets the partitions that have become free.
+
+Invariant: a partition is held by one member at a time, from the answer that assigns it until a
+heartbeat no longer lists it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +27,7 @@ AWAY = -2  # A static member that will be back.
 
 
 class Need(Enum):
-    """What stands between a member and its target."""
+    """How far a member is from its target assignment."""
 
     NOTHING = "nothing"
     SURPLUS = "surplus"  # It has what it should not have.
@@ -47,7 +49,7 @@ TRANSITIONS: dict[tuple[HoldingState, Need], HoldingState] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a member has: `assigned` is what it may read, `revoking` what it must stop to read."""
+    """Partitions of a member: it may read `assigned` and must stop reading `revoking`."""
 
     state: HoldingState = HoldingState.STABLE
     epoch: int = JOINING
@@ -57,14 +59,14 @@ class Holding:
 
     @property
     def partitions(self) -> Collection[LogId]:
-        """All that nobody else may have."""
+        """Partitions that no other member may have."""
         return self.assigned.keys() | self.revoking
 
     def is_at(self, target_epoch: int) -> bool:
         return self.state is HoldingState.STABLE and self.epoch == target_epoch
 
     def rejoined(self) -> "Holding":
-        """A new beginning of a member that reads nothing; what it had is kept for it."""
+        """Reset a member that reads nothing; its partitions stay assigned to it."""
         return Holding(assigned=self.assigned)
 
     def away(self) -> "Holding":
@@ -125,5 +127,5 @@ def advanced(
 
 
 def _reads(owned: frozenset[LogId] | None, partitions: frozenset[LogId]) -> bool:
-    """Whether the member may still read one of these; silence is no promise."""
+    """Whether the member may still read one of these; a heartbeat without a list is no proof."""
     return owned is None or not owned.isdisjoint(partitions)

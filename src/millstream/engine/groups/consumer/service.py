@@ -1,8 +1,10 @@
-"""Consumer groups (KIP-848) as users ask for them: heartbeats, and what there is to see.
+"""Consumer groups (KIP-848) as protocols ask for them: heartbeats and descriptions.
 
-Owns the checks at the door and what a member may know of topics; members are `consumer_group`'s,
-and where a group lives is `coordinators`'. The one thing to know: an answer waits until all that
-was written about the group before it is committed, so nobody is told what a crash could undo.
+Owns the access checks and what a member may know of topics; `group` owns the members, and
+`coordinators` finds the node of a group.
+
+Invariant: an answer waits until all earlier writes about the group are committed, so a crash undoes
+nothing that a member has seen.
 """
 
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""What is told about a consumer group to those who ask from outside. Owns values, and how a live
-group is described.
-"""
+"""Views of consumer groups: the values of a description, and how a live group is described."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -77,7 +75,7 @@ def _member(member: Consumer, catalog: Catalog) -> ConsumerDescription:
 
 
 def _named(partitions: Iterable[LogId], catalog: Catalog) -> tuple[Share, ...]:
-    """With the names of their topics; what is deleted by now is left out."""
+    """The partitions with topic names; deleted topics are left out."""
     shares = []
     for topic_id, indexes in ((share.topic_id, share.partitions) for share in listed(partitions)):
         with suppress(UnknownTopic):

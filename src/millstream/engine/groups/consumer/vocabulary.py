@@ -1,6 +1,6 @@
-"""The words of a consumer group (KIP-848): its states, what members say, and what they are told.
+"""Values of a consumer group (KIP-848): states, heartbeats and their answers.
 
-Owns values; the rules that use them are `consumer_group`'s.
+Owns no rules: they are in `group`.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class ConsumerRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """What a member says. None: as before."""
+    """A heartbeat. None: as before."""
 
     member_id: str
     epoch: int
@@ -59,14 +59,14 @@ class Beat:
 
     @property
     def is_full(self) -> bool:
-        """Whether it says all there is to say, as a member does that may have missed an answer."""
+        """Whether every field is set, as by a member that may have missed an answer."""
         has_topics = self.names is not None or self.pattern is not None
         return has_topics and self.rebalance_timeout_ms is not None and self.owned is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beaten:
-    """What a member is told. Without an assignment it is what it was."""
+    """Answer to a heartbeat. Without an assignment the last one holds."""
 
     member_id: str
     epoch: int
