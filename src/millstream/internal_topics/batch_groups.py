@@ -1,10 +1,12 @@
-"""Batch groups: transactions of many producers that one of them all ends as one.
+"""Batch groups: transactions of many producers that are committed or aborted as one.
 
-A group is opened for a *term*, the tasks of one batch write in transactions of their own under it,
-and one decision commits the batch: those that are named, and no others. Owns the names, what is
-remembered of a group, and every decision about it; what may happen to a single transaction stays
-with `transaction_steps`. The one thing to know: the decision and the group's latest batch are one
-write, so whoever asks again after a lost answer, or after a crash, finds out what became of it.
+A group is opened for a *term*, the tasks of one batch write in their own transactions under it, and
+one decision commits the batch: the named transactions, and no others. Owns the names, the stored
+state of a group, and every decision about it; `transaction_steps` decides about a single
+transaction.
+
+Invariant: the decision and the group's latest batch are one write, so a repeated request, after a
+lost answer or a crash, gets the outcome.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,7 +62,7 @@ class BatchGroupKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class BatchGroupValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=0):
-    """`series` is what batches are numbered in; another one starts over."""
+    """`series` names the numbering of batches; a new series starts over."""
 
     term: int
     state: GroupState
@@ -93,7 +95,7 @@ GroupStep = Callable[[BatchGroupValue, Mapping[str, TransactionValue]], Changes]
 
 
 def home_of(transactional_id: str) -> str:
-    """What the coordinator of an id is chosen by: the name of its group, if it is in one."""
+    """The key that selects an id's coordinator: the name of its group, or the id."""
     return transactional_id.partition(MEMBER_MARK)[0]
 
 
@@ -104,7 +106,7 @@ def group_of(transactional_id: str) -> str | None:
 
 
 def unknown(now_ms: int) -> BatchGroupValue:
-    """A group that nobody ever began: as if all of it had been aborted."""
+    """State of a group that was never begun: as if every batch was aborted."""
     return BatchGroupValue(term=NO_TERM, state=GroupState.ABORTED, changed_ms=now_ms)
 
 
@@ -120,7 +122,7 @@ def check_open(transactional_id: str, group: BatchGroupValue) -> None:
 def begun(
     key: str, group: BatchGroupValue, members: Mapping[str, TransactionValue], *, now_ms: int
 ) -> Changes:
-    """The next term: whatever the one before left open is aborted, and can be ended no more."""
+    """The next term: open transactions of the last one are aborted and cannot be committed."""
     after = msgspec.structs.replace(
         group,
         term=group.term + 1,

@@ -1,8 +1,8 @@
-"""What is remembered of consumer groups (KIP-848), whose members the broker itself shares out.
+"""Stored state of consumer groups (KIP-848), whose partitions the broker assigns.
 
-Owns the keys, the values, and what the newest record of every key adds up to; their bytes and the
-groups they belong to are `groups`'. A group is in many records, because it changes bit by bit: its
-epochs, and of each member what it wants, what it is to have, and what it has. Pure.
+Owns the keys, the values and their fold; `groups` owns the encoding. A group has many records,
+because it changes bit by bit: its epochs, and each member's subscription, target assignment and
+current assignment. Pure.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class ConsumersValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
 
 
 class SubscriptionValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=0):
-    """Who a member is and what it wants. `matched` are the topics that its pattern names."""
+    """A member and its subscription. `matched` are the topics that its pattern matches."""
 
     instance_id: str | None
     rack_id: str | None

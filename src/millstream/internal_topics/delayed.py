@@ -1,8 +1,8 @@
-"""Delayed records as the broker remembers them until they are due: keys, values, their bytes.
+"""Record format of `__deferred`, where delayed records are stored until they are due.
 
-Owns the spelling. A null value takes a record away: it was delivered or cancelled. The one thing to
-know: what a fold needs to know of a record stands at fixed places in front of its payload, so a
-million of them load without a payload being looked at.
+Owns the keys, the values and their bytes. A null value removes a record: it was delivered or
+cancelled. The fields that a fold needs are at fixed positions before the payload, so a million
+records load without decoding a payload.
 """
 
 from struct import Struct
@@ -26,7 +26,7 @@ _PREFIX = Struct(">Bq20sqhiH")
 
 
 class Sender(NamedTuple):
-    """Which record of an idempotent producer it was."""
+    """Producer id, epoch and sequence of a record of an idempotent producer."""
 
     producer_id: int
     epoch: int
@@ -37,16 +37,16 @@ NO_SENDER = Sender(-1, -1, NO_SEQUENCE)
 
 
 class DelayedHeader(NamedTuple):
-    """What goes with a delayed record."""
+    """The fixed fields before the payload of a delayed record."""
 
     due_ms: int
-    target: bytes  # As `encode_target` spells it: nobody needs a million objects.
+    target: bytes  # As `encode_target` encodes it: a million objects would cost too much memory.
     sender: Sender = NO_SENDER
     message_id: bytes = b""
 
 
 class Payload(msgspec.Struct, frozen=True, array_like=True):
-    """What is delivered. Values may get further fields at their end."""
+    """The record to deliver. Later versions may add fields at the end."""
 
     key: bytes | None
     value: bytes | None
@@ -54,7 +54,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_key(number: Offset) -> bytes:
-    """A delayed record is known by the offset that it has in the broker's own topic."""
+    """A delayed record is identified by its offset in `__deferred`."""
     return _KEY_PREFIX + number.to_bytes(8, "big")
 
 
@@ -81,7 +81,7 @@ def encode_value(header: DelayedHeader, payload: Payload) -> bytes:
 
 
 def decode_header(value: bytes) -> DelayedHeader | None:
-    """What goes with the record; None for what is no value of ours, or of a later version."""
+    """The header of a value; None for an invalid value or a later version."""
     try:
         version, due_ms, target, *sender, length = _PREFIX.unpack_from(value)
     except struct_error:
@@ -100,7 +100,7 @@ def decode_payload(value: bytes) -> Payload:
 
 
 def id_text(topic: str, number: Offset) -> str:
-    """How users call a delayed record."""
+    """The id of a delayed record that users see."""
     return f"{topic}{ID_SEPARATOR}{number}"
 
 

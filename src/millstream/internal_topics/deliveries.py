@@ -1,9 +1,10 @@
-"""Durable subscriptions and how far they are, as a fold over one partition of the deliveries topic.
+"""Durable subscriptions and their cursors, as a fold over one partition of the deliveries topic.
 
-Owns the keys, the values, their bytes, and what the newest record of every key adds up to. A null
-value takes a key away. The one thing to know: keys are compared byte by byte by compaction, so
-their spelling never changes; values are maps, and may get further fields. Pure: who may write what,
-and when, is the engine's.
+Owns the keys, the values, their bytes and the fold. A null value removes a key. Pure: the engine
+decides what is written.
+
+Invariant: the encoding of a key never changes, because compaction compares keys byte by byte;
+values are maps, and may get further fields.
 """
 
 from collections.abc import Iterator
@@ -22,36 +23,36 @@ V = TypeVar("V")
 
 
 class AckMode(Enum):
-    EXPLICIT = "explicit"  # A record is done when a member says so.
-    ON_SEND = "on send"  # A record is done when a member's connection has taken it.
+    EXPLICIT = "explicit"  # A record is settled when a member acknowledges it.
+    ON_SEND = "on send"  # A record is settled when a member's connection has taken it.
 
 
 class Overflow(Enum):
-    """What happens to a record when as many wait already as the buffer holds."""
+    """What happens to a record when the buffer is full."""
 
-    BLOCK = "block"  # It stays in the log until there is room: nothing is lost.
-    DROP = "drop"  # It is left out.
-    SHED = "shed"  # The oldest that waits is left out, and this one waits.
+    BLOCK = "block"  # It stays in the log until there is room: no record is lost.
+    DROP = "drop"  # It is dropped.
+    SHED = "shed"  # The oldest waiting record is dropped instead.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a record is sent again, and what becomes of it after the last time."""
+    """When a record is sent again, and where it goes after the last attempt."""
 
     max_retries: int = 3  # After the first attempt.
     ack_timeout_ms: int = 30_000
     retry_delay_ms: int = 0  # Before the first retry; 0: at once, and always.
     multiplier: float = 2.0  # Of the delay, with each further retry.
     retry_delay_ms_max: int = 10 * 60 * 1000
-    jitter: float = 0.1  # The part of a delay that is left to chance, in both directions.
-    # `{topic}` stands for the record's own; None: after the last attempt a record is given up.
+    jitter: float = 0.1  # Random part of a delay, in both directions.
+    # `{topic}` is the record's topic; None: no dead letters, the record is dropped.
     dead_letter_topic: str | None = "{topic}.dlq"
-    dead_subject_prefix: str = "DLQ."  # Before the subject that it had.
+    dead_subject_prefix: str = "DLQ."  # Put before the record's subject.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPolicy:
-    """How fast and how much. Each member may have its own; their buffers add up."""
+    """Flow control. Each member may have its own; their buffers add up."""
 
     window: int = 1_000  # Records that a member holds unacknowledged.
     rate: float | None = None  # Records a second; None: as fast as the member takes them.
@@ -67,7 +68,7 @@ class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class CursorKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Of a topic's id, not of a later namesake."""
+    """By topic id: a later topic of the same name is another one."""
 
     name: str
     topic_id: UUID
@@ -79,9 +80,9 @@ class CursorKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class SettledKey(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A record that is settled whatever the cursor says, until the cursor says so itself.
+    """A mark: the record is settled whatever the cursor says, until the cursor includes it.
 
-    It can be written without knowing the cursor: together with the end of a hand-over.
+    It can be written without knowing the cursor: together with the end of an intent.
     """
 
     name: str
@@ -98,20 +99,20 @@ AnyKey = SubscriptionKey | CursorKey | SettledKey
 
 
 class DeadLetterIntent(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """The id of a record on its way to, or back from, the dead letters: all that must be known to
-    send the same one again after a crash."""
+    """The stored intent to write a record to, or back from, a dead-letter topic: everything needed
+    to write the same record again after a crash."""
 
-    name: str  # Whose cursor it is settled for; empty: none that is kept.
-    topic_id: UUID  # The log that it is in, with its topic's name.
+    name: str  # Of the subscription whose cursor it settles; empty: none is stored.
+    topic_id: UUID  # Of the log that holds it.
     topic: str
     partition: int
     offset: Offset
-    is_redrive: bool = False  # Back to where it came from.
+    is_redrive: bool = False  # From the dead letters back to its topic.
     attempts: int = 0
     reason: str = ""
     error: str = ""
-    prefix: str = ""  # Of a dead letter's subject.
-    group: str = ""  # As the dead letter says it.
+    prefix: str = ""  # Of the dead letter's subject.
+    group: str = ""  # The subscription, as the dead letter names it.
 
     @property
     def log(self) -> LogId:
@@ -123,7 +124,7 @@ class DeadLetterIntent(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class SubscriptionValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable subscription as it was created, in words that need no engine."""
+    """A durable subscription as it was created, without types of the engine."""
 
     pattern: str | None
     style: str
@@ -139,16 +140,16 @@ class SubscriptionValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True):
-    """A record before a cursor's next offset that is not done."""
+    """A record before a cursor's next offset that is not settled."""
 
     offset: Offset
     attempts: int
-    reason: str = ""  # Not empty: it is on its way to the dead letters, for this reason.
+    reason: str = ""  # Not empty: it was given up for it; its dead letter is being written.
     error: str = ""
 
 
 class CursorValue(msgspec.Struct, frozen=True, kw_only=True):
-    """All before `next_offset` is settled, except what is listed, ascending."""
+    """Every record before `next_offset` is settled, except `unsettled`, ascending."""
 
     next_offset: Offset
     unsettled: tuple[Unsettled, ...] = ()
@@ -172,11 +173,11 @@ class DeliveriesState:
         return self._subscriptions.get(name)
 
     def cursors(self, name: str) -> dict[LogId, CursorValue]:
-        """Where the subscription is, in every partition where anything is known."""
+        """The stored cursors of a subscription, by partition."""
         return dict(self._cursors.get(name, {}))
 
     def settled(self, name: str) -> dict[LogId, frozenset[Offset]]:
-        """What is settled besides what the cursors say."""
+        """The marks of a subscription, by partition."""
         marks = self._settled.get(name, {})
         return {log: frozenset(offsets) for log, offsets in marks.items()}
 
@@ -184,11 +185,11 @@ class DeliveriesState:
         return self._cursors.get(name, {}).get(log)
 
     def marks(self, name: str, log: LogId) -> AbstractSet[Offset]:
-        """The same of one partition: a view, which changes with the state."""
+        """The marks of one partition: a view that changes with the state."""
         return self._settled.get(name, {}).get(log, frozenset())
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """A record that cannot be read changes nothing and raises what its decoder does."""
+        """Apply a record; one that cannot be decoded changes nothing and raises."""
         match _key_decoder.decode(key or b""):
             case SubscriptionKey(name):
                 _put(self._subscriptions, name, value, _subscription_decoder)
@@ -237,7 +238,7 @@ def encode_intent(intent: DeadLetterIntent) -> bytes:
 
 
 def decode_intent(data: bytes) -> DeadLetterIntent:
-    """Read an id; `msgspec.MsgspecError` for what is none, or of a later version."""
+    """Decode an intent; `msgspec.MsgspecError` for invalid bytes or a later version."""
     return _intent_decoder.decode(data)
 
 

@@ -1,10 +1,10 @@
 """Groups and their committed offsets, as a fold over the records of one offsets partition.
 
-Owns the keys, the values, their bytes, and what the newest record of every key adds up to. A null
-value takes a key away. Offsets in a transaction are pending until its marker comes. The one thing
-to know: keys are compared byte by byte by compaction, so their spelling never changes; values carry
-a version, and may get further fields at their end. Pure: who may write what, and when, is the
-engine's.
+Owns the keys, the values, their bytes and the fold. A null value removes a key. Offsets of a
+transaction are pending until its marker. Pure: the engine decides what is written.
+
+Invariant: the encoding of a key never changes, because compaction compares keys byte by byte;
+values carry a version, and may get further fields at their end.
 """
 
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ class OffsetValue(msgspec.Struct, frozen=True, array_like=True, kw_only=True, ta
 
 
 class PendingOffset(NamedTuple):
-    """What an offset will be if its transaction is committed; None takes it away."""
+    """An offset of an open transaction; a `value` of None deletes it on commit."""
 
     position: Offset  # Where it stands in the log: a later record of the same key beats it.
     value: OffsetValue | None
@@ -116,7 +116,7 @@ class GroupsState:
     and `end` it where its marker stands.
 
     Of two records of a key the later one counts, whichever was decided first: as compaction does
-    it, which knows positions only. So whatever settles a key drops all older that is pending.
+    it, which knows positions only. So a committed record of a key drops all older pending ones.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ def expired_offsets(
     is_empty: bool,
     subscribed: frozenset[str] | None,
 ) -> list[TopicPartition]:
-    """The offsets that nobody came back for.
+    """The offsets past their retention.
 
     Of an empty group: from when it became empty, or from the commit if that was later. Of a group
     with members only what they are not subscribed to, and nothing if that is not known (None). None

@@ -1,9 +1,10 @@
-"""What may happen next to a transactional id: every decision of its coordinator.
+"""State transitions of a transactional id: every decision of its coordinator.
 
-Each function takes what is known of the id and what is asked, and returns what is known afterwards,
-the same object if that is nothing new, or raises the refusal. The one thing to know: an epoch is
-handed out once. Fencing takes the next one, so that whoever holds an older one can neither write
-nor end anything any more.
+Each function takes the current state and a request, and returns the next state (the same object if
+nothing changes), or raises the refusal.
+
+Invariant: an epoch is given to one producer. Fencing takes the next epoch, so a producer with an
+older one can neither write nor end a transaction.
 """
 
 from collections.abc import Set
@@ -30,7 +31,7 @@ from millstream.internal_topics.transactions import (
 )
 from millstream.model import NO_PRODUCER, Producer
 
-EPOCH_MAX = 2**15 - 1  # Never handed out: kept for fencing whoever holds the one before.
+EPOCH_MAX = 2**15 - 1  # Never given to a producer: reserved for fencing the one before.
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -39,7 +40,7 @@ def is_exhausted(epoch: int) -> bool:
 
 
 def needs_producer_id(value: TransactionValue | None) -> bool:
-    """Whether the next change of epoch needs a producer id that nobody has."""
+    """Whether the next change of epoch needs a new producer id."""
     return value is None or is_exhausted(value.epoch)
 
 
@@ -109,7 +110,7 @@ def added(
         participants=joined,
         started_ms=now_ms if begins else known.started_ms,
         changed_ms=now_ms,
-        # Who uses an epoch has had the answer that gave it.
+        # A producer that uses an epoch has received the answer with it.
         last_producer_id=NO_ID,
         last_epoch=NO_ID,
     )
@@ -218,7 +219,7 @@ def _check_producer(
     ids = () if value is None else (value.producer_id, value.producer.producer_id)
     if value is None or producer.producer_id not in ids:
         raise UnknownProducer(key, producer.producer_id)
-    # Nobody holds the last epoch, whatever somebody may guess.
+    # No producer holds the last epoch; a request with it is a guess.
     if producer != value.producer or producer.epoch == EPOCH_MAX:
         raise ProducerFenced(key, producer.epoch)
     return value

@@ -1,9 +1,10 @@
-"""Transactions as their coordinator remembers them, as a fold over the records of one partition.
+"""Stored state of transactions, as a fold over one partition of the transactions topic.
 
-Owns the keys, the values, their bytes, the states and the table of what may follow what; who may
-ask for it is decided in `transaction_steps`. A null value takes a key away. The one thing to know:
-keys are compared byte by byte by compaction, so their spelling never changes; values carry a
-version, and may get further fields at their end.
+Owns the keys, the values, their bytes, the states and the table of transitions; `transaction_steps`
+decides which request is allowed. A null value removes a key.
+
+Invariant: the encoding of a key never changes, because compaction compares keys byte by byte;
+values carry a version, and may get further fields at their end.
 """
 
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ class TransactionValue(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
     state: TransactionState = TransactionState.EMPTY
     started_ms: int = NOT_STARTED
     participants: frozenset[Participant] = frozenset()
-    # Whom the latest epoch was taken from at its own wish: it may ask again what it was answered.
+    # The producer before its own request for the latest epoch: it may repeat that request.
     last_producer_id: int = NO_ID
     last_epoch: int = NO_ID
     # Takes the place of a producer id that has no epoch left, once the markers are written.
@@ -110,7 +111,7 @@ class TransactionValue(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
 
     @property
     def producer(self) -> Producer:
-        """Who may go on from here, or will once the transaction has ended."""
+        """The producer that may continue, now or once the transaction has ended."""
         if self.next_producer_id != NO_ID:
             return Producer(self.next_producer_id, 0)
         return Producer(self.producer_id, self.epoch)

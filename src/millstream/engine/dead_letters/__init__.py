@@ -1,1 +1,1 @@
-"""Dead letters: written when a record is given up, listed, sent back, purged."""
+"""Dead letters: written when a record is given up; listed, redriven, purged."""

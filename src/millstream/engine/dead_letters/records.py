@@ -1,8 +1,8 @@
-"""What a dead letter looks like, and the record that comes back from one.
+"""Converts a record to its dead letter, and a dead letter back to its record.
 
-Owns the headers of both directions. Pure. The one thing to know: key and value stay as they are, so
-whoever reads the dead-letter topic reads the very payload that failed. Headers that would act
-again, a delay or a time to live, are left out: a dead letter does not expire.
+Owns the headers of both directions. Pure. Key and value stay unchanged, so a reader of the
+dead-letter topic sees the payload that failed. Headers that would take effect again, a delay or a
+time to live, are left out: a dead letter does not expire.
 """
 
 from typing import NamedTuple
@@ -27,8 +27,8 @@ from millstream.engine.publish.subjects import subject_of
 from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, TopicPartition
 
-DLQ_SUBJECT = "ms-dlq-subject"  # What the record's own header said, if it had one.
-# The value is no record's but a whole batch as it lies in the log, up to this offset.
+DLQ_SUBJECT = "ms-dlq-subject"  # The record's own subject header, if it had one.
+# Set when the value is a whole unreadable batch, as stored in the log: its last offset.
 DLQ_BATCH = "ms-dlq-batch"
 GONE = "the record was gone from its topic before it could be copied"
 
@@ -48,7 +48,7 @@ _ORIGIN_HEADERS = frozenset(
 
 
 class Origin(NamedTuple):
-    """What a dead letter says of the record that it was."""
+    """What a dead letter says of its original record."""
 
     target: TopicPartition
     offset: Offset
@@ -59,7 +59,7 @@ class Origin(NamedTuple):
 
 
 def dead_letter(record: Record, intent: DeadLetterIntent, now_ms: int) -> Record:
-    """The record as a dead letter. It begins to age from now on."""
+    """The record as a dead letter. Its timestamp is now, so retention counts from now."""
     subject = subject_of(intent.topic, record.headers)
     kept = [
         header
@@ -84,18 +84,18 @@ def dead_letter(record: Record, intent: DeadLetterIntent, now_ms: int) -> Record
 
 
 def raw_record(raw: bytes, offset: Offset, last_offset: Offset, timestamp: int) -> Record:
-    """A batch that cannot be read, as one record that holds its bytes."""
+    """An unreadable batch as one record that holds its bytes."""
     return Record(offset, timestamp, None, raw, ((DLQ_BATCH, b"%d" % last_offset),))
 
 
 def lost_letter(intent: DeadLetterIntent, now_ms: int) -> Record:
-    """What can be said of a record that is no longer there."""
+    """Dead letter of a record that its log no longer has."""
     intent = msgspec.structs.replace(intent, error=GONE)
     return dead_letter(Record(0, now_ms, None, None), intent, now_ms)
 
 
 def origin_of(letter: Record) -> Origin | None:
-    """Where a dead letter comes from; None for a record that does not say."""
+    """Origin of a dead letter; None for a record without the headers."""
     fields = {name: (value or b"").decode("utf-8", "replace") for name, value in letter.headers}
     try:
         return Origin(
@@ -111,7 +111,7 @@ def origin_of(letter: Record) -> Origin | None:
 
 
 def revived(letter: Record, now_ms: int) -> Record:
-    """The record that a dead letter was, to be tried again."""
+    """The original record of a dead letter, to be delivered again."""
     headers = [
         (SUBJECT if name == DLQ_SUBJECT else name, value)
         for name, value in letter.headers

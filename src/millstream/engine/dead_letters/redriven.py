@@ -1,7 +1,7 @@
-"""Which dead letters of a topic were sent back: a floor with exceptions, and a few marks behind it.
+"""Which dead letters of a topic were redriven: a floor with exceptions, and a few marks past it.
 
-Owns what is written of that, in a shard, under a name of the broker's own. The marks come with the
-hand-overs themselves, in the same write; `tidy` keeps them few, by a floor that says the same.
+Owns their storage, in a delivery shard under a reserved name. A mark is written together with the
+redriven record itself; `tidy` keeps the marks few by raising the floor over them.
 
 Invariant: a partition has at most `MARKS_MAX` marks and `SKIPPED_MAX` exceptions, however a redrive
 chooses its letters.
@@ -15,13 +15,13 @@ from millstream.errors import Overloaded
 from millstream.internal_topics.deliveries import CursorValue, Unsettled
 from millstream.model import LogId, Offset
 
-MARKS_KEPT = 1_000  # With more of them the floor is raised over letters that still wait.
+MARKS_KEPT = 1_000  # With more of them the floor is raised past letters that still wait.
 SKIPPED_MAX = 10_000  # Letters that wait before the floor.
-MARKS_MAX = 50_000  # Letters sent back behind more than `SKIPPED_MAX` that still wait.
+MARKS_MAX = 50_000  # Letters redriven from behind more than `SKIPPED_MAX` that still wait.
 
 
 class RedrivenOffsets(NamedTuple):
-    """Of one partition: all letters before the floor but the skipped ones, and the marked ones."""
+    """Redriven letters of a partition: all before the floor except `skipped`, and `marks`."""
 
     floor: Offset
     skipped: frozenset[Offset]
@@ -44,17 +44,17 @@ class RedrivenLetters:
         self.shard = shard
 
     def offsets(self, log_id: LogId) -> RedrivenOffsets:
-        """As of now; the marks change with the shard."""
+        """The redriven letters; `marks` is a view that changes with the shard."""
         value = self.shard.stored.cursor(self.name, log_id)
         marks = self.shard.stored.marks(self.name, log_id)
         if value is None:
             return RedrivenOffsets(0, frozenset(), marks)
         return RedrivenOffsets(
-            value.next_offset, frozenset(one.offset for one in value.unsettled), marks
+            value.next_offset, frozenset(entry.offset for entry in value.unsettled), marks
         )
 
     def check_room(self, log_id: LogId) -> None:
-        """Raise if no more may be remembered of letters that are sent back out of their order."""
+        """Raise `Overloaded` if no more letters can be redriven out of order."""
         count = len(self.shard.stored.marks(self.name, log_id))
         if count >= MARKS_MAX:
             raise Overloaded(
@@ -63,7 +63,7 @@ class RedrivenLetters:
             )
 
     async def tidy(self, log_id: LogId, least: Offset) -> None:
-        """Raise the floor: nothing waits before `least`, nor among the marks next to it."""
+        """Raise the floor to `least`, before which no letter waits, and over adjacent marks."""
         known = self.offsets(log_id)
         marks = known.marks
         floor = max(known.floor, least)

@@ -1,9 +1,10 @@
-"""Dead letters as operators see them: list, count, try again one or many, purge.
+"""Dead letters as operators see them: list, count, replay one, redrive many, purge.
 
-Owns what a dead letter's state is: it waits, or it was sent back. A log forgets nothing, so that
-state is kept beside it, as the cursor of a reader with a name of the broker's own. The one thing to
-know: a redrive is written down batch by batch, so it can be cut short anywhere, by a crash too, and
-asked for again: it goes on with what still waits, and nothing is sent back twice.
+Owns the state of a dead letter: waiting or redriven. The log itself cannot say that, so the state
+is stored as the cursor of a reader with a reserved name, see `redriven`.
+
+Invariant: a redrive is committed batch by batch, so it can stop anywhere, by a crash too, and be
+repeated: it continues with the letters that still wait, and redrives none twice.
 """
 
 import asyncio
@@ -38,21 +39,22 @@ from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock
 
-LISTED_MAX = 10_000  # Dead letters in one answer,
-LISTED_BYTES_MAX = 16 * 2**20  # and what they hold, but two at least: one more says there is more.
-COUNTED_MAX = 100_000  # Dead letters that are looked at to count them.
+LISTED_MAX = 10_000  # Dead letters in one answer.
+# Of the letters in one answer, which has two at least: callers ask for one more than they show.
+LISTED_BYTES_MAX = 16 * 2**20
+COUNTED_MAX = 100_000  # Dead letters read to count them.
 
 
 class DeadLetter(NamedTuple):
     target: TopicPartition  # Of the dead-letter topic.
-    record: Record  # Key and value as they were; its time is when it was given up.
+    record: Record  # Key and value of the original; its timestamp is when it was given up.
     origin: Origin
 
     @property
     def size(self) -> int:
         key, value, headers = self.record.key, self.record.value, self.record.headers
         named = sum(len(name) + len(content or b"") for name, content in headers)
-        # What the headers say of the origin is intents once more.
+        # Twice: an answer repeats the origin headers as fields.
         return len(key or b"") + len(value or b"") + 2 * named
 
 
@@ -63,24 +65,24 @@ class DeadLetterStatistics(NamedTuple):
     by_group: Mapping[str, int]
     oldest_ms: int | None
     newest_ms: int | None
-    is_complete: bool  # False: there are more than are ever counted.
+    is_complete: bool  # False: there are more than `COUNTED_MAX`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrivePlan:
-    """Which dead letters are sent back, where to, and how fast."""
+    """Which dead letters are redriven, where to, and how fast."""
 
     filter: str | None = None  # In the language of `engine.filters`, over the dead letters.
-    group: str | None = None  # Only what this subscription gave up.
-    to: str | None = None  # Another topic than the one that each came from.
+    group: str | None = None  # Only letters that this subscription gave up.
+    to: str | None = None  # Instead of the topic that each came from.
     rate: float | None = None  # Records a second.
     count_max: int | None = None
     is_dry_run: bool = False  # Only count.
 
 
 class Redriven(NamedTuple):
-    sent: int  # Or, in a dry run, what would be.
-    skipped: int  # Not wanted by the plan, or not a dead letter.
+    sent: int  # In a dry run: would be sent.
+    skipped: int  # Not selected by the plan, or not a dead letter.
 
 
 class DeadLetters:
@@ -102,35 +104,35 @@ class DeadLetters:
         self._dead_letter_writer = dead_letter_writer
         self._background = background
         self._clock = clock
-        self._busy: set[str] = set()  # Dead-letter topics that are being sent back from.
-        self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each of them.
+        self._busy: set[str] = set()  # Dead-letter topics with a redrive in progress.
+        self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each topic.
 
     async def list(
         self, session: Session, topic: str, *, count_max: int = 100, after: Offset = -1
     ) -> list[DeadLetter]:
-        """Those of a topic that wait, oldest first, behind offset `after` in each partition.
+        """The waiting dead letters of a topic, oldest first, past offset `after` in each partition.
 
-        The topic may be the one with the dead letters or the one they came from. None if there is
-        no such topic.
+        The topic may be the dead-letter topic or the one that the letters came from. Empty if it
+        does not exist.
         """
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         count_max = min(count_max, LISTED_MAX)
         size = 0
         async for letter in self._waiting(session, name):
-            if len(found) >= count_max:
+            if len(letters) >= count_max:
                 break
             if letter.record.offset <= after:
                 continue
-            found.append(letter)
+            letters.append(letter)
             size += letter.size
-            if size > LISTED_BYTES_MAX and len(found) > 1:
+            if size > LISTED_BYTES_MAX and len(letters) > 1:
                 break
-        return found
+        return letters
 
     async def statistics(self, session: Session, topic: str) -> DeadLetterStatistics:
-        """How many of a topic wait, and why they are there."""
+        """Count the waiting dead letters of a topic, by reason and by group."""
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
         reasons: Counter[str] = Counter()
@@ -153,7 +155,7 @@ class DeadLetters:
     async def replay(
         self, session: Session, place: TopicPartition, offset: Offset, *, to: str | None = None
     ) -> tuple[TopicPartition, Offset]:
-        """Send one dead letter back, once; return where it is now."""
+        """Redrive one dead letter, once; return its new partition and offset."""
         name = dead_topic_of(place.topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
         target = TopicPartition(name, place.partition)
@@ -167,9 +169,9 @@ class DeadLetters:
             return destination, await self._step(redriven, topic, destination, [letter], least=0)
 
     async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
-        """Send back all that the plan wants, of those that wait at this moment.
+        """Redrive the letters that the plan selects, of those that wait at this moment.
 
-        What fails again meanwhile becomes a dead letter again, and waits for the next redrive.
+        A record that fails again meanwhile is a new dead letter, for the next redrive.
         """
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
@@ -185,7 +187,7 @@ class DeadLetters:
                 firsts.setdefault(letter.target, letter.record.offset)
                 if plan.count_max is not None and sent + len(run) >= plan.count_max:
                     break
-                if not _is_wanted(letter, wanted, plan):
+                if not _is_selected(letter, wanted, plan):
                     skipped += 1
                     continue
                 try:
@@ -204,7 +206,7 @@ class DeadLetters:
             return Redriven(sent, skipped)
 
     async def purge(self, session: Session, topic: str) -> int:
-        """Delete every dead letter of a topic, those that were sent back too; return how many."""
+        """Delete every dead letter of a topic, redriven ones too; return how many."""
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(name))
         count = 0
@@ -215,8 +217,11 @@ class DeadLetters:
             assert end is not None
             start = self._partitions.delete_records(session, target, end.offset)
             count += start - before.offset
-            found = self._catalog.find(name)
-            redriven, log_id = await self._redriven_letters(found), found.log(target.partition)
+            dead_topic = self._catalog.find(name)
+            redriven, log_id = (
+                await self._redriven_letters(dead_topic),
+                dead_topic.log(target.partition),
+            )
             redriven_offsets = redriven.offsets(log_id)
             if redriven_offsets.marks or redriven_offsets.skipped:
                 await redriven.tidy(log_id, start)
@@ -224,14 +229,14 @@ class DeadLetters:
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """One at a time sends dead letters of a topic back: two would send the same ones."""
+        """Allow one redrive of a topic at a time: two would send the same letters."""
         if name in self._busy:
             raise Overloaded(f"dead letters of {name} are being sent back already")
         self._busy.add(name)
         try:
             begun = self._begun.get(name)
             if begun is not None:
-                await asyncio.wait({begun})  # Whoever asked for it went before it was done.
+                await asyncio.wait({begun})  # A step whose caller was cancelled is still running.
             yield
         finally:
             self._busy.discard(name)
@@ -254,7 +259,7 @@ class DeadLetters:
         return topic
 
     async def _waiting(self, session: Session, name: str) -> AsyncIterator[DeadLetter]:
-        """Every dead letter that was not sent back, as of the moment it is looked at."""
+        """Every waiting dead letter, as of the moment it is read."""
         for target in self._targets(name):
             topic = self._catalog.find(name)
             redriven, log_id = await self._redriven_letters(topic), topic.log(target.partition)
@@ -267,7 +272,7 @@ class DeadLetters:
                 try:
                     chunk = await read_records(self._partitions, session, target, offset)
                 except OffsetOutOfRange as problem:
-                    offset = max(offset + 1, problem.start_offset)  # Purged in the meantime.
+                    offset = max(offset + 1, problem.start_offset)  # Purged meanwhile.
                     continue
                 redriven_offsets = redriven.offsets(log_id)
                 for record in chunk.records:
@@ -303,11 +308,11 @@ class DeadLetters:
     def _is_full(
         self, run: Sequence[DeadLetter], destination: TopicPartition, rate: float | None
     ) -> bool:
-        """Whether that is too much for a batch, which holds what the rate allows in a second."""
+        """Whether the run is too large for a batch; a batch holds one second of the rate."""
         count_max = (
             LETTER_BATCH_RECORDS_MAX if rate is None else min(LETTER_BATCH_RECORDS_MAX, int(rate))
         )
-        size = sum(one.size for one in run)
+        size = sum(letter.size for letter in run)
         return len(run) > max(1, count_max) or size > self._dead_letter_writer.bytes_max(
             destination.topic
         )
@@ -339,8 +344,8 @@ class DeadLetters:
         *,
         least: Offset,
     ) -> Offset:
-        """Send some back; that goes on to its end even if nobody waits for it any more. No other
-        one waits in the partition before `least`."""
+        """Redrive some letters in a background task, which finishes even if the caller is
+        cancelled. No other letter of the partition waits before `least`."""
         done = self._background.begin(self._send_back(redriven, topic, destination, letters, least))
         self._begun[topic.name] = done
         return await asyncio.shield(done)
@@ -353,7 +358,7 @@ class DeadLetters:
         letters: Sequence[DeadLetter],
         least: Offset,
     ) -> Offset:
-        """Append records to where they belong, and write down that it was done."""
+        """Append the original records to `destination`, and mark the letters as redriven."""
         log_id = topic.log(letters[0].target.partition)
         redriven.check_room(log_id)
         intents = [
@@ -380,11 +385,11 @@ class DeadLetters:
 
 
 def dead_topic_of(topic: str) -> str:
-    """The topic with the dead letters of a topic; itself if it is one."""
+    """The dead-letter topic of a topic; itself if it is one."""
     return topic if is_dead_topic(topic) else topic + DEAD_TOPIC_SUFFIX
 
 
-def _is_wanted(letter: DeadLetter, wanted: Filter | None, plan: RedrivePlan) -> bool:
+def _is_selected(letter: DeadLetter, where: Filter | None, plan: RedrivePlan) -> bool:
     if plan.group is not None and letter.origin.group != plan.group:
         return False
-    return wanted is None or wanted.matches(letter.record, topic=letter.origin.target.topic)
+    return where is None or where.matches(letter.record, topic=letter.origin.target.topic)

@@ -1,9 +1,10 @@
-"""The way of delayed records into one partition, as long as some are due there soon.
+"""Delivers delayed records to one partition, while some are due there soon.
 
-Owns the order in which they go, and the moment. What is due soon is planned: it gets its place in
-the writer's outbound sequence, which is committed, and its value is read, so that at its time it is
-appended and nothing else. Invariant: until it is appended nothing is decided. A plan is replaced by
-another one when something comes that is due earlier, or when something in it was cancelled.
+Owns their order and timing. A record that is due soon is planned: it gets a place in the writer's
+outbound sequence, which is committed, and its value is read, so at its due time it only has to be
+appended. A plan is replaced when an earlier record arrives or a planned one is cancelled.
+
+Invariant: a record can be cancelled until it is appended.
 """
 
 import asyncio
@@ -24,20 +25,19 @@ from millstream.ports import Clock
 
 log = logging.getLogger(__name__)
 
-# On a delayed record that could not be decoded: why not. Its value is what was stored.
+# Header of a delayed record that could not be decoded: the reason. Its value is the stored bytes.
 UNREADABLE_HEADER = "ms-unreadable"
-PLANNED_MAX = (
-    2_000  # Records in an outbound sequence that are not appended yet; the same for those that are.
-)
+# Records in an outbound sequence that are not appended yet; the same limit for appended ones.
+PLANNED_MAX = 2_000
 BATCH_BYTES_MAX = 512 * 2**10  # Appended at once, unless one record is larger.
 READ_AT_ONCE = 16  # Values read back in one step, which takes about a millisecond.
-# Between batches: what is due in quick succession shares one, which costs as much as many records.
+# Between batches: records due in quick succession share one; a batch costs as much as many records.
 SPACING_MS = 5
 LOOK_MS = 1_000  # A wall clock that steps forward is noticed after that long.
 
 
 class Deliverer:
-    """Its state is of this life only: a restart reads the outbound sequence and the log."""
+    """Its state is in memory only: a restart reads the outbound sequence and the log."""
 
     def __init__(self, shard: DelayedShard, place: int, clock: Clock) -> None:
         self._shard = shard
@@ -50,11 +50,12 @@ class Deliverer:
         # The outbound sequence, with times: first the records in the partition's log, then the
         # planned ones.
         self._order: list[tuple[int, Offset]] = []
-        self._firm_count = 0  # So many of them stand there in every plan that may be found later.
-        self._ended_count = 0  # So many are committed in the partition.
-        self._ends: deque[tuple[int, Offset]] = deque()  # So many are, once its log is up to there.
-        self._begun: set[Offset] = set()  # Not known to have ended.
-        self._lost: set[Offset] = set()  # Begun, and then the log lost its end to another leader's.
+        self._firm_count = 0  # Records at the start of `_order` that every later plan keeps.
+        self._ended_count = 0  # Records at its start that are committed in the partition.
+        # Counts that are committed once the partition's high watermark reaches the offset.
+        self._ends: deque[tuple[int, Offset]] = deque()
+        self._begun: set[Offset] = set()  # Appended, and not known to be committed.
+        self._lost: set[Offset] = set()  # Appended, and then truncated by a new leader.
         self._unread: deque[Offset] = deque()
         self._plan_committed: asyncio.Future[None] | None = None  # Only one is under way.
         self._problem: BaseException | None = None  # With the plan.
@@ -63,20 +64,20 @@ class Deliverer:
         self._is_troubled = False
 
     async def run(self) -> None:
-        """Deliver until nothing is due soon, or another one leads."""
+        """Deliver until no record is due soon, or this node no longer leads."""
         while not self._shard.is_gone:
             try:
                 if await self._deliver():
                     return
             except RequestError as problem:
-                # Said once as long as it lasts.
+                # A warning only once while the problem lasts.
                 level = logging.INFO if self._is_troubled else logging.WARNING
                 log.log(level, "not delivered yet target=%s problem=%s", self._target, problem)
                 self._is_troubled = True
                 await self._backoff.wait()
 
     def wake(self) -> None:
-        """Something may have to be done earlier."""
+        """Run a step now: an earlier record may have arrived."""
         self._wake.set()
 
     # -- steps -----------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Deliverer:
         self._is_stale = len(numbers) > count
 
     async def _step(self) -> bool:
-        """Do what is most urgent; False if nothing is left."""
+        """Run the most urgent step; False if nothing is left."""
         if self._problem is not None:
             raise self._problem
         begun_count = self._writer.begun_count(self._target)
@@ -143,12 +144,12 @@ class Deliverer:
     # -- appending -------------------------------------------------------------------------------
 
     async def _append(self, begun_count: int) -> bool:
-        """Append what is due, as far as it is planned; False if nothing is."""
+        """Append the planned records that are due; False if none are."""
         due = self._due(begun_count)
         if not due:
             return False
         records = await self._read(due)
-        # Values may have taken a while to read: who cancelled one of these was told that it is.
+        # Reading may have taken a while: a record that was cancelled meanwhile is not appended.
         alive = next((at for at, number in enumerate(due) if not self._lives(number)), len(due))
         records = records[:alive]
         if not records or begun_count != self._writer.begun_count(self._target):
@@ -167,7 +168,7 @@ class Deliverer:
         return True
 
     def _due(self, begun_count: int) -> list[Offset]:
-        """Those that come next, and may."""
+        """The next planned records that are due and not cancelled."""
         due: list[Offset] = []
         if asyncio.get_running_loop().time() < self._next_append_s:
             return due
@@ -215,7 +216,7 @@ class Deliverer:
         return planned_count == 0 < self._ended_count == begun_count  # To say that all is done.
 
     def _plan(self, begun_count: int) -> None:
-        """Write what comes next, and what has ended; until it is committed nothing else is."""
+        """Write the next plan and the tombstones; one plan at a time is uncommitted."""
         kept_count = self._firm_count if self._is_stale else len(self._order)
         self._is_stale = True
         if self._has_gap(begun_count) or self._is_overtaken():
@@ -251,13 +252,13 @@ class Deliverer:
             self._firm_count = len(self._order)
 
     def _has_gap(self, begun_count: int) -> bool:
-        """Whether something was cancelled that may be planned, or is in the way."""
+        """Whether a cancelled record may be in the plan."""
         if self._place in self._shard.gaps:
             return True
         return begun_count < len(self._order) and not self._lives(self._order[begun_count][1])
 
     def _is_overtaken(self) -> bool:
-        """Whether something is due before the last that is planned."""
+        """Whether a record is due before the last planned one."""
         soon = self._shard.soon.get(self._place)
         has_planned = len(self._order) > len(self._begun)
         return bool(soon and has_planned and unrank(soon[0]) < self._order[-1])
@@ -277,7 +278,7 @@ class Deliverer:
         return kept_count
 
     def _extend(self, begun_count: int) -> None:
-        """Plan what is due soon, earliest first; what does not fit waits on."""
+        """Plan the records that are due soon, earliest first, up to `PLANNED_MAX`."""
         soon = self._soon()
         while soon and len(self._order) - begun_count < PLANNED_MAX:
             due_ms, number = unrank(heappop(soon))
@@ -288,7 +289,7 @@ class Deliverer:
             del self._shard.soon[self._place]
 
     def _read_ahead(self) -> None:
-        """Have some more values at hand; without room for them they are read when they are due."""
+        """Read some more values; without room they are read when they are due."""
         numbers: list[Offset] = []
         while self._unread and len(numbers) < READ_AT_ONCE:
             number = self._unread.popleft()
@@ -309,7 +310,7 @@ class Deliverer:
         return begun_count - self._ended_count >= PLANNED_MAX
 
     def _has_more(self, begun_count: int) -> bool:
-        """Whether something is planned, is to be, or is being so."""
+        """Whether a record is planned or waits to be, or a plan is uncommitted."""
         return (
             begun_count < len(self._order)
             or self._place in self._shard.soon
@@ -317,7 +318,7 @@ class Deliverer:
         )
 
     async def _wait(self, begun_count: int) -> None:
-        """Until the next is due, or something else has happened."""
+        """Wait until the next record is due, or `wake`."""
         wait_s = LOOK_MS / 1000
         if begun_count < self._firm_count and self._lives(self._order[begun_count][1]):
             due_s = (self._order[begun_count][0] - self._clock.now_ms()) / 1000
@@ -331,7 +332,7 @@ class Deliverer:
             return
 
     async def _drop(self) -> None:
-        """The topic is deleted, and with it what was meant for it."""
+        """Drop all records of a deleted topic."""
         soon = self._soon()
         soon += [rank(*one) for one in self._order]
         self._order = []
@@ -354,7 +355,7 @@ def _delivered(number: Offset, value: bytes) -> Record:
     try:
         payload = decode_payload(value)
     except UNREADABLE as problem:
-        # It has a place in the plan, so it is delivered all the same, for a person to look at.
+        # It has a place in the plan, so it is delivered as stored, for a person to examine.
         log.error("delivering a delayed record undecoded number=%d problem=%s", number, problem)
         return Record(0, header.due_ms, None, value, ((UNREADABLE_HEADER, str(problem).encode()),))
     return Record(0, header.due_ms, payload.key, payload.value, payload.headers)

@@ -1,10 +1,10 @@
-"""Which delayed records are pending and which is due next, in some 80 bytes for each.
+"""The waiting delayed records by due time and by number, in some 80 bytes each.
 
-Owns the order by time and the order by number, and nothing of the records themselves. Numbers are
-added in ascending order, as they stand in the log. Places are small numbers that the owner gives to
-partitions. Pure. No step takes longer with more of them, but by the logarithm of a heap.
+Owns both orders and no record contents. Numbers are added in ascending order, as in the log. Places
+are small integers that the owner assigns to partitions. Pure. A step costs the logarithm of the
+number of records at most.
 
-Invariant: memory follows the number of pending records. A record that is removed before its time
+Invariant: memory follows the number of waiting records. A record that is removed before its time
 leaves its entry in the heap behind; each removal looks at a few entries and drops the stale ones.
 """
 
@@ -27,7 +27,7 @@ _SWEPT_AT_ONCE = 4
 
 
 def rank(due_ms: int, number: Offset) -> int:
-    """Both as one integer that sorts as they do; a tuple would take three times the memory."""
+    """Both as one integer with the same order; a tuple takes three times the memory."""
     return due_ms << _NUMBER_BITS | number
 
 
@@ -43,7 +43,7 @@ class Due(NamedTuple):
 
 class DueHeap:
     def __init__(self) -> None:
-        self._heap: list[int] = []  # Those not named yet, ranked; some may be gone.
+        self._heap: list[int] = []  # Ranks not yet returned by `next_due`; some may be stale.
         self._chunks: dict[int, _Chunk] = {}  # By the high bits of the number, ascending.
         self._last: Offset = -1
         self._count = 0
@@ -54,7 +54,7 @@ class DueHeap:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When something is due next that was not named, or may be."""
+        """Due time of the next record that `next_due` has not returned; it may be stale."""
         return unrank(self._heap[0])[0] if self._heap else None
 
     def add(self, due: Due) -> None:
@@ -142,14 +142,14 @@ def _remove_at(heap: list[int], at: int) -> None:
 
 
 class _Chunk:
-    """The pending ones among a few thousand numbers."""
+    """The waiting records among a few thousand numbers."""
 
     __slots__ = ("_due_ms", "_numbers", "_places", "count")
 
     def __init__(self) -> None:
         self.count = 0
         self._numbers = array("q")  # Ascending.
-        self._due_ms = array("q")  # `_GONE` for those that are pending no more.
+        self._due_ms = array("q")  # `_GONE` for removed records.
         self._places = array("i")
 
     def __iter__(self) -> Iterator[Due]:
@@ -169,12 +169,12 @@ class _Chunk:
         index = self._index(number)
         if index is None:
             return None
-        found = self._due(index)
+        due = self._due(index)
         self.count -= 1
         self._due_ms[index] = _GONE
         if self.count < len(self._numbers) // 2:
             self._close_gaps()
-        return found
+        return due
 
     def _index(self, number: Offset) -> int | None:
         index = bisect_left(self._numbers, number)

@@ -27,17 +27,17 @@ from millstream.replication.replica import Replica
 DELAYED_SETTINGS = {
     "cleanup_policy": "compact",
     "segment_bytes": str(64 * 2**20),
-    # Whoever folds this log begins at its start: a tombstone need not outlive what it is for.
+    # Every fold starts at the start of this log: tombstones need not be kept long.
     "delete_retention_ms": "60000",
 }
-# What users are promised: that late is a delayed record at most, on a machine that keeps up.
+# Documented bound: a delayed record is at most this late, on a machine that keeps up.
 JITTER_MS = 500
 # What is due soon is taken up between so long before its time and a step later. That must be enough
 # for a plan to be committed, on a disk that is busy with others.
 LEAD_MS = 200
 LEAD_STEP_MS = 50  # Each step costs a plan, and the longer it is the more is in the plan.
-DELIVERERS_MAX = 10_000  # Partitions that are delivered to at the same time.
-READY_WAIT_MS = 5  # Between looks at a shard that is loading.
+DELIVERERS_MAX = 10_000  # Partitions that are delivered to concurrently.
+READY_WAIT_MS = 5  # Between two checks of a shard that is loading.
 
 
 class DelayedScheduler:
@@ -56,7 +56,7 @@ class DelayedScheduler:
     # -- who keeps them --------------------------------------------------------------------------
 
     def find_now(self, topic: str) -> DelayedShard:
-        """The shard for the delayed records of a topic, if it is here and has loaded."""
+        """The shard of a topic's delayed records, if this node has it and it has loaded."""
         return self._shards.find_now(topic)
 
     def is_ready(self, topic: str) -> bool:
@@ -79,7 +79,7 @@ class DelayedScheduler:
         return header.has_producer and self._exists()
 
     async def ready(self, topic: str) -> None:
-        """Have the shard of a topic loaded, created if need be; raises why it never will be."""
+        """Wait until the shard of a topic is loaded; creates `__deferred` if needed."""
         while True:
             try:
                 await self._shards.find(topic)
@@ -88,12 +88,12 @@ class DelayedScheduler:
                 await asyncio.sleep(READY_WAIT_MS / 1000)
 
     async def known(self, topic: str) -> None:
-        """The same, but what does not exist need not be created."""
+        """Like `ready`, without creating `__deferred`."""
         if self._exists():
             await self.ready(topic)
 
     async def all_known(self) -> list[DelayedShard]:
-        """All that are here, loaded, in the order of the partitions that they are."""
+        """All shards of this node, loaded, by partition."""
         while True:
             try:
                 shards = self._shards.all_here()
@@ -125,14 +125,14 @@ class DelayedScheduler:
                 await self._alarms.wait(ms_max=0 if is_busy else idle_ms)
 
     def _idle_ms(self) -> int:
-        """How long nothing is due soon. A wall clock that steps is noticed at the next look."""
+        """Time until a record is due soon. A wall clock that steps is noticed at the next turn."""
         nexts = [shard.due_heap.next_due_ms for shard in self._shards if shard.is_loaded]
         soon_ms = self._clock.now_ms() + LEAD_MS - LEAD_STEP_MS
         left_ms = [due_ms - soon_ms for due_ms in nexts if due_ms is not None]
         return max(1, min(left_ms, default=ADOPT_INTERVAL_MS))
 
     def _dispatch(self, group: asyncio.TaskGroup) -> bool:
-        """Let somebody deliver what is due soon; say whether there is more than was looked at."""
+        """Start or wake deliverers for what is due soon; return whether there is more."""
         has_more = False
         for shard in self._shards:
             if not shard.is_loaded:

@@ -1,8 +1,8 @@
-"""Which delayed records idempotent producers sent, so that a batch sent again delays none twice.
+"""Delayed records by their producer's sequence numbers, so a retried batch delays none twice.
 
-Owns the mapping from a producer's sequence numbers to the numbers of delayed records, in runs: a
-batch whose records are all delayed takes one entry, whatever its size. Pure. Producers send again
-no more than their last few batches, so the producers that were silent longest are forgotten first.
+Maps sequence numbers to numbers of delayed records, in runs: a batch whose records are all delayed
+takes one entry, whatever its size. Pure. A producer retries only its last few batches, so the
+producers that were silent longest are dropped first.
 """
 
 from bisect import bisect_right
@@ -67,7 +67,7 @@ class _Runs:
         return self._numbers[at] + position - self.firsts[at]
 
     def add(self, sequence: int, number: Offset) -> bool:
-        """Take note of a record; say whether it began a run."""
+        """Add a record; return whether it began a run."""
         position = self._position(sequence)
         self._newest = max(self._newest, position)
         at = bisect_right(self.firsts, position)
@@ -85,6 +85,6 @@ class _Runs:
         del self.firsts[0], self._numbers[0], self._counts[0]
 
     def _position(self, sequence: int) -> int:
-        """The one of all positions with that sequence number which is nearest to the newest."""
+        """The position with that sequence number that is nearest to the newest."""
         distance = (sequence - self._newest) % _SEQUENCES
         return self._newest + (distance - _SEQUENCES if distance > _SEQUENCES // 2 else distance)

@@ -1,7 +1,7 @@
-"""Delayed records as users see them while they wait: list, look at, cancel.
+"""Delayed records as users see them while they wait: list, describe, cancel.
 
-Owns nothing but the questions; the records are `delayed.shard`'s. They are delayed by sending them
-with a header, see `queue_headers`.
+Owns the access checks; the records are `delayed.shard`'s. They are delayed by sending them
+with a header, see `produce.options`.
 """
 
 import asyncio
@@ -53,28 +53,28 @@ class DelayedRecords:
         after: str | None = None,
         count: int = LISTED_MAX,
     ) -> Page:
-        """The delayed records of a topic in the order of their arrival, behind the one `after`.
+        """The delayed records of a topic in order of arrival, past the id `after`.
 
-        Without a topic those of all that the session may know of, one shard after the other.
+        Without a topic: those of all topics that the session may see, shard by shard.
         """
         resource = "topics" if topic is None else topic_resource(topic)
         self._gate.admit(session, Operation.DESCRIBE, resource)
         count = min(count, LISTED_MAX)
-        found: list[Delayed] = []
+        listed: list[Delayed] = []
         for shard, number in await self._places(topic, after):
-            for some in shard.due_heap.after(number):
-                for due in some:
+            for chunk in shard.due_heap.after(number):
+                for due in chunk:
                     name = self._name(shard, due)
                     if name is None or not self._shows(session, topic, name):
                         continue
-                    if len(found) == count:
-                        return Page(found, found[-1].id if found else after)
-                    found.append(_delayed(name, shard, due))
+                    if len(listed) == count:
+                        return Page(listed, listed[-1].id if listed else after)
+                    listed.append(_delayed(name, shard, due))
                 await asyncio.sleep(0)
-        return Page(found, None)
+        return Page(listed, None)
 
     async def describe(self, session: Session, name: str) -> tuple[Delayed, Record]:
-        """A delayed record by its id, and what will be delivered."""
+        """A delayed record by its id, and the record that will be delivered."""
         topic = _topic(name)
         self._gate.admit(session, Operation.READ, topic_resource(topic))
         shard, due = await self._find(topic, name)
@@ -86,7 +86,7 @@ class DelayedRecords:
         return _delayed(topic, shard, due), record
 
     async def cancel(self, session: Session, name: str) -> Delayed:
-        """Have a delayed record never delivered; raises `UnknownDelayedRecord` if that is too late.
+        """Cancel a delayed record; raises `UnknownDelayedRecord` if that is too late.
 
         Its message id, if it had one, may be used again.
         """
@@ -109,7 +109,7 @@ class DelayedRecords:
         return shard, due
 
     async def _shard(self, topic: str) -> DelayedShard | None:
-        """Where the topic's delayed records are; None if there never were any, anywhere."""
+        """The shard of the topic's delayed records; None if `__deferred` does not exist."""
         self._catalog.find(topic)
         await self._shards.known(topic)
         try:
@@ -120,7 +120,7 @@ class DelayedRecords:
     async def _places(
         self, topic: str | None, after: str | None
     ) -> Sequence[tuple[DelayedShard, Offset]]:
-        """Which shards are looked through, and behind which number each."""
+        """The shards to list, and the number to start after in each."""
         first = None if after is None else topic or _topic(after)
         number: Offset = -1 if after is None or first is None else _number(after, first)
         if topic is not None:
@@ -134,7 +134,7 @@ class DelayedRecords:
         return [(shard, number if shard is begun else -1) for shard in shards[at:]]
 
     def _name(self, shard: DelayedShard, due: Due) -> str | None:
-        """The topic that it is for; None if that is gone."""
+        """The topic of a delayed record; None if it is deleted."""
         try:
             return self._catalog.find_id(shard.targets[due.place].topic_id).name
         except UnknownTopic:
@@ -150,14 +150,14 @@ def _delayed(topic: str, shard: DelayedShard, due: Due) -> Delayed:
 
 
 def _topic(name: str) -> str:
-    found = read_id(name)
-    if found is None:
+    parsed = read_id(name)
+    if parsed is None:
         raise UnknownDelayedRecord(name)
-    return found[0]
+    return parsed[0]
 
 
 def _number(name: str, topic: str) -> Offset:
-    found = read_id(name)
-    if found is None or found[0] != topic:
+    parsed = read_id(name)
+    if parsed is None or parsed[0] != topic:
         raise UnknownDelayedRecord(name)
-    return found[1]
+    return parsed[1]

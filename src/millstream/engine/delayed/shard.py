@@ -1,9 +1,10 @@
-"""The delayed records of one partition of `__deferred`, as long as this node leads it.
+"""The delayed records of one partition of `__deferred`, while this node leads it.
 
-Owns what is pending there, what is due soon, and the reading of payloads back from the log: few of
-them are in memory. The one thing to know: a delayed record is known by its offset in this log, and
-it is out of `pending` from the moment somebody decided about it, committed or not: it was cancelled
-or written to its partition's log, see `deliverer`.
+Owns the due heap, the records that are due soon, and reading payloads back from the log: few of
+them are in memory. A delayed record is identified by its offset in this log, its number.
+
+Invariant: a record leaves `due_heap` at the moment of the decision, committed or not: it was
+cancelled, or appended to its partition's log by the `Deliverer`.
 """
 
 import asyncio
@@ -46,15 +47,15 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-# Small batches, because a record that is due is read with all that stand in its batch.
+# Small batches: a due record is read back with its whole batch.
 WRITE_RECORDS_MAX = 16
 WRITE_BYTES_MAX = 2**18
-MESSAGE_IDS_MAX = 100_000  # Of delayed records, remembered for the windows of their topics.
+MESSAGE_IDS_MAX = 100_000  # Of delayed records, kept for the deduplication windows of their topics.
 TAKEN_AT_ONCE = 1_000
-AHEAD_MS_MAX = 10_000  # How long before their time payloads are kept that were read with others.
+AHEAD_MS_MAX = 10_000  # Payloads read along with others are kept if they are due within this.
 AHEAD_BYTES_MAX = 6 * 2**20
-SOON_BYTES_MAX = 8 * 2**20  # The same, with those that were read because they are due at once.
-# What a batch needs beyond the bytes of its records, with room to spare.
+SOON_BYTES_MAX = 8 * 2**20  # Of all payloads kept, with those read because they are due soon.
+# Overhead of a batch beyond its records, rounded up.
 BATCH_BYTES_SPARE = 512
 
 
@@ -67,24 +68,24 @@ class DelayedRecord(NamedTuple):
 
 class DelayedShard(Shard):
     def __init__(self, replica: Replica, context: WriterContext, wake: Callable[[], None]) -> None:
-        """`wake` is called when something may be due earlier than was known."""
+        """`wake` is called when a record may be due earlier than any known one."""
         super().__init__(replica, context.clock)
         self.writer = ExactlyOnceWriter(self.ledger, context)
         self.due_heap = DueHeap()
         self.targets: list[LogId] = []  # By place.
-        self.soon: dict[
-            int, list[int]
-        ] = {}  # In no outbound sequence yet, by place: heaps, ranked.
-        self.gaps: set[int] = set()  # Places for which something was cancelled that was due soon.
+        # Due soon and in no outbound sequence yet: a heap of ranks by place.
+        self.soon: dict[int, list[int]] = {}
+        self.gaps: set[int] = set()  # Places with a cancelled record that was due soon.
         self._clock = context.clock
         self._wake = wake
         self._places: dict[bytes, int] = {}
         self._sent = SentRecords()
         self._message_ids: OrderedDict[Offset, tuple[UUID, bytes, int]] = OrderedDict()
-        self._undecided: dict[int, set[Offset]] = {}  # What an earlier life meant to deliver.
-        self._known_ms: int | None = None  # When somebody looks again, at the latest.
-        self._soon_ms = 0  # What is due later was never due soon.
-        self._ahead: dict[Offset, bytes] = {}  # Values read before their time.
+        # By place: planned before a restart, and not known whether delivered.
+        self._undecided: dict[int, set[Offset]] = {}
+        self._known_ms: int | None = None  # When the scheduler looks again, at the latest.
+        self._soon_ms = 0  # Records due after it were never in `soon`.
+        self._ahead: dict[Offset, bytes] = {}  # Values read before they are due.
         self._ahead_bytes = 0
 
     # -- in --------------------------------------------------------------------------------------
@@ -94,10 +95,10 @@ class DelayedShard(Shard):
         return self._sent.find(self._place(encode_target(target)), sender)
 
     def write(self, delayed_records: Sequence[DelayedRecord]) -> list[Offset]:
-        """Write them; return their numbers.
+        """Write delayed records; return their numbers.
 
-        They are pending once that is committed. Raises what `Ledger.write` raises; some may be
-        written then.
+        They are in the due heap once that is committed. Raises what `Ledger.write` raises; some
+        may be written then.
         """
         numbers: list[Offset] = []
         for part in _parts(delayed_records):
@@ -112,17 +113,17 @@ class DelayedShard(Shard):
 
     @property
     def mark(self) -> tuple[Replica, Offset]:
-        """How far which log must be committed so that all is that was written so far."""
+        """The log, and the offset up to which it holds everything written so far."""
         return self._replica, self.ledger.written_offset
 
     def all_committed(self) -> "asyncio.Future[None]":
-        """Wait until all that was written so far is committed."""
+        """Future that is done when everything written so far is committed."""
         return self._replica.committed(self.ledger.written_offset, None)
 
     def cancel(self, due: Due) -> None:
-        """Take a pending record back.
+        """Cancel a waiting record.
 
-        Raises `CoordinatorLoading` as long as it is not known whether an earlier life delivered it.
+        Raises `CoordinatorLoading` while it is unknown whether it was delivered before a restart.
         """
         if due.number in self._undecided.get(due.place, ()):
             raise CoordinatorLoading(str(self.targets[due.place]))
@@ -147,34 +148,34 @@ class DelayedShard(Shard):
     # -- out -------------------------------------------------------------------------------------
 
     def take_soon(self, until_ms: int) -> bool:
-        """Sort what is due by then to its partitions; say whether there may be more."""
+        """Move the records due by then to `soon`; return whether there may be more."""
         self._soon_ms = max(self._soon_ms, until_ms)
-        found = self.due_heap.next_due(until_ms, count_max=TAKEN_AT_ONCE)
-        for due_ms, number, place in found:
+        due = self.due_heap.next_due(until_ms, count_max=TAKEN_AT_ONCE)
+        for due_ms, number, place in due:
             heappush(self.soon.setdefault(place, []), rank(due_ms, number))
         self._known_ms = self.due_heap.next_due_ms
-        return len(found) == TAKEN_AT_ONCE
+        return len(due) == TAKEN_AT_ONCE
 
     @property
     def waiting(self) -> list[int]:
-        """The places for which there is something to do."""
+        """The places that need a deliverer."""
         return list({*self._undecided, *self.soon, *self.gaps})
 
     def decided(self, numbers: Iterable[Offset]) -> None:
-        """Somebody decided about these: they are pending no more."""
+        """Remove records that were delivered or cancelled from the due heap."""
         for number in numbers:
             self.due_heap.remove(number)
             self._ahead_bytes -= len(self._ahead.pop(number, b""))
 
     def all_decided(self, place: int) -> None:
-        """It is known what an earlier life delivered there."""
+        """It is known which records were delivered there before a restart."""
         self._undecided.pop(place, None)
 
     def has_at_hand(self, numbers: Iterable[Offset]) -> bool:
         return all(number in self._ahead for number in numbers)
 
     def read_ahead(self, numbers: Sequence[Offset]) -> bool:
-        """Have values at hand when they are needed; False if there is no room for them."""
+        """Read values before they are due; False if there is no room for them."""
         if self._ahead_bytes >= SOON_BYTES_MAX:
             return False
         for number, value in self.read(numbers).items():
@@ -184,13 +185,13 @@ class DelayedShard(Shard):
     def read(self, numbers: Sequence[Offset]) -> dict[Offset, bytes]:
         """The stored values of records, read back from the log.
 
-        What stands next to them and is due soon is kept for then, as far as there is room.
+        Values of the same batches that are due soon are kept, as far as there is room.
         """
         horizon_ms = self._clock.now_ms() + AHEAD_MS_MAX
-        wanted, found = set(numbers), dict[Offset, bytes]()
+        requested, values = set(numbers), dict[Offset, bytes]()
 
         def wants(number: Offset) -> bool:
-            if number in wanted:
+            if number in requested:
                 return True
             due = self.due_heap.find(number) if self._ahead_bytes < AHEAD_BYTES_MAX else None
             return due is not None and due.due_ms <= horizon_ms
@@ -199,17 +200,17 @@ class DelayedShard(Shard):
             kept = self._ahead.pop(number, None)
             if kept is not None:
                 self._ahead_bytes -= len(kept)
-                found[number] = kept
-            elif number not in found:
+                values[number] = kept
+            elif number not in values:
                 for offset, value in self._read_batch(number, wants).items():
-                    if offset in wanted:
-                        found[offset] = value
+                    if offset in requested:
+                        values[offset] = value
                     elif offset not in self._ahead:
                         self._keep(offset, value)
-        return found
+        return values
 
     def ended(self, numbers: Sequence[Offset]) -> list[Entry]:
-        """What says that records are delivered or cancelled."""
+        """Tombstones of records that are delivered or cancelled."""
         return [Entry(encode_key(number), None) for number in numbers]
 
     def describe(self, due: Due) -> tuple[DelayedHeader, Payload]:
@@ -237,8 +238,8 @@ class DelayedShard(Shard):
         self.due_heap.add(Due(header.due_ms, number, place))
 
     def _check(self, entry: Entry) -> None:
-        """Nothing to find: `encode_value` packs fixed fields, and a payload is bytes that a decoder
-        of a protocol made. Decoding a million of them again would cost more than writing them."""
+        """No check: `encode_value` packs fixed fields, and a protocol's decoder made the payload.
+        Decoding a million of them again would cost more than writing them."""
 
     def _restore(self) -> Iterator[None]:
         for target, ids in self.writer.unfinished.items():
@@ -273,7 +274,7 @@ class DelayedShard(Shard):
     # -- parts -----------------------------------------------------------------------------------
 
     def _note(self, number: Offset, header: DelayedHeader, arrived_ms: int) -> int:
-        """Take note of what is written; return its place."""
+        """Index a written record by sender and message id; return its place."""
         place = self._place(header.target)
         if header.sender is not NO_SENDER:
             self._sent.add(place, header.sender, number)
@@ -299,7 +300,7 @@ class DelayedShard(Shard):
         part = self._replica.log.records.read(
             number, bytes_max=1, end_offset=self._replica.high_watermark
         )
-        assert part is not None, "a pending record is in the log"
+        assert part is not None, "a waiting record is in the log"
         try:
             records = pick(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)
         except (CorruptBatch, InvalidBatch) as problem:
@@ -307,12 +308,12 @@ class DelayedShard(Shard):
         return {record.offset: record.value for record in records if record.value is not None}
 
     def fail(self, problem: StorageError) -> None:
-        """What was read back is not what was written: this replica cannot be trusted."""
+        """Fail the replica: it does not return what was written."""
         self._replica.refused(problem)
 
 
 def _parts(delayed_records: Sequence[DelayedRecord]) -> Iterator[list[tuple[DelayedHeader, bytes]]]:
-    """The values to be stored, in batches that are cheap to read one record from."""
+    """Yield the encoded values in batches small enough to read one record from."""
     part: list[tuple[DelayedHeader, bytes]] = []
     size = 0
     for header, payload in delayed_records:

@@ -1,9 +1,10 @@
-"""What clients have used of their quotas on this node, and how long they must wait for more.
+"""Accounts of what clients have used of their quotas on this node, and their throttle times.
 
-Owns the accounts, not the waiting: a door makes its client wait. An account fills at the rate of
-the quota up to a burst, and may be overdrawn: what was sent was sent. The one thing to know: what
-is overdrawn stays due, so in the long run a client that waits gets its quota, neither more nor
-less. Nobody is refused anything here, so there is no gate.
+Owns the accounts; the protocol delays its client. An account fills at the quota's rate up to a
+burst, and can be overdrawn by a request that is already done. No request is refused here, so there
+is no gate.
+
+Invariant: an overdraft stays due, so in the long run a client that waits gets exactly its quota.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from millstream.model import Session
 
 class Usage:
     def __init__(self, quotas: Quotas, limits: Limits) -> None:
-        self.limited = quotas.limits  # Empty, and nobody needs to be charged, if there are none.
+        self.limited = quotas.limits  # Empty without quotas: then nothing is charged.
         self._quotas = quotas
         self._burst_s = limits.quota_burst_ms_max / 1000
         self._accounts_max = limits.quota_clients_max

@@ -1,7 +1,6 @@
 """Client quotas as administrators ask for them: describe, alter.
 
-Owns the checks a proposal needs before it goes to the control log. What quotas do to clients is
-`usage`'s.
+Owns the checks of a proposal before it goes to the control log; `accounts` applies the quotas.
 """
 
 from millstream.config import Limits

@@ -1,8 +1,8 @@
-"""Batch groups as users ask for them: begin a batch, and end it as a whole.
+"""Batch groups as protocols ask for them: begin a batch, and end it as a whole.
 
-Owns the checks at the door; what may happen is decided in `control.batch_groups`. The one thing to
-know: a batch is ended once that is decided and committed, in one write for the group and all its
-members. Their markers follow, as those of every transaction.
+Owns the access checks; `internal_topics.batch_groups` decides what may happen. A batch is ended
+once the decision is committed, in one write for the group and all its members. The markers follow,
+as for every transaction.
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ class BatchGroups:
         self._clock = clock
 
     async def begin(self, session: Session, group: str) -> BatchGroupValue:
-        """Open the next term, ending all that the one before left open; say what was committed."""
+        """Open the next term and abort what the last one left open; return what was committed."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
         _check_name(group)
         coordinator = await self._coordinators.find(group)
@@ -45,7 +45,7 @@ class BatchGroups:
         return await coordinator.change_batch(group, step)
 
     async def end(self, session: Session, group: str, ending: Ending, *, commits: bool) -> None:
-        """Commit the batch or abort it; refused as a whole, or done as a whole."""
+        """Commit or abort the batch as a whole; a refusal changes nothing."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
         _check_name(group)
         check_text(ending.series)

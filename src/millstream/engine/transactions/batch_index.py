@@ -1,7 +1,7 @@
-"""What a coordinator knows of batch groups, besides their members' transactions themselves.
+"""Index of a coordinator's batch groups: their members, and their written and committed state.
 
-Owns which ids are in which group, and what is written about groups and not yet committed, on top of
-what is. Filled by `TransactionCoordinator` alone, which writes both in one.
+A read returns what was written last, committed or not. Updated by `TransactionCoordinator` alone,
+which writes groups and transactions in one batch.
 """
 
 from collections import OrderedDict
@@ -40,7 +40,7 @@ class BatchIndex:
         return sorted(self._members.get(group, ()))
 
     def written_offset(self, group: str) -> Offset | None:
-        """Where the latest that is not known to be committed ends."""
+        """End offset of the latest write that is not known to be committed."""
         written = self._written.get(group)
         return None if written is None else written[0]
 
@@ -55,7 +55,7 @@ class BatchIndex:
             raise Overloaded(f"{len(members)} transactions in batch group {group!r}, which is all")
 
     def note(self, transactional_id: str, *, is_known: bool) -> None:
-        """An id is known from here on, or is not any more."""
+        """Add or remove a transactional id."""
         group = group_of(transactional_id)
         if group is None:
             return
@@ -72,7 +72,7 @@ class BatchIndex:
         self._written.move_to_end(group)
 
     def apply(self, record: Record) -> bool:
-        """Take a committed record; say whether it is about a group."""
+        """Apply a committed record; return whether it is about a group."""
         return self._stored.apply(record.key, record.value)
 
     def forget_written(self, applied_offset: Offset) -> None:

@@ -1,8 +1,9 @@
-"""The coordinator of all transactional ids of one partition, as long as this node leads it.
+"""Coordinates all transactional ids of one partition, while this node leads it.
 
-Owns what is written about them and not yet committed, on top of what is. The one thing to know:
-decisions are made on what is written, in the order of their arrival, but nobody is told of one, and
-no marker is written for it, before it is committed.
+Owns the committed state, and the written state that is not committed yet.
+
+Invariant: a decision is based on the written state, in order of arrival; it is answered, and its
+markers are written, only after it is committed.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-# What is known of a transactional id, and what will be.
+# From the current to the next state of a transactional id.
 Step = Callable[[TransactionValue | None], TransactionValue]
 
 
@@ -47,7 +48,7 @@ class TransactionCoordinator(Shard):
         """`wake` is called when there is a transaction whose markers are to be written."""
         self.stored = TransactionsState()
         self.batches = BatchIndex()
-        self.unmarked: set[str] = set()  # Decided on, but their partitions do not know it yet.
+        self.unmarked: set[str] = set()  # Ids whose decision has no markers yet.
         self._wake = wake
         # By the offset at which that was written, ascending.
         self._written: OrderedDict[str, tuple[Offset, TransactionValue | None]] = OrderedDict()
@@ -55,22 +56,22 @@ class TransactionCoordinator(Shard):
 
     @property
     def epoch(self) -> Epoch:
-        """Of its leadership: what a marker says of who wrote it."""
+        """Leader epoch, written into markers as the coordinator epoch."""
         return self._epoch
 
     def latest(self, transactional_id: str) -> TransactionValue | None:
-        """What was written last, committed or not."""
+        """State as written last, committed or not."""
         written = self._written.get(transactional_id)
         return self.stored.find(transactional_id) if written is None else written[1]
 
     async def change(self, transactional_id: str, step: Step) -> TransactionValue:
-        """Take a step and have it committed; raises what `step` refuses, with nothing written."""
+        """Write a step and wait for its commit; nothing is written if `step` raises."""
         value = self.begin(transactional_id, step)
         await self.wait_committed(transactional_id)
         return value
 
     def begin(self, transactional_id: str, step: Step) -> TransactionValue:
-        """Take a step without waiting until it is committed."""
+        """Write a step without waiting for its commit."""
         if self.is_gone:
             raise self._moved(transactional_id)
         before = self.latest(transactional_id)
@@ -80,13 +81,13 @@ class TransactionCoordinator(Shard):
         return value
 
     def write(self, transactional_id: str, value: TransactionValue | None) -> None:
-        """Write what is known from here on, or that nothing is."""
+        """Write a state; None deletes the id."""
         self._note(self.ledger.write([_entry(transactional_id, value)]), transactional_id, value)
 
     async def change_batch(self, group: str, step: GroupStep) -> BatchGroupValue:
-        """Take a step with a batch group and all its members, in one write, and have it committed.
+        """Write a step of a batch group and all its members at once, and wait for its commit.
 
-        Raises what `step` refuses, with nothing written.
+        Nothing is written if `step` raises.
         """
         if self.is_gone:
             raise self._moved(group)
@@ -106,7 +107,7 @@ class TransactionCoordinator(Shard):
         return changes.group
 
     def forget_batches(self, group: str) -> None:
-        """Write that nothing is known of a batch group any more."""
+        """Write the deletion of a batch group."""
         offset = self.ledger.write([Entry(encode_group_key(group), None)])
         self.batches.write(group, None, offset)
 
@@ -128,7 +129,7 @@ class TransactionCoordinator(Shard):
     def check_member(
         self, transactional_id: str, producer: Producer, participant: Participant
     ) -> None:
-        """Ask whether the producer may write there: by what is committed, and still is so."""
+        """Raise unless the producer may write there, by the committed and the written state."""
         if self.is_gone:
             raise self._moved(transactional_id)
         for value in (self.latest(transactional_id), self.stored.find(transactional_id)):
@@ -146,7 +147,7 @@ class TransactionCoordinator(Shard):
         except NotLeader as problem:
             raise self._moved(name) from problem
         if self.ledger.applied_offset < offset:
-            raise self._moved(name)  # Nobody folds here any more.
+            raise self._moved(name)  # This node no longer folds the log.
 
     # -- loading and forgetting ------------------------------------------------------------------
 

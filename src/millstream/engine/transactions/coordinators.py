@@ -1,8 +1,8 @@
-"""Transactions from this node's side: which transactional ids it coordinates, and their time.
+"""The transaction coordinators of this node: finds, loads and ticks them.
 
-Owns the one task that loads their coordinators, ends what was decided on, fences producers that let
-a transaction grow too old, and forgets ids that nobody came back for. Not gated: `transactions`
-and `partitions` are, and stand before it.
+Owns the task that loads coordinators, writes the markers of decided transactions, fences producers
+whose transaction exceeds its timeout, and deletes expired ids. Not gated: its callers,
+`transactions.service` and `partitions.service`, are.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from millstream.replication.replica import Replica
 log = logging.getLogger(__name__)
 
 TRANSACTIONS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
-CHECKED_AT_ONCE = 1_000  # Transactional ids looked at in one step.
+CHECKED_AT_ONCE = 1_000  # Transactional ids examined in one step.
 
 
 class TransactionCoordinators:
@@ -70,11 +70,11 @@ class TransactionCoordinators:
     # -- who coordinates -------------------------------------------------------------------------
 
     async def node_of(self, transactional_id: str) -> NodeId:
-        """The node that coordinates the id, as far as it is known here."""
+        """The node that coordinates the id, by this node's metadata."""
         return await self._shards.node_of(home_of(transactional_id))
 
     async def find(self, transactional_id: str) -> TransactionCoordinator:
-        """The coordinator of the id, if it is here and has loaded."""
+        """The coordinator of the id, if this node has it and it has loaded."""
         return await self._shards.find(home_of(transactional_id))
 
     def find_now(self, transactional_id: str) -> TransactionCoordinator:
@@ -86,7 +86,7 @@ class TransactionCoordinators:
         return self._shards.all_here()
 
     async def fresh_id(self, value: TransactionValue | None) -> int:
-        """A producer id that nobody has, if the next step needs one."""
+        """A new producer id, if the next step needs one."""
         if not needs_producer_id(value):
             return NO_ID
         if value is None:
@@ -96,7 +96,7 @@ class TransactionCoordinators:
         return await self._producer_ids.next(BROKER)
 
     def check_room_for_group(self, value: BatchGroupValue | None) -> None:
-        """Raise if the batch group is a new one and there are as many as may be."""
+        """Raise if the batch group is new and the limit is reached."""
         count = sum(len(shard.batches) for shard in self._shards)
         if value is None and count >= self._limits.transactional_ids_max:
             raise Overloaded(f"{count} batch groups are known here, which is all")
@@ -118,7 +118,7 @@ class TransactionCoordinators:
                 await self._alarms.wait(ms_max=0 if self._shards.is_loading else wait_ms)
 
     async def check(self) -> None:
-        """Fence producers whose time is up, and forget ids whose time is long over."""
+        """Fence producers of overdue transactions, and delete expired ids."""
         for shard in self._shards:
             for count, transactional_id in enumerate(list(shard.stored), start=1):
                 if count % CHECKED_AT_ONCE == 0:
@@ -143,7 +143,7 @@ class TransactionCoordinators:
             log.warning("could not check id=%s problem=%s", transactional_id, problem)
 
     def _check_groups(self, shard: TransactionCoordinator) -> None:
-        """Forget batch groups that nobody came back for."""
+        """Delete expired batch groups."""
         expiration_ms = self._timing.transactional_id_expiration_ms
         for group in shard.batches.names():
             value, now_ms = shard.batches.find(group), self._clock.now_ms()
@@ -169,7 +169,7 @@ class TransactionCoordinators:
                     group.create_task(self._end(shard, transactional_id))
 
     async def _end(self, shard: TransactionCoordinator, transactional_id: str) -> None:
-        """Write all markers, then that they are written; try until it is done."""
+        """Write all markers, then that they are written; retry until both are done."""
         value = shard.stored.find(transactional_id)
         assert value is not None
         left: list[Participant] | None = list(value.participants)
@@ -186,7 +186,7 @@ class TransactionCoordinators:
             self._alarms.wake()
 
     async def _complete(self, shard: TransactionCoordinator, transactional_id: str) -> bool:
-        """Write that every partition has its marker; say whether that is committed."""
+        """Write that every partition has its marker; return whether that is committed."""
 
         def step(value: TransactionValue | None) -> TransactionValue:
             assert value is not None
@@ -195,7 +195,7 @@ class TransactionCoordinators:
         try:
             if shard.is_committed(transactional_id):
                 if group_of(transactional_id) is not None:
-                    # Each batch has ids of its own: nobody ever comes back to one.
+                    # Each batch has its own ids: they are never used again.
                     shard.write(transactional_id, None)
                     await shard.wait_committed(transactional_id)
                 else:

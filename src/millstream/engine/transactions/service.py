@@ -1,8 +1,8 @@
-"""Transactions as users ask for them: take over an id, add partitions, end, describe, list.
+"""Transactions as protocols ask for them: init an id, add partitions, end, describe, list.
 
-Owns the checks at the door; what may happen is decided in `transaction_steps`, and where an id
-lives is `transaction_coordinators`'. A transaction is ended once that is decided and committed; its
-markers follow, and the next transaction waits for them.
+Owns the access checks; `transaction_steps` decides what may happen, and `coordinators` finds the
+node of an id. A transaction is ended once the decision is committed; its markers follow, and the
+next transaction waits for them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -86,7 +86,7 @@ class Transactions:
         self._clock = clock
 
     async def coordinator_of(self, session: Session, transactional_id: str) -> NodeId:
-        """The node to ask for everything about the id."""
+        """The coordinator node of the id."""
         self._gate.admit(session, Operation.DESCRIBE, transaction_resource(transactional_id))
         _check_id(transactional_id)
         return await self._coordinators.node_of(transactional_id)
@@ -99,9 +99,9 @@ class Transactions:
         timeout_ms: int,
         expected: Producer = NO_PRODUCER,
     ) -> Producer:
-        """Take over the id, from `expected` if it is still the one, and fence who had it before.
+        """Take over the id, from `expected` if it is still current, and fence the last producer.
 
-        Raises `TransactionInProgress` as long as a transaction of the one before is not ended.
+        Raises `TransactionInProgress` while the last producer's transaction is not ended.
         """
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         _check_id(transactional_id)
@@ -130,7 +130,7 @@ class Transactions:
         producer: Producer,
         targets: Collection[TopicPartition],
     ) -> Outcomes:
-        """Have partitions in the transaction, all or none; an outcome for each."""
+        """Add partitions to the transaction, all or none; an outcome for each."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         refusals = {target: self._refusal(session, target) for target in targets}
         if any(refusals.values()):
@@ -230,14 +230,14 @@ class Transactions:
         running_ms_min: int = -1,
         pattern: str | None = None,
     ) -> "list[TransactionView]":
-        """The ids coordinated here of which all that is asked for is true.
+        """The ids coordinated here that match every given condition.
 
-        A `pattern` knows the characters of topic names; an id with others matches none.
+        A `pattern` supports the characters of topic names; an id with others never matches.
         """
         self._gate.admit(session, Operation.DESCRIBE, "transactional_ids")
         now_ms = self._clock.now_ms()
-        wanted = Pattern(pattern) if pattern else None
-        found = []
+        id_pattern = Pattern(pattern) if pattern else None
+        views = []
         for coordinator in self._coordinators.all_here():
             for transactional_id in coordinator.stored:
                 value = coordinator.stored.find(transactional_id)
@@ -250,11 +250,11 @@ class Transactions:
                         running_ms_min < 0
                         or (is_running and now_ms - value.started_ms >= running_ms_min)
                     )
-                    and (wanted is None or wanted.matches(transactional_id))
+                    and (id_pattern is None or id_pattern.matches(transactional_id))
                     and self._gate.sees(session, transaction_resource(transactional_id))
                 ):
-                    found.append(_view(transactional_id, value))
-        return found
+                    views.append(_view(transactional_id, value))
+        return views
 
     # -- parts -----------------------------------------------------------------------------------
 
