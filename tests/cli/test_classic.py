@@ -1,4 +1,4 @@
-"""`millstream classic` and the verbs that its users know, against a real broker."""
+"""`millstream classic` against a real broker."""
 
 import json
 from collections.abc import Callable
@@ -18,13 +18,16 @@ def test_what_is_published_is_printed_to_who_joins(
     cli: Cli, at: list[str], names: Callable[[], str]
 ) -> None:
     topic, subscription = names(), names()
-    assert cli.text("create-topic", topic, *at) == f"created topic {topic} with 1 partitions\n"
-    cli.text("publish", topic, "left out", *at)
-    cli.text("create-subscription", subscription, topic, "--offset", "1", *at)
-    cli.text("publish", topic, "hello", "--properties", '{"colour": "red"}', *at)
-    cli.text("publish", topic, "world", *at)
+    assert (
+        cli.text("classic", "create-topic", topic, *at)
+        == f"created topic {topic} with 1 partitions\n"
+    )
+    cli.text("classic", "publish", topic, "left out", *at)
+    cli.text("classic", "create-subscription", subscription, topic, "--offset", "1", *at)
+    cli.text("classic", "publish", topic, "hello", "--properties", '{"colour": "red"}', *at)
+    cli.text("classic", "publish", topic, "world", *at)
 
-    shown = cli.text("join-subscription", subscription, "--count", "2", *at)
+    shown = cli.text("classic", "join-subscription", subscription, "--count", "2", *at)
 
     assert shown.splitlines() == [
         f"[{topic}@1] (sub: {subscription}) hello",
@@ -49,21 +52,23 @@ def test_a_subscription_is_deleted_after_a_question(
     cli: Cli, at: list[str], names: Callable[[], str]
 ) -> None:
     topic, subscription = names(), names()
-    cli.text("create-topic", topic, *at)
-    cli.text("create-subscription", subscription, topic, *at)
+    cli.text("classic", "create-topic", topic, *at)
+    cli.text("classic", "create-subscription", subscription, topic, *at)
 
-    cli.run("delete-subscription", subscription, *at, typed="n\n", code=1)
-    cli.text("delete-subscription", subscription, "--yes", *at)
-    assert "does not exist" in cli.refusal("delete-subscription", subscription, "--yes", *at)
+    cli.run("classic", "delete-subscription", subscription, *at, typed="n\n", code=1)
+    cli.text("classic", "delete-subscription", subscription, "--yes", *at)
+    assert "does not exist" in cli.refusal(
+        "classic", "delete-subscription", subscription, "--yes", *at
+    )
 
 
 def test_subscribe_shows_one_partition_if_it_is_told_so(
     cli: Cli, at: list[str], names: Callable[[], str]
 ) -> None:
     topic = names()
-    cli.text("create-topic", topic, "--partitions", "2", *at)
+    cli.text("classic", "create-topic", topic, "--partitions", "2", *at)
     for partition in ("0", "1", "1"):
-        cli.text("publish", topic, f"to {partition}", "--partition", partition, *at)
+        cli.text("classic", "publish", topic, f"to {partition}", "--partition", partition, *at)
 
     shown = cli.text("classic", "subscribe", topic, "--partition", "1", "--count", "2", *at)
 
@@ -72,29 +77,42 @@ def test_subscribe_shows_one_partition_if_it_is_told_so(
 
 def test_what_cannot_be_a_property_is_misuse(cli: Cli, at: list[str]) -> None:
     for properties in ({"a=b": "c"}, {"a": "\0"}, {"topic": "t"}, {"data": "d"}, {"self": "s"}):
-        said = cli.misuse("publish", "t", "x", "--properties", json.dumps(properties), *at)
+        said = cli.misuse(
+            "classic", "publish", "t", "x", "--properties", json.dumps(properties), *at
+        )
 
         assert f"{next(iter(properties))!r} cannot be one" in said
 
 
 def test_a_flag_that_cannot_be_is_named(cli: Cli, at: list[str]) -> None:
-    assert "'--port'" in cli.misuse("publish", "t", "x", "--port", "70000")
-    assert "'--partitions'" in cli.misuse("create-topic", "t", "--partitions", "0", *at)
-    assert "'--retention'" in cli.misuse("create-topic", "t", "--retention", "long", *at)
-    assert "'--offset'" in cli.misuse("create-subscription", "s", "t", "--offset", "-1", *at)
-    assert "'--count'" in cli.misuse("join-subscription", "s", "--count", "0", *at)
+    assert "'--port'" in cli.misuse("classic", "publish", "t", "x", "--port", "70000")
+    assert "'--partitions'" in cli.misuse("classic", "create-topic", "t", "--partitions", "0", *at)
+    assert "'--retention'" in cli.misuse("classic", "create-topic", "t", "--retention", "long", *at)
+    assert "'--offset'" in cli.misuse(
+        "classic", "create-subscription", "s", "t", "--offset", "-1", *at
+    )
+    assert "'--count'" in cli.misuse("classic", "join-subscription", "s", "--count", "0", *at)
     assert "'--wrong'" in cli.misuse("classic", "subscribe", "t", "--wrong", *at)
-    assert "SUBSCRIPTION" in cli.misuse("join-subscription", *at)
+    assert "SUBSCRIPTION" in cli.misuse("classic", "join-subscription", *at)
 
 
 def test_what_cannot_be_done_is_one_sentence(cli: Cli, offline: Cli, at: list[str]) -> None:
-    assert "Topic 'nowhere' does not exist" in cli.refusal("publish", "nowhere", "x", *at)
-    assert "does not exist" in cli.refusal("join-subscription", "nobody", *at)
-    assert "no classic broker at" in offline.refusal("publish", "t", "x", "--port", "1")
-    assert "no classic broker at nowhere.invalid" in offline.refusal(
-        "join-subscription", "s", "--host", "nowhere.invalid"
+    assert "Topic 'nowhere' does not exist" in cli.refusal(
+        "classic", "publish", "nowhere", "x", *at
     )
-    assert "is not a topic name" in cli.refusal("create-topic", "a/b", *at)
+    assert "does not exist" in cli.refusal("classic", "join-subscription", "nobody", *at)
+    assert "no classic broker at" in offline.refusal("classic", "publish", "t", "x", "--port", "1")
+    assert "no classic broker at nowhere.invalid" in offline.refusal(
+        "classic", "join-subscription", "s", "--host", "nowhere.invalid"
+    )
+    assert "is not a topic name" in cli.refusal("classic", "create-topic", "a/b", *at)
     assert "is not a topic name" in cli.refusal("classic", "subscribe", "a/b", *at)
-    assert "not JSON" in cli.misuse("publish", "t", "x", "--properties", "{", *at)
-    assert "not a JSON object" in cli.misuse("publish", "t", "x", "--properties", "1", *at)
+    assert "not JSON" in cli.misuse("classic", "publish", "t", "x", "--properties", "{", *at)
+    assert "not a JSON object" in cli.misuse(
+        "classic", "publish", "t", "x", "--properties", "1", *at
+    )
+
+
+def test_the_classic_verbs_stand_under_classic_only(offline: Cli) -> None:
+    for verb in ("create-topic", "publish", "join-subscription"):
+        assert "No such command" in offline.misuse(verb, "orders")

@@ -1,12 +1,13 @@
 """`millstream config`: what a node is told, and by whom."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import NOBODY, Cli
 
 
 def test_each_value_is_shown_with_its_origin(offline: Cli, tmp_path: Path) -> None:
@@ -69,6 +70,50 @@ def test_completion_knows_the_commands() -> None:
     )
 
     assert "topic" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("topic describe or", ["orders", "orders-2"]),
+        ("consume orders-", ["orders-2"]),
+        ("consume orders --group bil", ["billing"]),
+        ("group lag ", ["billing"]),
+        ("topic describe none", []),
+    ],
+)
+def test_completion_asks_the_broker_for_names(cli: Cli, typed: str, expected: list[str]) -> None:
+    for name in ("orders", "orders-2"):
+        cli.run("topic", "create", name, "--if-not-exists")
+    cli.run("consume", "orders", "--group", "billing")
+
+    assert completed(cli, typed) == expected
+
+
+def test_completion_is_silent_without_a_broker(offline: Cli) -> None:
+    offline.environment["MILLSTREAM_BOOTSTRAP"] = NOBODY
+
+    assert completed(offline, "topic describe or") == []
+
+
+def completed(cli: Cli, typed: str) -> list[str]:
+    words = ["millstream", *typed.split(" ")]
+    environment = {
+        **os.environ,
+        **{name: value for name, value in cli.environment.items() if value is not None},
+        "_MILLSTREAM_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    shown = subprocess.run(
+        [Path(sys.executable).parent / "millstream"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    return [line.partition(",")[2] for line in shown.stdout.splitlines() if line]
 
 
 def test_an_unknown_shell_or_command_is_misuse(offline: Cli) -> None:

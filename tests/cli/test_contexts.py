@@ -87,3 +87,21 @@ def test_the_context_in_use_is_where_commands_go(cli: Cli) -> None:
     cli.run("context", "add", "here", address)
 
     assert cli.json("health")["status"] == "healthy"
+
+
+def test_client_settings_can_be_passed_to_one_command(cli: Cli) -> None:
+    assert (
+        cli.json("topic", "list", "-X", "client.id=mine", "-X", "socket_keepalive_enable=true")
+        is not None
+    )
+    assert "sasl.usr" in cli.refusal("topic", "list", "-X", "sasl.usr=ann")
+    assert "not a librdkafka setting" in cli.refusal("topic", "list", "-X", "timeout_s=1")
+    assert "-X takes KEY=VALUE" in cli.misuse("topic", "list", "-X", "acks")
+
+
+def test_a_setting_of_one_command_wins_over_the_context(cli: Cli) -> None:
+    address = cli.environment["MILLSTREAM_BOOTSTRAP"]
+    cli.run("context", "add", "wrong", str(address), "--set", "security.protocol=nonsense")
+
+    assert "security.protocol" in cli.refusal("topic", "list", "--context", "wrong")
+    cli.run("topic", "list", "--context", "wrong", "-X", "security.protocol=PLAINTEXT")

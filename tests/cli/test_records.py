@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from millstream.client import connect
 from tests.cli.conftest import Cli
 
 MILLSTREAM = Path(sys.executable).parent / "millstream"
@@ -119,7 +121,22 @@ def test_a_tombstone_has_a_key_and_no_value(cli: Cli, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("start", "expected"),
-    [("earliest", "abc"), ("latest", ""), ("0", "abc"), ("2", "c"), ("3", ""), ("99", "")],
+    [
+        ("earliest", "abc"),
+        ("beginning", "abc"),
+        ("latest", ""),
+        ("end", ""),
+        ("0", "abc"),
+        ("2", "c"),
+        ("3", ""),
+        ("99", ""),
+        ("-2", "bc"),
+        ("-9", "abc"),
+        ("1:2", "b"),
+        (":2", "ab"),
+        ("0:99", "abc"),
+        ("2:1", ""),
+    ],
 )
 def test_reading_begins_where_it_is_told_to(
     cli: Cli, topic: str, start: str, expected: str
@@ -163,8 +180,6 @@ def test_patterns_name_many_topics(cli: Cli, names: Callable[[], str]) -> None:
 
 
 def test_a_topic_that_ends_in_a_transaction_has_an_end(cli: Cli, topic: str) -> None:
-    from millstream.client import connect
-
     address = str(cli.environment["MILLSTREAM_BOOTSTRAP"])
     with connect(address) as client, client.transaction() as transaction:
         transaction.send(topic, "committed")
@@ -240,3 +255,66 @@ def test_bad_flags_are_misuse_whether_a_broker_is_there_or_not(
     assert "Pass one of" in cli.misuse("produce", "a", "b", "--file", __file__)
     assert "does not exist" in cli.misuse("produce", "a", "--file", str(tmp_path / "gone"))
     assert "No such option" in cli.misuse("subscribe", "a", "--colour", "x")
+
+
+def test_reading_ends_where_it_is_told_to(cli: Cli, names: Callable[[], str]) -> None:
+    topic = names()
+    cli.run("topic", "create", topic, "--partitions", "2")
+    cli.run("produce", topic, "-p", "0", typed="a\nb\nc\n")
+    cli.run("produce", topic, "-p", "1", typed="x\ny\n")
+
+    def shown(*flags: str) -> str:
+        return "".join(sorted(cli.text("consume", topic, "-f", "%v", *flags)))
+
+    assert shown("--until", "1") == "ax"
+    assert shown("--from", "1", "--until", "2") == "by"
+    assert shown("--until", "2100-01-01") == "abcxy"
+    assert shown("--until", "1h") == ""
+    assert shown("--until", "0") == ""
+    assert shown("-p", "1", "--until", "1") == "x"
+
+
+def test_a_record_behind_the_end_is_not_shown(cli: Cli, topic: str) -> None:
+    cli.run("produce", topic, typed="a\nb\nc\n")
+    _, middle, last = lines(cli.text("consume", topic, "--output", "json"))
+    moment = datetime.fromtimestamp(int(str(last["timestamp"])) / 1000 + 1, UTC).isoformat()
+    cli.run("produce", topic, "-k", "k", "-H", "n=1", "d")
+
+    assert cli.text("consume", topic, "--until", moment, "-f", "%v")[:3] == "abc"
+    assert cli.text("consume", topic, "-o", f"{middle['offset']}:3", "-f", "%v") == "bc"
+    assert cli.text("consume", topic, "-o", "-1", "-f", "%k %h", "-c", "1").startswith("k n=1")
+
+
+def test_some_partitions_can_be_read_alone(cli: Cli, names: Callable[[], str]) -> None:
+    topic = names()
+    cli.run("topic", "create", topic, "--partitions", "3")
+    for partition in "012":
+        cli.run("produce", topic, f"to {partition}", "--partition", partition)
+
+    assert cli.text("consume", topic, "-p", "1") == "to 1\n"
+    assert sorted(cli.text("consume", topic, "-p", "0", "-p", "2").splitlines()) == ["to 0", "to 2"]
+    assert cli.text("subscribe", topic, "-p", "2", "-o", "0", "--idle", "1") == "to 2\n"
+    assert "no partition 3; the last one is 2" in cli.refusal("consume", topic, "-p", "3")
+
+
+def test_records_of_an_aborted_transaction_are_shown_if_asked_for(cli: Cli, topic: str) -> None:
+    address = str(cli.environment["MILLSTREAM_BOOTSTRAP"])
+    with (
+        connect(address) as client,
+        suppress(ZeroDivisionError),
+        client.transaction() as transaction,
+    ):
+        transaction.send(topic, "aborted").result(timeout=30)
+        raise ZeroDivisionError
+
+    assert cli.text("consume", topic) == ""
+    assert cli.text("consume", topic, "--isolation", "read_uncommitted") == "aborted\n"
+
+
+def test_flags_that_exclude_each_other_are_misuse(offline: Cli) -> None:
+    assert "Pass the end once" in offline.misuse("consume", "a", "-o", "1:2", "--until", "3")
+    assert "ends by itself" in offline.misuse("consume", "a", "--until", "3", "--follow")
+    assert "ends by itself" in offline.misuse("consume", "a", "-o", "1:3", "-g", "b")
+    assert "a group assigns" in offline.misuse("consume", "a", "-p", "1", "-g", "b")
+    assert "exclude each other" in offline.misuse("consume", "a", "-o", "-3", "-g", "b")
+    assert "subscribe has no end" in offline.misuse("subscribe", "a", "-o", "1:3")

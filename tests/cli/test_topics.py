@@ -14,7 +14,7 @@ def test_a_topic_is_created_listed_and_described(cli: Cli, names: Callable[[], s
 
     assert said == f"created topic {name}\n"
     listed = {one["topic"]: one for one in cli.json("topic", "list")}
-    assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1}
+    assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1, "view_of": None}
     assert name in cli.text("topic", "list")
     described = cli.json("topic", "describe", name)
     assert [one["end_offset"] for one in described["partitions"]] == [0, 0, 0]
@@ -83,7 +83,13 @@ def test_bad_names_and_values_are_refused(cli: Cli, names: Callable[[], str]) ->
 
     assert "a/b" in cli.refusal("topic", "create", "a/b")
     assert "colour" in cli.refusal("topic", "create", names(), "--set", "colour=red")
-    assert "retention" in cli.refusal("topic", "alter", name, "--set", "retention.ms=soon")
+    said = cli.refusal("topic", "create", names(), "--set", "retenton.ms=5")
+    assert "there is no topic config 'retenton.ms'; did you mean retention.ms?" in said
+    for command in (["alter", name], ["create", names()]):
+        said = cli.refusal("topic", *command, "--set", "retention.ms=soon")
+        assert "retention.ms = 'soon'" in said
+        said = cli.refusal("topic", *command, "--set", "compression.gzip.level=0")
+        assert "compression.gzip.level = 0" in said
     assert "at least 1" in cli.refusal("topic", "create", names(), "--partitions", "0")
     cli.refusal("topic", "alter", name, "--partitions", "1")
 
@@ -150,3 +156,26 @@ def test_the_health_of_a_topic_is_shown_with_the_lag_of_its_groups(
     assert lags == [{"group_id": group, "partition": 1, "committed_offset": 3, "records": 1}]
     assert group in cli.text("topic", "describe", topic, "--health")
     assert "nowhere" in cli.refusal("topic", "describe", "nowhere", "--health")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "7 days"),
+        ({"retention.ms": "3600000", "retention.bytes": "5000000"}, "1 hour, at most 5,000,000 by"),
+        ({"retention.ms": "1500"}, "1500 ms"),
+        ({"retention.ms": "-1"}, "for ever"),
+        ({"cleanup.policy": "compact"}, "the last record of each key"),
+    ],
+)
+def test_describe_shows_the_retention_that_applies(
+    cli: Cli, names: Callable[[], str], settings: dict[str, str], expected: str
+) -> None:
+    name = names()
+    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    cli.run("topic", "create", name, *flags)
+
+    (line,) = [
+        one for one in cli.text("topic", "describe", name).splitlines() if "retention  " in one
+    ]
+    assert line.removeprefix("retention").strip().startswith(expected)

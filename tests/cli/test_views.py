@@ -29,6 +29,10 @@ def test_a_view_is_created_listed_described_read_and_deleted(
     expected = {"view": view, "topic": topic, "partitions": 1, "where": WHERE}
     assert expected in cli.json("view", "list")
     assert topic not in {one["view"] for one in cli.json("view", "list")}
+    listed = {one["topic"]: one["view_of"] for one in cli.json("topic", "list")}
+    assert (listed[view], listed[topic]) == (topic, None)
+    assert "VIEW OF" in cli.text("topic", "list")
+    assert f"that of {topic}" in cli.text("topic", "describe", view)
     assert cli.json("view", "describe", view)["where"] == WHERE
     assert WHERE in cli.text("view", "describe", view)
     assert cli.text("consume", view) == "bad 1\nbad 2\n"
@@ -44,7 +48,8 @@ def test_what_is_no_filter_no_topic_and_no_view_is_refused(
 
     said = cli.refusal("view", "create", view, "--from", topic, "--where", "colour == red")
     assert "at character 1 ('colour == red')" in said
-    assert "not a topic" in cli.refusal("view", "create", view, "--from", "no", "--where", "key")
+    said = cli.refusal("view", "create", view, "--from", "no", "--where", "key")
+    assert "there is no topic 'no'" in said
     assert "is no view" in cli.refusal("view", "describe", topic)
     assert "is no view" in cli.refusal("view", "delete", topic, "--yes")
     assert "--where" in cli.misuse("view", "create", view, "--from", topic)

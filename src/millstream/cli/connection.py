@@ -1,9 +1,9 @@
 """Which broker a command talks to: flags, environment, contexts, or the one on this machine.
 
-Owns `--bootstrap`, `--context` and the file of contexts (named connection profiles) under the
+Owns `--bootstrap`, `--context`, `-X` and the file of contexts (named connection profiles) under the
 user's configuration directory. What was said most directly wins: a flag over a variable, a variable
-over the context in use. Settings of a context are handed to the client as they are, so TLS and
-credentials are spelled as librdkafka spells them.
+over the context in use. Settings of a context and of `-X` are handed to the client as they are, so
+TLS and credentials are spelled as librdkafka spells them.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from millstream.cli.options import pairs
 from millstream.cli.render import Refused
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_DEFAULT = "localhost:9092"
 TIMEOUT_S = 15.0  # Who waits at a terminal wants to know.
+
+_PARAMETERS_OF_CONNECT = {"address", "timeout_s", "delivery_timeout_s", "wait_s"}
 
 _T = TypeVar("_T")
 
@@ -89,9 +92,10 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def connection_options(command: Callable[..., _T]) -> Callable[..., _T]:
-    """Give a command `--bootstrap` and `--context`, and pass it the `Target` they lead to."""
+    """Give a command `--bootstrap`, `--context` and `-X`, and pass it the `Target` they name."""
 
     @click.option(
+        "-b",
         "--bootstrap",
         envvar="MILLSTREAM_BOOTSTRAP",
         metavar="HOST:PORT",
@@ -104,9 +108,24 @@ def connection_options(command: Callable[..., _T]) -> Callable[..., _T]:
         metavar="NAME",
         help="Connection profile, see `millstream context`.  [env: MILLSTREAM_CONTEXT]",
     )
+    @click.option(
+        "-X",
+        "client_settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka setting, such as sasl.username=ann; repeatable, wins over the context.",
+    )
     @wraps(command)
-    def run(*args: Any, bootstrap: str | None, context_name: str | None, **options: Any) -> _T:
-        return command(choose_target(bootstrap, context_name), *args, **options)
+    def run(
+        *args: Any,
+        bootstrap: str | None,
+        context_name: str | None,
+        client_settings: tuple[str, ...],
+        **options: Any,
+    ) -> _T:
+        target = choose_target(bootstrap, context_name)
+        target = target._replace(settings=target.settings | pairs(client_settings, "-X"))
+        return command(target, *args, **options)
 
     return run
 
@@ -126,15 +145,18 @@ def connected(command: Callable[..., _T]) -> Callable[..., _T]:
 def open_client(target: Target, *, timeout_s: float = TIMEOUT_S) -> "Client":
     from millstream.client import connect
 
-    # The names of librdkafka's settings have dots: none is a parameter of connect.
     settings: dict[str, Any] = {**target.settings}
+    if clashing := settings.keys() & _PARAMETERS_OF_CONNECT:
+        raise Refused(f"{min(clashing)} is not a librdkafka setting; sasl.username is one")
     # A person waits here: a record has the time of any other request.
     return connect(target.bootstrap, timeout_s=timeout_s, delivery_timeout_s=timeout_s, **settings)
 
 
-def choose_target(bootstrap: str | None, context_name: str | None) -> Target:
+def choose_target(
+    bootstrap: str | None, context_name: str | None, ctx: click.Context | None = None
+) -> Target:
     """Decide by directness: flags first, then variables, then the context in use."""
-    source = click.get_current_context().get_parameter_source
+    source = (ctx or click.get_current_context()).get_parameter_source
     said_context = source("context_name") is ParameterSource.COMMANDLINE
     said_bootstrap = source("bootstrap") is ParameterSource.COMMANDLINE
     if bootstrap and (said_bootstrap or not said_context):

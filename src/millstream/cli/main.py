@@ -5,13 +5,14 @@ module is imported when it is asked for, and what the command needs when it runs
 answers at once. Whatever goes wrong ends as one sentence on standard error.
 """
 
-import errno
 import importlib
+import os
+import sys
 
 import click
 
 from millstream import __version__
-from millstream.cli.render import Refused
+from millstream.cli.render import CommandGroup, Refused
 from millstream.errors import MillstreamError
 
 # In the order of `--help`: the name, and the module that has an attribute of that name.
@@ -39,22 +40,18 @@ _MODULES = {
     "repair": "repair",
     "completion": "completion",
 }
-# The verbs that users of FlyMQ and of the classic broker know.
+# The verbs that users of FlyMQ know. Those of the classic broker stand under `classic` only: they
+# speak another protocol to another port.
 ALIASES = {
     "create": "topic create",
     "delete": "topic delete",
     "topics": "topic list",
     "info": "topic describe",
     "groups": "group",
-    "create-topic": "classic create-topic",
-    "create-subscription": "classic create-subscription",
-    "delete-subscription": "classic delete-subscription",
-    "publish": "classic publish",
-    "join-subscription": "classic join-subscription",
 }
 
 
-class Commands(click.Group):
+class Commands(CommandGroup):
     """Finds commands by table, and lets no problem out but as a sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -89,6 +86,12 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except click.ClickException:
             raise
+        except BrokenPipeError as problem:
+            if not _is_output_closed():
+                raise Refused(f"the connection broke: {problem}") from problem
+            # Python flushes standard output at its end, which would fail and set the exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from problem
         except Exception as problem:
             if not _is_expected(problem):
                 raise
@@ -109,12 +112,18 @@ def main() -> None:
     commands()
 
 
+def _is_output_closed() -> bool:
+    """Whether the reader of standard output left, as `head` does when it has enough."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
+
+
 def _is_expected(problem: Exception) -> bool:
     """Whether it was raised on purpose; anything else is our mistake, and comes out as it is."""
-    if isinstance(problem, OSError):
-        # The reader of our output left, as `head` does: click ends quietly.
-        return problem.errno != errno.EPIPE
-    return isinstance(problem, MillstreamError) or _is_client_error(problem)
+    return isinstance(problem, OSError | MillstreamError) or _is_client_error(problem)
 
 
 def _is_client_error(problem: Exception) -> bool:

@@ -7,7 +7,7 @@ talks to a broker.
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -18,8 +18,28 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def read_place(ctx: click.Context, param: click.Parameter, text: str) -> "StartPoint":
+class OffsetRange(NamedTuple):
+    """Where reading begins, and the first offset that is not read; a negative start counts back."""
+
+    start: "StartPoint"
+    until: int | None
+
+
+def read_range(ctx: click.Context, param: click.Parameter, text: str) -> OffsetRange:
+    """For a flag that takes a place, the last N records, or two offsets with a colon."""
+    if offsets := re.fullmatch(r"(\d*):(\d+)", text, re.ASCII):
+        return OffsetRange(int(offsets[1]) if offsets[1] else "earliest", int(offsets[2]))
+    if re.fullmatch(r"-\d+", text, re.ASCII):
+        return OffsetRange(int(text), None)
+    start = read_place(ctx, param, text)
+    assert start is not None
+    return OffsetRange(start, None)
+
+
+def read_place(ctx: click.Context, param: click.Parameter, text: str | None) -> "StartPoint | None":
     """For a flag that takes a place: what it means, or misuse."""
+    if text is None:
+        return None
     try:
         return parse_place(text, now=datetime.now(UTC))
     except (ValueError, OverflowError):
@@ -31,9 +51,9 @@ def read_place(ctx: click.Context, param: click.Parameter, text: str) -> "StartP
 
 def parse_place(text: str, *, now: datetime) -> "StartPoint":
     """Read a place; `ValueError` if it is none. A time without a zone is local time."""
-    if text == "earliest":
+    if text in ("earliest", "beginning", "start"):  # As kcat and rpk call it.
         return "earliest"
-    if text == "latest":
+    if text in ("latest", "end"):
         return "latest"
     if text.isdecimal():
         return int(text)

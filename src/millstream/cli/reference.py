@@ -25,7 +25,7 @@ BEGIN = "<!-- generated: python -m millstream.cli.reference docs -->"
 END = "<!-- end of what is generated -->"
 
 # What many commands take, explained once.
-COMMON = ("--output", "--bootstrap", "--context")
+COMMON = ("--output", "--bootstrap", "--context", "-X")
 
 _TRAILING = re.compile(r"^    (\w+): [^#\n]*#\s*(.*)$", re.MULTILINE)
 
@@ -121,7 +121,7 @@ def _spelled(argument: click.Argument) -> str:
 
 
 def _flag_row(option: click.Option) -> str:
-    spelled = option.opts[-1]
+    spelled = ", ".join(option.opts)
     if not option.is_flag:
         takes = option.metavar or option.type.name.upper()
         if isinstance(option.type, click.Choice):

@@ -17,6 +17,10 @@ import click
 
 BRIEF_LENGTH_MAX = 60  # Of a text in a table; JSON has all of it.
 
+SUMMARY_LENGTH_MAX = 1_000  # Of a command in the list of its group: never reached.
+
+_SPAN_UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
+
 _P = ParamSpec("_P")
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -36,6 +40,21 @@ class Refused(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:  # As click declares it.
         click.echo(f"millstream: {self.format_message()}", file=file, err=file is None)
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands with their whole first sentences; click cuts them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        summaries = [
+            (name, command.get_short_help_str(limit=SUMMARY_LENGTH_MAX))
+            for name, command in listed
+            if command is not None and not command.hidden
+        ]
+        if summaries:
+            with formatter.section("Commands"):
+                formatter.write_dl(summaries)
 
 
 def output_option(command: _F) -> _F:
@@ -105,6 +124,15 @@ def card(found: Mapping[str, object]) -> str:
 def instant(when: datetime) -> str:
     """A time of UTC, to the second."""
     return when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def span_text(milliseconds: int) -> str:
+    """A span of time in its largest whole unit: `7 days`."""
+    for unit, size in _SPAN_UNITS_MS.items():
+        if milliseconds and milliseconds % size == 0:
+            count = milliseconds // size
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{milliseconds} ms"
 
 
 def brief(text: str) -> str:

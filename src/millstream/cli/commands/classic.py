@@ -16,6 +16,7 @@ import click
 from millstream.cli.interrupts import interruptible
 from millstream.cli.render import (
     Answer,
+    CommandGroup,
     Refused,
     answered,
     confirm,
@@ -32,7 +33,7 @@ _Command = Callable[..., Any]  # Whatever click calls.
 _LOOK_S = 0.2  # How often a command that waits looks whether Ctrl-C was pressed.
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def classic() -> None:
     """Create, publish and subscribe over the classic protocol (port 9999)."""
 

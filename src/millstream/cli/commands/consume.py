@@ -1,7 +1,7 @@
 """`millstream consume` and `millstream subscribe`: records as text or as JSON lines.
 
-Owns where reading begins and when it ends; how a record looks is `records`'. `consume` shows what
-is there and ends, `subscribe` waits for what comes. With a group, what was shown is committed.
+Owns where reading begins and when it ends; `records` formats a record. `consume` shows the records
+that are there and ends, `subscribe` waits for new ones. With a group, shown records are committed.
 """
 
 import signal
@@ -9,18 +9,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.cli.completing import complete_group, complete_topic
 from millstream.cli.connection import Target, connection_options, open_client
 from millstream.cli.interrupts import interruptible
-from millstream.cli.options import read_place
+from millstream.cli.options import OffsetRange, read_place, read_range
 from millstream.cli.records import CODINGS, SIGNS, formatter, json_line
 from millstream.cli.render import Refused, output_option
 
 if TYPE_CHECKING:
-    from millstream.client import Client, Consumer, Message, StartPoint
+    from millstream.client import Client, Consumer, Message, StartPoint, TopicPartition
 
 POLL_S = 0.2
 _VALUE, _KEY_AND_VALUE = "%v\\n", "%k: %v\\n"
@@ -30,38 +31,66 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the flags say."""
+class Selection:
+    """Which records to show, when to end, and how a record looks: the flags of both commands."""
 
     topics: tuple[str, ...]
-    start: "StartPoint"
+    start: "StartPoint"  # A negative number counts back from the end of each partition.
+    until: "StartPoint | None"  # The first offset or time that is not shown.
+    partitions: tuple[int, ...]  # Empty: all of them.
+    isolation: str | None
     group: str | None
     where: str | None
     count: int | None
     idle_s: float | None
     is_endless: bool
-    spell: "Callable[[Message], str]"
+    format_message: "Callable[[Message], str]"
 
 
 def reading_options(command: _F) -> _F:
     """The flags that both commands have."""
     for option in reversed(
         (
-            click.argument("topics", nargs=-1, required=True, metavar="TOPIC..."),
-            click.option("--group", help="Go on where the group is, and commit what was shown."),
+            click.argument(
+                "topics",
+                nargs=-1,
+                required=True,
+                metavar="TOPIC...",
+                shell_complete=complete_topic,
+            ),
+            click.option(
+                "-g",
+                "--group",
+                shell_complete=complete_group,
+                help="Begin at the group's committed offsets, and commit what is shown.",
+            ),
+            click.option(
+                "-p",
+                "--partition",
+                "partitions",
+                type=click.IntRange(0),
+                multiple=True,
+                metavar="N",
+                help="Only this partition; may be repeated.",
+            ),
             click.option(
                 "--filter",
                 "where",
                 metavar="FILTER",
-                help="Only the records that it takes, such as \"value contains 'ERROR'\".",
+                help="Only the records that match, such as \"value contains 'ERROR'\".",
             ),
-            click.option("--count", type=click.IntRange(1), metavar="N", help="End after N."),
+            click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N."),
+            click.option(
+                "--isolation",
+                type=click.Choice(["read_committed", "read_uncommitted"]),
+                help="Hide or show records of open and aborted transactions.  [read_committed]",
+            ),
             click.option(
                 "--idle",
                 "idle_s",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="SECONDS",
-                help="End when nothing came for that long.",
+                help="End when no record came for that long.",
             ),
             click.option(
                 "--show-key", "has_key", is_flag=True, help="KEY: VALUE instead of VALUE."
@@ -74,7 +103,9 @@ def reading_options(command: _F) -> _F:
                 show_default=True,
                 help="What the bytes are; binary is shown as base64.",
             ),
-            click.option("--format", "form", metavar="TEXT", help=f"{_FORMAT_HELP}; \\n, \\t."),
+            click.option(
+                "-f", "--format", "form", metavar="TEXT", help=f"{_FORMAT_HELP}; \\n, \\t."
+            ),
             output_option,
         )
     ):
@@ -82,96 +113,144 @@ def reading_options(command: _F) -> _F:
     return command
 
 
-_FROM_HELP = "earliest, latest, an offset, a time (2026-05-01T12:00:00Z) or an age (15m)."
+_FROM_HELP = (
+    "earliest, latest, an offset, -N for the last N, a time (2026-05-01T12:00:00Z) or an age (15m)"
+)
 
 
 @click.command()
 @reading_options
 @click.option(
+    "-o",
     "--from",
-    "start",
-    callback=read_place,
+    "offsets",
+    callback=read_range,
     metavar="PLACE",
     default="earliest",
     show_default=True,
-    help=_FROM_HELP,
+    help=f"{_FROM_HELP}; 5:10 is --from 5 --until 10.",
+)
+@click.option(
+    "--until",
+    callback=read_place,
+    metavar="PLACE",
+    help="End before this offset, time or age, in each partition.",
 )
 @click.option("--follow", "is_endless", is_flag=True, help="Wait for more, until Ctrl-C.")
 @connection_options
-def consume(target: Target, start: "StartPoint", is_endless: bool, **flags: object) -> None:
+def consume(
+    target: Target,
+    offsets: OffsetRange,
+    until: "StartPoint | None",
+    is_endless: bool,
+    group: str | None,
+    **flags: Any,  # Checked by `_selection`.
+) -> None:
     """Show the records that are there, and end.
 
     A TOPIC may be a pattern: orders.*.created, orders.>, sensors/+/temp, logs/#. A group that has
-    committed goes on from there; --from is for the rest.
+    committed goes on from there; --from applies to the other partitions.
     """
-    _read(target, _wish(start=start, is_endless=is_endless, **flags))  # type: ignore[arg-type]
+    if until is not None and offsets.until is not None:
+        raise click.UsageError("Pass the end once: in --from, or as --until.")
+    until = offsets.until if until is None else until
+    if until is not None and (group is not None or is_endless):
+        raise click.UsageError("--until ends by itself: leave --group and --follow away.")
+    _read(
+        target,
+        _selection(start=offsets.start, until=until, is_endless=is_endless, group=group, **flags),
+    )
 
 
 @click.command()
 @reading_options
 @click.option(
+    "-o",
     "--from",
-    "start",
-    callback=read_place,
+    "offsets",
+    callback=read_range,
     metavar="PLACE",
     default="latest",
     show_default=True,
-    help=_FROM_HELP,
+    help=f"{_FROM_HELP}.",
 )
 @connection_options
-def subscribe(target: Target, start: "StartPoint", **flags: object) -> None:
+def subscribe(target: Target, offsets: OffsetRange, **flags: Any) -> None:
     """Show records as they come, until Ctrl-C.
 
     A TOPIC may be a pattern: orders.*.created, orders.>, sensors/+/temp, logs/#. A group that has
-    committed goes on from there; --from is for the rest.
+    committed goes on from there; --from applies to the other partitions.
     """
-    _read(target, _wish(start=start, is_endless=True, **flags))  # type: ignore[arg-type]
+    if offsets.until is not None:
+        raise click.UsageError("subscribe has no end: `millstream consume` takes 5:10.")
+    _read(
+        target,
+        _selection(start=offsets.start, until=None, is_endless=True, **flags),
+    )
 
 
-def _wish(
+def _selection(
     *,
-    topics: tuple[str, ...],
-    start: "StartPoint",
     group: str | None,
-    where: str | None,
-    count: int | None,
-    idle_s: float | None,
-    is_endless: bool,
+    start: "StartPoint",
+    partitions: tuple[int, ...],
     has_key: bool,
     coding: str,
     form: str | None,
     output: str,
-) -> Wish:
+    **flags: Any,  # The fields that have the names of their flags.
+) -> Selection:
     if output == "json" and form is not None:
         raise click.UsageError("--format is for text: leave --output json away.")
-    return Wish(
-        topics=topics,
-        start=start,
+    if group is not None and partitions:
+        raise click.UsageError("--partition and --group exclude each other: a group assigns.")
+    if group is not None and isinstance(start, int) and start < 0:
+        raise click.UsageError("--from -N and --group exclude each other.")
+    return Selection(
         group=group,
-        where=where,
-        count=count,
-        idle_s=idle_s,
-        is_endless=is_endless,
-        spell=(lambda message: json_line(message, coding) + "\n")
+        start=start,
+        partitions=partitions,
+        format_message=(lambda message: json_line(message, coding) + "\n")
         if output == "json"
         else formatter(form or (_KEY_AND_VALUE if has_key else _VALUE), coding),
+        **flags,
     )
 
 
-def _read(target: Target, wish: Wish) -> None:
+def _read(target: Target, selection: Selection) -> None:
     with open_client(target) as client:
-        _check_topics(client, wish.topics)
-        is_offset = isinstance(wish.start, int) and wish.group is None
-        start = "latest" if is_offset else wish.start
+        _check_topics(client, selection.topics)
+        is_offset = isinstance(selection.start, int) and selection.group is None
+        start = "latest" if is_offset else selection.start
+        isolation: dict[str, Any] = {}
+        if selection.isolation is not None:
+            isolation["isolation_level"] = selection.isolation
         with (
             client.consumer(
-                wish.topics, group=wish.group, from_=start, filter=wish.where
+                selection.topics,
+                group=selection.group,
+                start=start,
+                filter=selection.where,
+                **isolation,
             ) as consumer,
             interruptible(signal.SIGINT) as is_enough,  # What was shown by then is committed.
         ):
+            if selection.partitions:
+                _pause_others(consumer, selection.partitions)
             if is_offset:
-                _seek(client, consumer, wish.start)
-            _show(client, consumer, wish, is_enough)
+                _seek(client, consumer, selection.start)
+            _show(client, consumer, selection, is_enough)
+
+
+def _pause_others(consumer: "Consumer", partitions: tuple[int, ...]) -> None:
+    assigned = {at.partition for at in consumer.assignment}
+    if missing := sorted(set(partitions) - assigned):
+        raise Refused(
+            f"there is no partition {missing[0]}; the last one is {max(assigned, default=-1)}"
+        )
+    others = [at for at in consumer.assignment if at.partition not in partitions]
+    if others:
+        consumer.pause(*others)
 
 
 def _check_topics(client: "Client", topics: tuple[str, ...]) -> None:
@@ -187,55 +266,80 @@ def _check_topics(client: "Client", topics: tuple[str, ...]) -> None:
 
 
 def _seek(client: "Client", consumer: "Consumer", start: "StartPoint") -> None:
-    """Begin at an offset, or as near as a partition has one: they are of different lengths."""
+    """Begin at an offset, or at the nearest that a partition has; below 0 counts from the end."""
     assert isinstance(start, int)
     begins = client.admin.offsets(consumer.assignment, "earliest")
     ends = client.admin.offsets(consumer.assignment, "latest")
     for at in consumer.assignment:
-        consumer.seek(at, min(max(start, begins[at]), ends[at]))
-    consumer.at_end.clear()  # What was at its end before the move need not be behind it.
+        offset = start if start >= 0 else ends[at] + start
+        consumer.seek(at, min(max(offset, begins[at]), ends[at]))
+    consumer.at_end.clear()  # A partition that was at its end before the seek may have records now.
 
 
 def _show(
-    client: "Client", consumer: "Consumer", wish: Wish, is_enough: Callable[[], bool]
+    client: "Client",
+    consumer: "Consumer",
+    selection: Selection,
+    is_enough: Callable[[], bool],
 ) -> None:
     out = sys.stdout
-    has_ended = _never if wish.is_endless else _end(client, consumer, wish)
+    end = None if selection.is_endless else _end(client, consumer, selection)
     shown = 0
     heard_at = monotonic()
-    while not is_enough():
+    while not is_enough() and not (end is not None and end.is_reached):
         message = consumer.poll(POLL_S)
         if message is not None:
-            out.write(wish.spell(message))
-            shown += 1
+            if end is None or end.admits(message):
+                out.write(selection.format_message(message))
+                shown += 1
             heard_at = monotonic()
-            if shown == wish.count:
+            if shown == selection.count:
                 break
         else:
             out.flush()
-            if wish.idle_s is not None and monotonic() - heard_at > wish.idle_s:
+            if selection.idle_s is not None and monotonic() - heard_at > selection.idle_s:
                 break
-        if has_ended(message):
-            break
+        if end is not None:
+            end.advance(message, consumer.at_end)
     out.flush()
 
 
-def _never(message: "Message | None") -> bool:
-    return False
+class _End:
+    """Whether everything was shown that was there when reading began, or that `--until` allows."""
 
+    def __init__(self, ends: "dict[TopicPartition, int]", *, is_strict: bool) -> None:
+        self._ends = ends
+        self._is_strict = is_strict
+        self._unfinished = set(ends)
 
-def _end(client: "Client", consumer: "Consumer", wish: Wish) -> "Callable[[Message | None], bool]":
-    """Whether everything was shown that was there when reading began."""
-    places = set(consumer.assignment if wish.group is None else consumer.wait_assigned())
-    ends = client.admin.offsets(places, "latest")
-    left = set(places)
+    @property
+    def is_reached(self) -> bool:
+        return not self._unfinished
 
-    def has_ended(message: "Message | None") -> bool:
+    def admits(self, message: "Message") -> bool:
+        """Without `--until`, a record that arrived meanwhile is shown as well."""
+        return not self._is_strict or message.offset < self._ends.get(message.at, 0)
+
+    def advance(self, message: "Message | None", at_end: "set[TopicPartition]") -> None:
         if message is None:
-            # Only then: what was fetched to the end may still wait to be handed out.
-            left.difference_update(consumer.at_end)
-        elif message.offset + 1 >= ends.get(message.at, 0):
-            left.discard(message.at)
-        return not left
+            # Only then: records that were fetched to the end may still wait to be handed out.
+            self._unfinished -= at_end
+        elif message.offset + 1 >= self._ends.get(message.at, 0):
+            self._unfinished.discard(message.at)
 
-    return has_ended
+
+def _end(client: "Client", consumer: "Consumer", selection: Selection) -> _End:
+    places = set(consumer.assignment if selection.group is None else consumer.wait_assigned())
+    if selection.partitions:
+        places = {at for at in places if at.partition in selection.partitions}
+    ends = client.admin.offsets(places, "latest")
+    until = selection.until
+    if until is None:
+        return _End(ends, is_strict=False)
+    if isinstance(until, int):
+        limits = dict.fromkeys(places, until)
+    else:
+        limits = client.admin.offsets(places, until)
+    ends = {at: min(end, limits[at]) for at, end in ends.items()}
+    begins = client.admin.offsets(places, "earliest")
+    return _End({at: end for at, end in ends.items() if end > begins[at]}, is_strict=True)

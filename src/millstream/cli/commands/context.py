@@ -6,10 +6,10 @@ import click
 
 from millstream.cli.connection import Profile, contexts_path, read_contexts, write_contexts
 from millstream.cli.options import pairs
-from millstream.cli.render import Answer, answered, confirm, rows, yes_option
+from millstream.cli.render import Answer, CommandGroup, answered, confirm, rows, yes_option
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def context() -> None:
     """Name connections, and choose the one that commands use."""
 

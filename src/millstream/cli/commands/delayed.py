@@ -5,15 +5,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completing import complete_topic
 from millstream.cli.connection import connected
 from millstream.cli.records import CODINGS, decode
-from millstream.cli.render import Answer, answered, card, confirm, instant, table, yes_option
+from millstream.cli.render import (
+    Answer,
+    CommandGroup,
+    answered,
+    card,
+    confirm,
+    instant,
+    table,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from millstream.client import Client, Delayed
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def delayed() -> None:
     """Look at delayed records, which wait until they are due, and cancel them.
 
@@ -23,7 +33,7 @@ def delayed() -> None:
 
 
 @delayed.command("list")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topic)
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
 @click.option("--after", metavar="ID", help="Only what arrived behind this one.")
 @answered

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completing import complete_topic
 from millstream.cli.connection import connected
 from millstream.cli.interrupts import interruptible
 from millstream.cli.records import CODINGS, decode
 from millstream.cli.render import (
     Answer,
+    CommandGroup,
     Refused,
     answered,
     brief,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.client import Client, DeadLetter, DeadLetterStatistics
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def dlq() -> None:
     """Look at dead letters, the records that were given up; send them back or purge them.
 
@@ -43,7 +45,7 @@ _to = click.option("--to", metavar="TOPIC", help="Another topic than the one it 
 
 
 @dlq.command("list")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
 @click.option("--decoder", type=click.Choice(CODINGS), default="string", show_default=True)
 @answered
@@ -60,7 +62,7 @@ def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answ
 
 
 @dlq.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @answered
 @connected
 def stats(client: "Client", topic: str) -> Answer:
@@ -71,7 +73,7 @@ def stats(client: "Client", topic: str) -> Answer:
 
 
 @dlq.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("offset", type=click.IntRange(0))
 @_to
@@ -85,7 +87,7 @@ def replay(client: "Client", topic: str, partition: int, offset: int, to: str | 
 
 
 @dlq.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option("--filter", metavar="FILTER", help="Only those, such as \"value contains 'x'\".")
 @click.option("--group", metavar="NAME", help="Only what this group gave up.")
 @_to
@@ -150,7 +152,7 @@ def redrive(
 
 
 @dlq.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @yes_option
 @answered
 @connected

@@ -8,12 +8,13 @@ import sys
 
 import click
 
+from millstream.cli.completing import complete_topic
 from millstream.cli.connection import Target, connection_options, open_client
 from millstream.cli.render import Refused
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topic)
 @connection_options
 def explore(target: Target, topic: str | None) -> None:
     """Look around in a cluster: topics, records, groups and their lag.

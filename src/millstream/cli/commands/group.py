@@ -5,15 +5,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completing import complete_group, complete_topic
 from millstream.cli.connection import connected
 from millstream.cli.options import read_place
-from millstream.cli.render import Answer, answered, card, confirm, rows, table, yes_option
+from millstream.cli.render import (
+    Answer,
+    CommandGroup,
+    Refused,
+    answered,
+    card,
+    confirm,
+    rows,
+    table,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from millstream.client import Client, Lag, StartPoint
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Look at consumer groups, their lag and their offsets."""
 
@@ -33,7 +44,7 @@ def list_groups(client: "Client") -> Answer:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @answered
 @connected
 def describe(client: "Client", name: str) -> Answer:
@@ -55,7 +66,7 @@ def describe(client: "Client", name: str) -> Answer:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @answered
 @connected
 def lag(client: "Client", name: str) -> Answer:
@@ -68,7 +79,7 @@ def lag(client: "Client", name: str) -> Answer:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option(
     "--to",
     callback=read_place,
@@ -76,7 +87,14 @@ def lag(client: "Client", name: str) -> Answer:
     required=True,
     help="earliest, latest, an offset or a time.",
 )
-@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    shell_complete=complete_topic,
+    help="Only this topic; may be repeated.",
+)
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be, change nothing.")
 @yes_option
 @answered
@@ -99,7 +117,10 @@ def reset(
         for at, offset in sorted(goals.items())
     ]
     if not lines:
-        return rows([], nothing=f"{name} has committed nothing yet; name a topic with --topic")
+        raise Refused(
+            f"group {name!r} has committed nothing: `millstream group list` shows the groups; "
+            "to give it offsets all the same, name a topic with --topic"
+        )
     if not is_dry:
         confirm(f"Move group {name} in {len(lines)} partitions?", is_yes=is_yes)
         client.admin.reset_group(name, goals)
@@ -107,7 +128,7 @@ def reset(
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @yes_option
 @answered
 @connected

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from millstream.cli.render import CommandGroup
+
 TEMPLATES = ("sql", "validate", "aggregate", "archive", "sdp")
 
 _path = click.argument("path", default=".", metavar="[PATH]")
@@ -36,7 +38,7 @@ _output = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Run pipelines on Spark: topics to topics and tables.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from millstream.cli.completing import complete_topic
 from millstream.cli.connection import Target, connection_options, open_client
 from millstream.cli.options import ordered_pairs, read_span, read_time
 from millstream.cli.records import CODINGS, encode
@@ -60,7 +61,7 @@ class Wish:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("value", required=False)
 @click.option(
     "--file",
@@ -68,10 +69,10 @@ class Wish:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Each line is a record; with --encoder binary the whole file is one.",
 )
-@click.option("--key", help="Records of one key stay in order.")
+@click.option("-k", "--key", help="Records of one key stay in order.")
 @click.option("--key-separator", "separator", metavar="TEXT", help="Lines are KEY TEXT VALUE.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--partition", type=click.IntRange(0), metavar="N", help="[default: by key]")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="[default: by key]")
 @click.option(
     "--encoder",
     "coding",
@@ -81,15 +82,17 @@ class Wish:
     help="json: checked before it is sent; binary: base64.",
 )
 @click.option("--tombstone", "is_tombstone", is_flag=True, help="No value: deletes the key.")
-@click.option("--delay", callback=read_span, metavar="SPAN", help="Appear that much later: 5s, 1h.")
+@click.option(
+    "--delay", callback=read_span, metavar="SPAN", help="Deliver that much later: 5s, 1h."
+)
 @click.option(
     "--deliver-at",
     callback=read_time,
     metavar="TIME",
-    help="Appear at that time, such as 2026-05-01T12:00:00Z; without a zone it is local.",
+    help="Deliver at that time, such as 2026-05-01T12:00:00Z; without a zone it is local.",
 )
-@click.option("--ttl", callback=read_span, metavar="SPAN", help="Be shown to nobody when so old.")
-@click.option("--message-id", metavar="ID", help="Be left out if the topic has just seen the id.")
+@click.option("--ttl", callback=read_span, metavar="SPAN", help="Expire at that age: 30s, 7d.")
+@click.option("--message-id", metavar="ID", help="Skip the record if the topic has this id.")
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @answered

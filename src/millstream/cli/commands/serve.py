@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from millstream.cli.render import Answer, Refused, answered, rows
+from millstream.cli.render import Answer, CommandGroup, Refused, answered, rows
 
 LOG_FORMATS = ("auto", "human", "json")
 
@@ -62,7 +62,7 @@ def serve(path: str | None, verbose: bool, log_format: str, **flags: object) -> 
     sys.exit(run(path=path, flags=flags, verbose=verbose, log_format=log_format))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show what a node is told, and by whom."""
 

@@ -5,16 +5,28 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completing import complete_topic
 from millstream.cli.connection import Target, connected, connection_options, open_client
 from millstream.cli.options import pairs
-from millstream.cli.render import Answer, Refused, answered, card, confirm, rows, table, yes_option
+from millstream.cli.render import (
+    Answer,
+    CommandGroup,
+    Refused,
+    answered,
+    card,
+    confirm,
+    rows,
+    span_text,
+    table,
+    yes_option,
+)
 from millstream.view_names import is_automatic
 
 if TYPE_CHECKING:
     from millstream.client import Client, TopicDescription, TopicHealth
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, look at and change topics."""
 
@@ -66,22 +78,27 @@ def create(
 @answered
 @connected
 def list_topics(client: "Client", is_internal: bool) -> Answer:
-    """List the topics."""
-    return rows(
-        [
-            {
-                "topic": one.name,
-                "partitions": one.partition_count,
-                "replicas": one.replication_factor,
-            }
-            for one in client.admin.list_topics(with_internal=is_internal)
-        ],
-        nothing="no topics yet; `millstream topic create NAME` makes one",
-    )
+    """List the topics, and which of them are views of another."""
+    view_of = {view.name: view.topic for view in client.views.list()}
+    topics: list[dict[str, object]] = [
+        {
+            "topic": topic.name,
+            "partitions": topic.partition_count,
+            "replicas": topic.replication_factor,
+            "view_of": view_of.get(topic.name),
+        }
+        for topic in client.admin.list_topics(with_internal=is_internal)
+    ]
+    answer = rows(topics, nothing="no topics yet; `millstream topic create NAME` makes one")
+    if topics and not any(topic["view_of"] for topic in topics):
+        answer = answer._replace(
+            text=table([{k: v for k, v in topic.items() if k != "view_of"} for topic in topics])
+        )
+    return answer
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.option(
     "--health",
     "is_health",
@@ -100,7 +117,7 @@ def describe(client: "Client", name: str, is_health: bool) -> Answer:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.option("--partitions", type=int, metavar="N", help="Grow to N partitions in total.")
 @_settings
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; repeatable.")
@@ -131,7 +148,7 @@ def alter(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topic)
 @yes_option
 @answered
 @connected
@@ -205,9 +222,29 @@ def _description(found: "TopicDescription") -> str:
         }
         for one in found.partitions
     ]
-    head = {"topic": found.name, "id": found.topic_id, "is_internal": found.is_internal}
+    head = {
+        "topic": found.name,
+        "id": found.topic_id,
+        "is_internal": found.is_internal,
+        "retention": _retention({one.name: one.value for one in found.settings}),
+    }
     changed = {one.name: one.value for one in found.settings if not one.is_default}
     parts = [card(head), table(partitions)]
     if changed:
         parts.append(table([{"setting": name, "value": value} for name, value in changed.items()]))
     return "\n\n".join(parts)
+
+
+def _retention(settings: dict[str, str | None]) -> str:
+    """How long a record is kept, by the settings that apply, defaults included."""
+    if settings.get("view.of"):
+        return f"that of {settings['view.of']}"
+    policy = settings.get("cleanup.policy") or "delete"
+    age_ms = int(settings.get("retention.ms") or -1)
+    size = int(settings.get("retention.bytes") or -1)
+    parts = ["the last record of each key"] if "compact" in policy else []
+    if "delete" in policy:
+        parts.append("for ever" if age_ms < 0 else span_text(age_ms))
+        if size >= 0:
+            parts.append(f"at most {size:,} bytes in each partition")
+    return ", ".join(parts)

@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.connection import connected
-from millstream.cli.render import Answer, Refused, answered, confirm, fields, rows, yes_option
+from millstream.cli.render import (
+    Answer,
+    CommandGroup,
+    Refused,
+    answered,
+    confirm,
+    fields,
+    rows,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from millstream.client import Client, Transaction
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def txn() -> None:
     """Look at transactions, and abort one that hangs."""
 

@@ -5,21 +5,29 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completing import complete_topic, complete_view
 from millstream.cli.connection import connected
-from millstream.cli.render import Answer, answered, card, confirm, rows, yes_option
+from millstream.cli.render import Answer, CommandGroup, answered, card, confirm, rows, yes_option
 
 if TYPE_CHECKING:
     from millstream.client import Client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def view() -> None:
     """Show some records of a topic as a topic of its own, which every Kafka client can read."""
 
 
 @view.command()
 @click.argument("name")
-@click.option("--from", "topic", required=True, metavar="TOPIC", help="Whose records it shows.")
+@click.option(
+    "--from",
+    "topic",
+    required=True,
+    metavar="TOPIC",
+    shell_complete=complete_topic,
+    help="The topic whose records it shows.",
+)
 @click.option(
     "--where",
     required=True,
@@ -33,6 +41,7 @@ def create(client: "Client", name: str, topic: str, where: str, is_lenient: bool
     """Create a view."""
     from millstream.client import AlreadyExists
 
+    client.admin.describe_topic(topic)  # Refused in words of --from if there is none.
     data = {"view": name, "topic": topic, "where": where}
     try:
         client.views.create(name, of=topic, where=where)
@@ -63,7 +72,7 @@ def list_views(client: "Client") -> Answer:
 
 
 @view.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_view)
 @answered
 @connected
 def describe(client: "Client", name: str) -> Answer:
@@ -73,7 +82,7 @@ def describe(client: "Client", name: str) -> Answer:
 
 
 @view.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_view)
 @yes_option
 @answered
 @connected

@@ -5,11 +5,13 @@ is one of four: a setting of ours; a setting that is checked, kept and shown, an
 that is taken only with a value that says what Millstream does anyway; or unknown and refused.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from millstream.errors import InvalidSetting
+from millstream.errors import InvalidSetting, RequestError
 from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings
 
 
@@ -237,6 +239,12 @@ FIXED_CONFIGS: dict[str, FixedConfig] = {
 _BUILT_IN = TopicSettings()
 
 
+_SETTING_NAMES = re.compile(
+    r"(?<![\w'\"])(?:"
+    + "|".join(TopicConfig.setting(name) for name in [*TOPIC_CONFIGS, *STORED_CONFIGS])
+    + r")(?![\w'\"])"
+)
+
 # -- reading -----------------------------------------------------------------------------------
 
 
@@ -271,8 +279,20 @@ def is_setting(name: str, value: str | None) -> bool:
 
 def check_name(name: str) -> None:
     if not is_known(name):
-        known = ", ".join([*TOPIC_CONFIGS, *STORED_CONFIGS])
-        raise InvalidSetting(f"there is no topic config {name[:100]!r}; there are {known}")
+        names = [*TOPIC_CONFIGS, *STORED_CONFIGS]
+        near = get_close_matches(name[:100], [*names, *FIXED_CONFIGS], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        raise InvalidSetting(f"there is no topic config {name[:100]!r}; {hint}")
+
+
+def error_text(problem: RequestError) -> str:
+    """The error with Kafka's names of settings: `retention.ms` for the engine's `retention_ms`.
+
+    Settings that the client named itself stand between quotes, and stay as the client wrote them.
+    """
+    if not isinstance(problem, InvalidSetting):
+        return str(problem)
+    return _SETTING_NAMES.sub(lambda match: TopicConfig.config(match[0]), str(problem))
 
 
 def is_known(name: str) -> bool:

@@ -31,6 +31,7 @@ from millstream.protocols.kafka.handlers.config_table import (
     Entry,
     TopicConfig,
     check_name,
+    error_text,
     is_known,
     is_list,
     is_setting,
@@ -112,7 +113,7 @@ def _described(
     try:
         entries = _entries(context, resource.resource_type, resource.resource_name)
     except RequestError as problem:
-        result.error_code, result.error_message = code_for(problem), str(problem)
+        result.error_code, result.error_message = code_for(problem), error_text(problem)
         return result
     # As in Kafka, an empty list of names asks for all of them, like none at all.
     wanted = set(resource.configuration_keys or ())
@@ -278,7 +279,7 @@ async def _alter_all(
             _check_once(wish.edits)
             await _alter(context, wish, validate_only=validate_only)
         except RequestError as problem:
-            outcomes[which] = control_code_for(problem), str(problem)
+            outcomes[which] = control_code_for(problem), error_text(problem)
         else:
             outcomes[which] = ErrorCode.NONE, None
     return outcomes

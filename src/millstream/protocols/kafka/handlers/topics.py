@@ -24,7 +24,11 @@ from millstream.kafka_wire.schema import NO_ID
 from millstream.model import NodeId
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
-from millstream.protocols.kafka.handlers.config_table import read_overrides, topic_entries
+from millstream.protocols.kafka.handlers.config_table import (
+    error_text,
+    read_overrides,
+    topic_entries,
+)
 
 BROKERS_CHOICE = -1  # Of partitions or replicas: as the broker is configured.
 
@@ -58,7 +62,9 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
             answers[topic.name] = await _within(deadline, made)
         except RequestError as problem:
             answers[topic.name] = _Created(
-                name=topic.name, error_code=control_code_for(problem), error_message=str(problem)
+                name=topic.name,
+                error_code=control_code_for(problem),
+                error_message=error_text(problem),
             )
     return CreateTopicsResponse(topics=list(answers.values()))
 
@@ -158,7 +164,7 @@ async def _deleted(
         result.name, result.topic_id = topic.name, topic.topic_id
         await _within(deadline, topics.delete(session, topic.name))
     except RequestError as problem:
-        result.error_code, result.error_message = control_code_for(problem), str(problem)
+        result.error_code, result.error_message = control_code_for(problem), error_text(problem)
         if isinstance(problem, UnknownTopic) and want.name is None:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
     return result
@@ -176,7 +182,7 @@ async def create_partitions(
             _check_once(topic.name, copies[topic.name])
             await _within(deadline, _grown(context, topic, validate_only=request.validate_only))
         except RequestError as problem:
-            answer.error_code, answer.error_message = control_code_for(problem), str(problem)
+            answer.error_code, answer.error_message = control_code_for(problem), error_text(problem)
     return CreatePartitionsResponse(results=list(answers.values()))
 
 
