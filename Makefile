@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-for-run
 WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
@@ -13,7 +14,7 @@ ROUNDS ?= 3
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
 
-run: $(STAMP)  ## Install, start a broker and show the main job end to end.
+run: $(RUN_STAMP)  ## Install, start a broker and show the main job end to end.
 	rm -rf data/demo
 	$(BIN)/millstream demo --data-dir data/demo
 
@@ -72,8 +73,28 @@ dist: $(STAMP)  ## Build the wheel and the source archive into dist/, and check 
 clean:  ## Remove everything that was installed or made.
 	rm -rf $(VENV) data dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-$(STAMP): pyproject.toml
+# `make run` installs what it runs; `make test` adds the rest to the same environment.
+$(RUN_STAMP): EXTRAS := explore,pipelines
+$(RUN_STAMP): pyproject.toml | $(BIN)/python
+	$(install)
+	touch $@
+
+$(STAMP): EXTRAS := dev
+$(STAMP): pyproject.toml | $(BIN)/python
+	$(install)
+	touch $@ $(RUN_STAMP)
+
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millstream needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 test")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+
+# One line for each package that is downloaded or built: pip's own report has five times as many.
+# The exit code of a pipe is that of its last command, which therefore passes on pip's.
+define install
+@echo "installing millstream[$(EXTRAS)] into $(VENV), which takes a minute or two"
+@{ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+	--editable '.[$(EXTRAS)]' || echo "pip failed"; } | { status=0; while read -r line; do case "$$line" in \
+	"pip failed") status=1;; \
+	Downloading*|"Using cached"*|"Building wheel"*|Installing*) printf '  %.90s\n' "$$line";; \
+	esac; done; exit $$status; }
+endef

@@ -50,6 +50,7 @@ def test_without_a_terminal_it_ends_by_itself(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[1].startswith("wrote 300 orders with acks=all, synced before each ack: ")
+    assert lines[1].endswith(" per second (one Python client making JSON)")
     assert lines[2].startswith("group billing read 300 orders: ")
     assert "killing the broker with -9 ..." in lines
     assert "found orders 300; group billing has lag 0" in lines

@@ -23,6 +23,7 @@ PARTITIONS = 2
 WAIT_SECONDS_MAX = 60.0
 PIPELINE_SECONDS_MAX = 600.0
 POLL_SECONDS = 0.1
+SILENT_SECONDS_MAX = 5.0  # Spark starts for half a minute without a word.
 CHECKED_EVERY = 1_000  # Orders between two looks whether to stop.
 
 IsEnough = Callable[[], bool]
@@ -128,9 +129,14 @@ class _Tour:
         deadline = time.monotonic() + PIPELINE_SECONDS_MAX
         with running(self._directory, address, is_continuous=False) as pipeline:
             yield events.PipelineBegins(pipeline.command)
+            started = spoke_at = time.monotonic()
             while is_running := pipeline.is_running:
                 for line in pipeline.new_lines():
                     yield events.PipelineSays(line)
+                    spoke_at = time.monotonic()
+                if time.monotonic() - spoke_at > SILENT_SECONDS_MAX:
+                    spoke_at = time.monotonic()
+                    yield events.PipelineSays(f"... at work for {spoke_at - started:.0f} s")
                 self._check()
                 if time.monotonic() > deadline:
                     break

@@ -1,10 +1,13 @@
 """Every event of the demonstration has its words."""
 
+import sys
+from pathlib import Path
 from typing import get_args
 
+import pytest
 from rich.console import Console
 
-from millstream.cli.demo.text import _TEXTS, figures_table, name_of, text
+from millstream.cli.demo.text import _TEXTS, figures_table, name_of, program, text
 from millstream.demo import events
 
 
@@ -45,3 +48,15 @@ def test_commands_of_spark_are_named_where_it_runs() -> None:
     assert "export MILLSTREAM_BOOTSTRAP=h:1" in told(has_spark=False)
     assert "orders-by-minute" not in told(has_spark=False)
     assert "millstream subscribe orders-by-minute" in told(has_spark=True)
+
+
+def test_commands_work_when_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(installed))
+    assert program() == "millstream"
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(installed.parents[1])
+    assert program() == f"{installed.parts[-2]}/{installed.parts[-1]}/millstream"
+    monkeypatch.chdir("/usr")
+    assert program() == str(installed / "millstream")
