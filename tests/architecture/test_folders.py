@@ -20,7 +20,6 @@ LARGER_FOLDERS = {
     "server": (17, "to lose the assembly of the engine"),
 }
 SMALL_WITH_ONE_USER = {
-    "cli/logs.py": "to be folded into cli/serving.py",
     "protocols/flymq/router.py": "every protocol has its table of handlers in router.py",
     "spark/pipelines/project.py": "stands beside its templates, below the command that calls it",
     "testing/clock.py": "public: users set the time of an embedded broker with it",

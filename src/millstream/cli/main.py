@@ -18,7 +18,7 @@ from millstream.errors import MillstreamError
 # In the order of `--help`: the name, and the module that has an attribute of that name.
 _MODULES = {
     "demo": "demo",
-    "serve": "serve",
+    "serve": "node",
     "topic": "topic",
     "view": "view",
     "produce": "produce",
@@ -34,7 +34,7 @@ _MODULES = {
     "health": "health",
     "doctor": "doctor",
     "bench": "bench",
-    "config": "serve",
+    "config": "node",
     "context": "context",
     "inspect": "inspect",
     "repair": "repair",

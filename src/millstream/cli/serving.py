@@ -1,13 +1,20 @@
-"""`millstream serve`: a node as a process, with its signals, its log lines and its exit code."""
+"""`millstream serve`: a node as a process, with its signals, its log lines and its exit code.
+
+A log line is for a person on a terminal, and a line of JSON everywhere else: with the keys `time`,
+`level`, `logger`, `message`, and `exception` where there is one.
+"""
 
 import asyncio
 import ctypes
 import gc
+import json
+import logging
 import signal
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TextIO
 
-from millstream.cli.logs import set_up_logging
 from millstream.config import Config
 from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
@@ -16,6 +23,7 @@ from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
 
 DONE, FAILED = 0, 1
+HUMAN_LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 # Blocks up to this size come from memory that was used before, which need not be zeroed and mapped
 # page by page: a frame of 1 MiB is put together in 60 us instead of 420.
@@ -25,7 +33,7 @@ KEPT_BYTES_MAX = 32 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # Of malloc.h, in the GNU C library.
 
 # Objects made before the collector looks for cycles among them. Requests hardly make any, and what
-# is there when the doors open stays for good.
+# is there when the listeners open stays for good.
 COLLECTED_OBJECTS_MIN = 10_000
 
 
@@ -67,19 +75,44 @@ async def _announce(service: Service, config: Config) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTED_OBJECTS_MIN)
-    doors = " ".join(f"{name}={at.host}:{at.port}" for name, at in service.addresses.items())
+    listeners = " ".join(f"{name}={at.host}:{at.port}" for name, at in service.addresses.items())
     data = config.data_dir if config.storage == "disk" else "(memory)"
-    print(f"millstream ready node={config.node_id} {doors} data={data}", flush=True)
+    print(f"millstream ready node={config.node_id} {listeners} data={data}", flush=True)
     if sys.stdout.isatty():
         kafka = service.address
         print(_what_next(f"{kafka.host}:{kafka.port}", kafka.port), flush=True)
 
 
 def _what_next(address: str, port: int) -> str:
-    """For whoever sits before a terminal and wonders."""
-    told = "" if port == Config().port else f"export MILLSTREAM_BOOTSTRAP={address}; "
+    """The commands to try next, for a person at a terminal."""
+    variable = "" if port == Config().port else f"export MILLSTREAM_BOOTSTRAP={address}; "
     commands = "millstream produce greetings hello; millstream consume greetings"
-    return f"in another terminal: {told}{commands}\nCtrl-C stops it"
+    return f"in another terminal: {variable}{commands}\nCtrl-C stops it"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line, times in UTC."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up_logging(form: str, *, is_verbose: bool, stream: TextIO | None = None) -> None:
+    """Send all log lines to `stream`, standard error by default. `form` is auto, human or json."""
+    stream = sys.stderr if stream is None else stream
+    is_human = form == "human" or (form == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(HUMAN_LOG_LINE) if is_human else JsonLines())
+    level = logging.DEBUG if is_verbose else logging.INFO
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _keep_freed_memory() -> None:

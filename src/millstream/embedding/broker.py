@@ -1,7 +1,7 @@
 """A broker as an object: enter it, use it or point any Kafka client at it, leave it.
 
-Owns the life of one broker inside a program that has other things to do. The one thing to know: it
-is the same node with the same doors that `millstream serve` runs, short of the process around it.
+Owns the life of one broker inside a program that has other things to do. It is
+the same node with the same listeners that `millstream serve` runs, without the process around it.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Broker:
 
     @property
     def addresses(self) -> Mapping[str, Address]:
-        """Host and port of each door: `kafka` (FlyMQ's clients as well), `flux`, `classic`."""
+        """Host and port of each listener: `kafka` (FlyMQ's clients as well), `flux`, `classic`."""
         return self._running.addresses
 
     @property

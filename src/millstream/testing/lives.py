@@ -17,7 +17,7 @@ class CannotDoThis(MillstreamError, RuntimeError):
 
 
 def settled(config: Config, ports: Mapping[str, int]) -> Config:
-    """The same with the ports that the doors were opened on, to open them there again."""
+    """The same with the ports that the listeners were opened on, to open them there again."""
     return replace(
         config,
         port=ports.get("kafka", config.port),

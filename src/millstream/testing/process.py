@@ -146,7 +146,7 @@ class Subprocess:
             raise RuntimeError(f"the broker did not start: {self._last_words()}")
         words = dict(word.split("=", 1) for word in line.removeprefix(_READY).split(" "))
         del words["node"], words["data"]
-        return {door: int(address.rpartition(":")[2]) for door, address in words.items()}
+        return {name: int(address.rpartition(":")[2]) for name, address in words.items()}
 
     def _last_words(self) -> str:
         return self._log.read_text(encoding="utf-8").strip().rpartition("\n")[2]

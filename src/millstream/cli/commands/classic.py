@@ -61,7 +61,7 @@ def _joined(command: _Command) -> _Command:
     """Hand a command its client, connected for as long as it runs."""
 
     @click.option("--host", default="127.0.0.1", show_default=True, help="Where the broker is.")
-    @_number("--port", least=1, most=65_535, default=9999, help="Its classic door.")
+    @_number("--port", least=1, most=65_535, default=9999, help="The port of its classic listener.")
     @click.option("--client-id", metavar="NAME", help="How the broker knows this client.")
     @wraps(command)
     def run(host: str, port: int, client_id: str | None, **options: Any) -> Any:
@@ -95,7 +95,7 @@ def create_topic(client: "BrokerClient", topic: str, partitions: int, retention:
 def create_subscription(
     client: "BrokerClient", subscription: str, topic: str, offset: int
 ) -> Answer:
-    """Create SUBSCRIPTION of TOPIC; it keeps its place while nobody has joined it."""
+    """Create SUBSCRIPTION of TOPIC; it keeps its offset while no client has joined it."""
     _check(client, client.create_subscription(subscription, topic, offset))
     done = {"subscription": subscription, "topic": topic, "offset": offset}
     return Answer(done, f"created subscription {subscription} of {topic} from offset {offset}")
@@ -107,7 +107,7 @@ def create_subscription(
 @answered
 @_joined
 def delete_subscription(client: "BrokerClient", subscription: str, is_yes: bool) -> Answer:
-    """Delete SUBSCRIPTION and its place."""
+    """Delete SUBSCRIPTION and its offset."""
     confirm(f"Delete subscription {subscription}?", is_yes=is_yes)
     _check(client, client.delete_subscription(subscription))
     return Answer({"subscription": subscription}, f"deleted subscription {subscription}")
@@ -142,7 +142,7 @@ def join_subscription(
 
 @classic.command()
 @click.argument("topic")
-@_number("--partition", help="Only what is in this one.")
+@_number("--partition", help="Only this partition.")
 @_number("--offset", default=0, help="Where to begin.")
 @_number("--count", least=1, help="End after so many records.")
 @output_option

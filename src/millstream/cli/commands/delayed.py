@@ -35,11 +35,11 @@ def delayed() -> None:
 @delayed.command("list")
 @click.argument("topic", required=False, shell_complete=complete_topic)
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
-@click.option("--after", metavar="ID", help="Only what arrived behind this one.")
+@click.option("--after", metavar="ID", help="Only records that arrived after this one.")
 @answered
 @connected
 def list_delayed(client: "Client", topic: str | None, limit: int, after: str | None) -> Answer:
-    """List the records that wait, of TOPIC or of all topics.
+    """List the delayed records of TOPIC, or of all topics.
 
     Those of a topic stand in the order of their arrival.
     """
@@ -60,7 +60,7 @@ def list_delayed(client: "Client", topic: str | None, limit: int, after: str | N
 @answered
 @connected
 def describe(client: "Client", name: str, decoder: str) -> Answer:
-    """Show one of them with what will be delivered."""
+    """Show one delayed record with its key, value and headers."""
     found = client.delayed.describe(name)
     shown: dict[str, object] = {
         "key": decode(found.key, "binary" if decoder == "binary" else "string"),
@@ -80,7 +80,7 @@ def describe(client: "Client", name: str, decoder: str) -> Answer:
 @answered
 @connected
 def cancel(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
-    """Have delayed records never delivered. Their message ids may be used again."""
+    """Cancel the delivery of delayed records. Their message ids may be used again."""
     from millstream.client import NotFound
 
     # Looked for first: of a list with a wrong id nothing is cancelled.

@@ -51,7 +51,7 @@ _to = click.option("--to", metavar="TOPIC", help="Another topic than the one it 
 @answered
 @connected
 def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answer:
-    """List the dead letters that wait, the oldest first."""
+    """List the dead letters that were not sent back yet, the oldest first."""
     _check_known(client, topic)
     found = client.dead_letters.list(topic, limit=limit)
     nothing = f"no dead letters of {topic}"
@@ -66,7 +66,7 @@ def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answ
 @answered
 @connected
 def stats(client: "Client", topic: str) -> Answer:
-    """Count the dead letters that wait, by reason and by group."""
+    """Count the dead letters that were not sent back yet, by reason and by group."""
     _check_known(client, topic)
     found = client.dead_letters.stats(topic)
     return Answer(asdict(found), _statistics(found))
@@ -89,7 +89,7 @@ def replay(client: "Client", topic: str, partition: int, offset: int, to: str | 
 @dlq.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.option("--filter", metavar="FILTER", help="Only those, such as \"value contains 'x'\".")
-@click.option("--group", metavar="NAME", help="Only what this group gave up.")
+@click.option("--group", metavar="NAME", help="Only records that this group gave up.")
 @_to
 @click.option("--rate", type=float, metavar="N", help="Records a second.  [as fast as it goes]")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="No more than these.")
@@ -106,7 +106,7 @@ def redrive(
     count: int | None,
     is_dry: bool,
 ) -> Answer:
-    """Send back all that wait, to be tried again.
+    """Send all dead letters back, to be tried again.
 
     It can be interrupted at any time; the same command goes on with what still waits, and nothing
     is sent back twice. What fails again becomes a dead letter again, for the next redrive.

@@ -95,7 +95,7 @@ def lag(client: "Client", name: str) -> Answer:
     shell_complete=complete_topic,
     help="Only this topic; may be repeated.",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be, change nothing.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show the new offsets, change nothing.")
 @yes_option
 @answered
 @connected
@@ -107,7 +107,7 @@ def reset(
     is_dry: bool,
     is_yes: bool,
 ) -> Answer:
-    """Set where a group goes on reading. It must have no members at that moment.
+    """Set the offsets at which a group goes on. It must have no members at that moment.
 
     A time is written 2026-05-01T12:00:00Z, an age 15m (s, m, h or d).
     """

@@ -64,7 +64,9 @@ def repair(
     data_dir: Path | None,
     is_yes: bool,
 ) -> Answer:
-    """Give up what cannot be read or applied. It is lost for good; the decision is kept.
+    """Give up unreadable records, or a command that cannot be applied.
+
+    What is given up is lost for good; the decision is kept.
 
     Damaged records (`millstream health` names them) are given up on a running broker, or with
     --data-dir on a stopped one; their bytes are kept in a file, and a sound batch is never given

@@ -50,7 +50,7 @@ def describe(client: "Client", transactional_id: str) -> Answer:
 @answered
 @connected
 def abort(client: "Client", transactional_id: str, is_yes: bool) -> Answer:
-    """Abort what is open under an id, and shut its producer out."""
+    """Abort the open transaction of an id, and fence its producer."""
     found = _find(client, transactional_id)
     confirm(f"Abort {transactional_id} ({found.state}) and fence its producer?", is_yes=is_yes)
     # Whoever starts with the id ends what was open under it: that is what ids are for.

@@ -32,7 +32,7 @@ def view() -> None:
     "--where",
     required=True,
     metavar="FILTER",
-    help="Which of them, such as \"value ~ 'ERROR'\" or \"$.user.id == 'u-17'\".",
+    help="The records it shows, such as \"value ~ 'ERROR'\" or \"$.user.id == 'u-17'\".",
 )
 @click.option("--if-not-exists", "is_lenient", is_flag=True, help="Fine if it is there already.")
 @answered
@@ -76,7 +76,7 @@ def list_views(client: "Client") -> Answer:
 @answered
 @connected
 def describe(client: "Client", name: str) -> Answer:
-    """Show what a view shows."""
+    """Show a view's topic and filter."""
     found = asdict(client.views.describe(name))
     return Answer(found, card(found))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.pipeline import text
+from millstream.cli.render import table
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -104,9 +105,7 @@ def _dry_run(given: Given) -> int:
     if given["output"] == "json":
         print(text.as_json({"pipeline": spec.name, "flows": rows, "columns": columns}))
         return DONE
-    print(
-        f"pipeline {spec.name} is fine; it would run, on {given['master']}:\n\n{text.table(rows)}"
-    )
+    print(f"pipeline {spec.name} is fine; it would run, on {given['master']}:\n\n{table(rows)}")
     for flow, ddl in columns.items():
         if ddl:
             print(f"\n{flow} writes {ddl}")
@@ -140,7 +139,7 @@ def _status(given: Given) -> int:
         }
         for one in found
     ]
-    print(text.table(rows) or f"pipeline {spec.name} has not run yet")
+    print(table(rows) or f"pipeline {spec.name} has not run yet")
     return DONE
 
 
@@ -203,7 +202,7 @@ def _run_declarative(path: Path, given: Given, *, is_dry: bool) -> int:
         return DONE
     rows = [{"flow": flow, "state": state} for flow, state in outcome.flows.items()]
     done = "is fine" if is_dry else "is done"
-    print(f"pipeline {outcome.name} {done} after {seconds:.1f} s\n\n{text.table(rows)}".rstrip())
+    print(f"pipeline {outcome.name} {done} after {seconds:.1f} s\n\n{table(rows)}".rstrip())
     if not is_dry:
         print(f"\nread {outcome.rows_in:,} offsets, up to {text.offsets_text(outcome.offsets)}")
     return DONE
@@ -235,7 +234,7 @@ def _status_declarative(path: Path, given: Given) -> int:
     if given["output"] == "json":
         print(text.as_json({"pipeline": found.name, "queries": rows}))
         return DONE
-    print(text.table(rows) or f"pipeline {found.name} has not run yet")
+    print(table(rows) or f"pipeline {found.name} has not run yet")
     return DONE
 
 

@@ -1,25 +1,16 @@
 """What `millstream pipeline` prints: tables for people, JSON for programs. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from millstream.cli.render import table
 from millstream.spark.pipelines.summaries import Offsets, Progress, Summary
 
 
 # JSON, of any shape.
 def as_json(found: Any) -> str:
     return json.dumps(found, default=str)
-
-
-def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows under the names of the first one's columns."""
-    if not rows:
-        return ""
-    lines = [[name.upper().replace("_", " ") for name in rows[0]]]
-    lines += [[_cell(found) for found in row.values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def progress_line(progress: Progress) -> str:
@@ -89,12 +80,6 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         "is_stopped": summary.is_stopped,
         "details": summary.details,
     }
-
-
-def _cell(found: object) -> str:
-    if isinstance(found, int) and not isinstance(found, bool):
-        return f"{found:,}"
-    return "" if found is None else str(found)
 
 
 def _detail(found: object) -> str:

@@ -1,7 +1,7 @@
-"""`millstream serve` and `millstream config`: a node on this machine, and what it is told.
+"""`millstream serve` and `millstream config`: a node on this machine, and its settings.
 
 Owns the flags of a node, which both take: `config show` answers what `serve` with the same flags
-would run with, and who said so.
+would run with, and where each value comes from.
 """
 
 import sys
@@ -52,7 +52,7 @@ def node_flags(command: _F) -> _F:
 )
 @click.option("--verbose", is_flag=True, help="Log what happens in detail.")
 def serve(path: str | None, verbose: bool, log_format: str, **flags: object) -> None:
-    """Run a node until it is told to stop (Ctrl-C or SIGTERM).
+    """Run a node until Ctrl-C or SIGTERM.
 
     A port of 0 means any free one. Every setting can also stand in a file or in an environment
     variable, such as MILLSTREAM_DATA_DIR; flags win over variables, variables over the file.
@@ -64,7 +64,7 @@ def serve(path: str | None, verbose: bool, log_format: str, **flags: object) -> 
 
 @click.group(cls=CommandGroup)
 def config() -> None:
-    """Show what a node is told, and by whom."""
+    """Show a node's settings, and where each value comes from."""
 
 
 @config.command()
