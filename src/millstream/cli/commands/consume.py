@@ -47,68 +47,65 @@ class Selection:
     format_message: "Callable[[Message], str]"
 
 
+_READING_OPTIONS = (
+    click.argument(
+        "topics",
+        nargs=-1,
+        required=True,
+        metavar="TOPIC...",
+        shell_complete=complete_topic,
+    ),
+    click.option(
+        "-g",
+        "--group",
+        shell_complete=complete_group,
+        help="Begin at the group's committed offsets, and commit what is shown.",
+    ),
+    click.option(
+        "-p",
+        "--partition",
+        "partitions",
+        type=click.IntRange(0),
+        multiple=True,
+        metavar="N",
+        help="Only this partition; may be repeated.",
+    ),
+    click.option(
+        "--filter",
+        "where",
+        metavar="FILTER",
+        help="Only the records that match, such as \"value contains 'ERROR'\".",
+    ),
+    click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N."),
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        help="Hide or show records of open and aborted transactions.  [read_committed]",
+    ),
+    click.option(
+        "--idle",
+        "idle_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End when no record came for that long.",
+    ),
+    click.option("--show-key", "has_key", is_flag=True, help="KEY: VALUE instead of VALUE."),
+    click.option(
+        "--decoder",
+        "coding",
+        type=click.Choice(CODINGS),
+        default="string",
+        show_default=True,
+        help="What the bytes are; binary is shown as base64.",
+    ),
+    click.option("-f", "--format", "form", metavar="TEXT", help=f"{_FORMAT_HELP}; \\n, \\t."),
+    output_option,
+)
+
+
 def reading_options(command: _F) -> _F:
     """The flags that both commands have."""
-    for option in reversed(
-        (
-            click.argument(
-                "topics",
-                nargs=-1,
-                required=True,
-                metavar="TOPIC...",
-                shell_complete=complete_topic,
-            ),
-            click.option(
-                "-g",
-                "--group",
-                shell_complete=complete_group,
-                help="Begin at the group's committed offsets, and commit what is shown.",
-            ),
-            click.option(
-                "-p",
-                "--partition",
-                "partitions",
-                type=click.IntRange(0),
-                multiple=True,
-                metavar="N",
-                help="Only this partition; may be repeated.",
-            ),
-            click.option(
-                "--filter",
-                "where",
-                metavar="FILTER",
-                help="Only the records that match, such as \"value contains 'ERROR'\".",
-            ),
-            click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N."),
-            click.option(
-                "--isolation",
-                type=click.Choice(["read_committed", "read_uncommitted"]),
-                help="Hide or show records of open and aborted transactions.  [read_committed]",
-            ),
-            click.option(
-                "--idle",
-                "idle_s",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="SECONDS",
-                help="End when no record came for that long.",
-            ),
-            click.option(
-                "--show-key", "has_key", is_flag=True, help="KEY: VALUE instead of VALUE."
-            ),
-            click.option(
-                "--decoder",
-                "coding",
-                type=click.Choice(CODINGS),
-                default="string",
-                show_default=True,
-                help="What the bytes are; binary is shown as base64.",
-            ),
-            click.option(
-                "-f", "--format", "form", metavar="TEXT", help=f"{_FORMAT_HELP}; \\n, \\t."
-            ),
-            output_option,
-        )
-    ):
+    for option in reversed(_READING_OPTIONS):
         command = option(command)
     return command
 

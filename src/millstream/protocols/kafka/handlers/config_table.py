@@ -239,8 +239,9 @@ FIXED_CONFIGS: dict[str, FixedConfig] = {
 _BUILT_IN = TopicSettings()
 
 
+# Those of topics anywhere, those of nodes and groups where a message begins with one.
 _SETTING_NAMES = re.compile(
-    r"(?<![\w'\"])(?:"
+    r"^[a-z_]+(?= = )|(?<![\w'\"])(?:"
     + "|".join(TopicConfig.setting(name) for name in [*TOPIC_CONFIGS, *STORED_CONFIGS])
     + r")(?![\w'\"])"
 )
@@ -285,14 +286,20 @@ def check_name(name: str) -> None:
         raise InvalidSetting(f"there is no topic config {name[:100]!r}; {hint}")
 
 
-def error_text(problem: RequestError) -> str:
+def error_text(problem: RequestError, *, is_node: bool = False) -> str:
     """The error with Kafka's names of settings: `retention.ms` for the engine's `retention_ms`.
 
-    Settings that the client named itself stand between quotes, and stay as the client wrote them.
+    A node's default has a name of its own, `log.retention.ms`. Names between quotes are the
+    client's, and stay as the client wrote them.
     """
     if not isinstance(problem, InvalidSetting):
         return str(problem)
-    return _SETTING_NAMES.sub(lambda match: TopicConfig.config(match[0]), str(problem))
+
+    def kafka_name(match: re.Match[str]) -> str:
+        name = TopicConfig.config(match[0])
+        return TOPIC_CONFIGS[name].node_name if is_node and name in TOPIC_CONFIGS else name
+
+    return _SETTING_NAMES.sub(kafka_name, str(problem))
 
 
 def is_known(name: str) -> bool:

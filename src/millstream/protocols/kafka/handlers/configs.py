@@ -279,7 +279,8 @@ async def _alter_all(
             _check_once(wish.edits)
             await _alter(context, wish, validate_only=validate_only)
         except RequestError as problem:
-            outcomes[which] = control_code_for(problem), error_text(problem)
+            is_node = wish.resource_type == ResourceType.BROKER
+            outcomes[which] = control_code_for(problem), error_text(problem, is_node=is_node)
         else:
             outcomes[which] = ErrorCode.NONE, None
     return outcomes
