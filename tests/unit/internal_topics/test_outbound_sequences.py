@@ -1,4 +1,4 @@
-"""Lanes: what a ledger remembers of a hand-over."""
+"""Outbound sequences: what a ledger stores of its writes to a partition."""
 
 from uuid import UUID
 

@@ -175,25 +175,25 @@ class DeadLetters:
         """
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
-        wanted = None if plan.filter is None else parse(plan.filter)
+        where = None if plan.filter is None else parse(plan.filter)
         if plan.rate is not None and plan.rate <= 0:
             raise InvalidRequest(f"a rate of {plan.rate} records a second sends nothing")
         async with self._turn(name):
             sent = skipped = 0
             run: Sequence[DeadLetter] = ()
             destination: TopicPartition | None = None
-            firsts: dict[TopicPartition, Offset] = {}  # Nothing waits before them.
+            firsts: dict[TopicPartition, Offset] = {}  # No letter waits before them.
             async for letter in self._waiting(session, name):
                 firsts.setdefault(letter.target, letter.record.offset)
                 if plan.count_max is not None and sent + len(run) >= plan.count_max:
                     break
-                if not _is_selected(letter, wanted, plan):
+                if not _is_selected(letter, where, plan):
                     skipped += 1
                     continue
                 try:
                     its_destination = self._destination(session, letter.origin, plan.to)
                 except UnknownTopic:
-                    skipped += 1  # Its topic is gone: only with another one it can be sent back.
+                    skipped += 1  # Its topic is deleted: only `plan.to` can redrive it.
                     continue
                 is_other = its_destination != destination or (
                     bool(run) and run[0].target != letter.target

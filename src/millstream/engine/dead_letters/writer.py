@@ -148,8 +148,8 @@ class DeadLetterWriter:
     ) -> Offset:
         """Append `letters` to `target` once, with the marks that settle their records; return the
         offset of the first."""
-        ids = [encode_intent(one) for one in intents]
-        done = [mark(one.settled) for one in intents if one.name]
+        ids = [encode_intent(intent) for intent in intents]
+        done = [mark(intent.settled) for intent in intents if intent.name]
         return await shard.writer.write(target, ids, letters, done=done)
 
     def bytes_max(self, topic: str) -> int:
@@ -176,7 +176,7 @@ class DeadLetterWriter:
         self, shard: DeliveryShard, target: LogId, intents: Sequence[DeadLetterIntent]
     ) -> bool:
         try:
-            letters = [self._letter(one, await self._read_back(one)) for one in intents]
+            letters = [self._letter(intent, await self._read_back(intent)) for intent in intents]
             with suppress(UnknownTopic):  # The topic was deleted, and the intent with it.
                 await self.append_once(shard, target, intents, letters)
             # The marks must be in `stored` before the names are released.
@@ -225,7 +225,7 @@ class DeadLetterWriter:
     def _unmark(self, shard: DeliveryShard, intents: Sequence[DeadLetterIntent]) -> None:
         """Remove the marks of records whose partition is gone."""
         try:
-            shard.write([unmark(one.name, one.log, one.offset) for one in intents])
+            shard.write([unmark(intent.name, intent.log, intent.offset) for intent in intents])
         except RequestError as problem:
             log.warning("could not remove marks count=%d problem=%s", len(intents), problem)
 

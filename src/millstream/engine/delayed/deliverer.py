@@ -272,8 +272,8 @@ class Deliverer:
             if not self._lives(one[1]) or (soon and soon[0] < rank(*one)):
                 break
             kept_count += 1
-        for one in self._order[kept_count:]:
-            heappush(soon, rank(*one))
+        for planned in self._order[kept_count:]:
+            heappush(soon, rank(*planned))
         del self._order[kept_count:]
         return kept_count
 
@@ -334,11 +334,11 @@ class Deliverer:
     async def _drop(self) -> None:
         """Drop all records of a deleted topic."""
         soon = self._soon()
-        soon += [rank(*one) for one in self._order]
+        soon += [rank(*planned) for planned in self._order]
         self._order = []
         log.info("dropped delayed=%d of a deleted topic", len(soon))
         while soon:
-            numbers = [unrank(one)[1] for one in soon[:PLANNED_MAX]]
+            numbers = [unrank(ranked)[1] for ranked in soon[:PLANNED_MAX]]
             self._shard.ledger.write(self._shard.ended(numbers))
             self._shard.decided(numbers)
             del soon[:PLANNED_MAX]

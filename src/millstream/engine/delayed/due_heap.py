@@ -73,17 +73,17 @@ class DueHeap:
         return None if chunk is None else chunk.find(number)
 
     def remove(self, number: Offset) -> Due | None:
-        """Take one out before its time."""
+        """Remove a record before it is due."""
         chunk = self._chunks.get(number >> _CHUNK_BITS)
-        found = None if chunk is None else chunk.remove(number)
-        if chunk is None or found is None:
+        due = None if chunk is None else chunk.remove(number)
+        if chunk is None or due is None:
             return None
         self._count -= 1
         if not chunk.count:
             del self._chunks[number >> _CHUNK_BITS]
         if len(self._heap) > self._count:
             self._sweep()
-        return found
+        return due
 
     def next_due(self, until_ms: int, *, count_max: int) -> list[Due]:
         """Name those that are due by then, earliest first. Each is named once.

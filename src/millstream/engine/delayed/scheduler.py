@@ -1,9 +1,10 @@
-"""Delayed delivery from this node's side: which delayed records it keeps, and when they are due.
+"""Schedules the delayed records of this node: loads their shards and starts deliverers.
 
-Owns the one task that loads them, watches the clock and starts a `Deliverer` for each partition for
-which something is due soon. Not gated: `deferred` and `partitions` are, and stand before it. The
-one thing to know: due means that the broker's wall clock has reached the time, so nothing is ever
-early; all that can be done before is done by then, so it is late by one commit, see `JITTER_MS`.
+Owns the task that loads shards, watches the clock and starts a `Deliverer` for each partition with
+records due soon. Not gated: its callers, `delayed.service` and `produce.pipeline`, are.
+
+Invariant: a record is due when the broker's wall clock has reached its time, so none is early. The
+rest is prepared before, so a record is late by one commit, see `JITTER_MS`.
 """
 
 import asyncio
@@ -67,10 +68,10 @@ class DelayedScheduler:
         return True
 
     def is_needed(self, topic: str, due_ms: Collection[int], header: Header) -> bool:
-        """Whether a batch with such delays cannot be taken without the books.
+        """Whether a batch with these delays needs the shard of its topic.
 
-        What is due by now is written at once. But if its producer numbers its records, it may be
-        in the books already, from before a crash, when it was not due yet.
+        Records that are due by now are appended at once. But a batch of an idempotent producer may
+        be a retry from before a crash, whose records were delayed then: the shard knows.
         """
         if not due_ms:
             return False

@@ -240,7 +240,7 @@ class Coordinator(Shard):
         """Wait until all that was written before `end_offset` is committed and applied."""
         while self.ledger.applied_offset < end_offset:
             if self.is_gone:
-                raise self._moved(group.group_id)  # Nobody folds here any more.
+                raise self._moved(group.group_id)  # This node no longer folds the log.
             await self._replica.committed(end_offset, None)
 
     def drop_if_bare(self, group: Group) -> None:

@@ -280,7 +280,7 @@ class Pump:
 
     def _follow_catalog(self) -> None:
         """End the subscriptions of lost shards; touch all others when the catalog changed."""
-        for shard in [one for one in self._keepers if one.is_gone]:
+        for shard in [shard for shard in self._keepers if shard.is_gone]:
             del self._keepers[shard]
             for subscription in [one for one in self.live if one.shard is shard]:
                 subscription.end()
@@ -350,7 +350,7 @@ class Pump:
                 log.warning("could not delete a cursor target=%s problem=%s", target, problem)
 
     def _suspend(self, subscription: Subscription) -> None:
-        """Nobody is here: let go of partitions and payloads."""
+        """Detach a subscription without members from its partitions, and drop payloads."""
         if subscription.shard is not None:
             subscription.dispatcher.change_all()
             self._save_later(subscription)

@@ -125,19 +125,19 @@ class Deliveries:
             await shard.delete(name)
 
     async def list(self, session: Session) -> list[SubscriptionView]:
-        """Every durable subscription here that the session may know of, by name."""
+        """Every durable subscription on this node that the session may see, by name."""
         self._gate.admit(session, Operation.DESCRIBE, "groups")
         await self._loaded()
-        found = {
+        views = {
             name: self._view(shard, name)
             for shard in self._shards
             for name in shard.stored
             if self._gate.sees(session, group_resource(name))
         }
-        return [found[name] for name in sorted(found)]
+        return [views[name] for name in sorted(views)]
 
     async def describe(self, session: Session, name: str) -> SubscriptionView:
-        """A durable subscription: its members, and how far it is everywhere."""
+        """A durable subscription: its members and its cursors."""
         self._gate.admit(session, Operation.DESCRIBE, group_resource(name))
         shard = await self._find(name)
         if shard.stored.find(name) is None:
@@ -154,7 +154,7 @@ class Deliveries:
         if not spec.topics and spec.pattern is not None:
             first = spec.pattern.tokens[0] if spec.pattern.tokens else None
             if first is None:
-                # Each topic is asked about when it is read.
+                # Access to each topic is checked when it is read.
                 self._gate.admit(session, Operation.DESCRIBE, "topics")
             else:
                 self._gate.admit(session, Operation.READ, topic_resource(first))
@@ -162,7 +162,7 @@ class Deliveries:
     # -- finding and beginning -------------------------------------------------------------------
 
     async def _find(self, name: str) -> DeliveryShard:
-        """The shard of a subscription that nobody is making or deleting at this moment."""
+        """The shard of a subscription, once no creation or deletion of it is in progress."""
         shard = await find_open(self._shards, name)
         while name in self._changing:
             await self._changing[name].wait()
@@ -171,7 +171,7 @@ class Deliveries:
 
     @contextmanager
     def _changed(self, name: str) -> Iterator[None]:
-        """A subscription comes or goes: whoever asks for it waits until that is written."""
+        """Make other calls for this subscription wait until its change is written."""
         assert name not in self._changing
         done = self._changing[name] = asyncio.Event()
         try:
@@ -193,7 +193,7 @@ class Deliveries:
     async def _define(
         self, session: Session, spec: SubscriptionSpec, name: str, shard: DeliveryShard
     ) -> None:
-        """Keep a new subscription. Of those who ask at the same time the first one makes it."""
+        """Store a new subscription; concurrent calls for the same name wait for the first."""
         self._check_count()
         with self._changed(name):
             value = stored(spec, principal=session.principal, now_ms=self._clock.now_ms())
@@ -217,7 +217,7 @@ class Deliveries:
         return live.join(session, send, flow)
 
     async def _begin(self, session: Session, spec: SubscriptionSpec) -> Subscription:
-        """A subscription that is not kept anywhere."""
+        """Start a subscription that is not durable."""
         self._check_count()
         subscription = Subscription(spec, session, self._context)
         for target, log_id, offset in await self._starts(session, spec):
@@ -225,7 +225,7 @@ class Deliveries:
         if spec.name is not None:
             other = self._shared.setdefault(spec.name, subscription)
             if other is not subscription:
-                return other  # Somebody was faster.
+                return other  # A concurrent call created it first.
         self._pump.begin(subscription)
         return subscription
 
@@ -246,12 +246,12 @@ class Deliveries:
     async def _starts(
         self, session: Session, spec: SubscriptionSpec
     ) -> Sequence[tuple[TopicPartition, LogId, Offset]]:
-        """Where it begins in every partition that is there. What comes later is read whole."""
-        found = []
+        """Start offsets in the partitions that exist now. Later ones are read from their start."""
+        starts = []
         logs: set[UUID] = set()
         for topic in topics_of(spec, self._catalog):
             log = topic.base_id or topic.topic_id
-            if log in logs:  # Where it is in a log is kept once.
+            if log in logs:  # There is one cursor per log.
                 raise InvalidSubscription(
                     f"{topic.name!r} shows the same records as another of its topics"
                 )
@@ -263,9 +263,9 @@ class Deliveries:
                 except (Denied, UnknownTopic, StorageUnavailable):
                     if spec.topics:
                         raise
-                    continue  # What it may not or cannot read, a pattern does not show.
-                found.append((target, topic.log(partition), offset))
-        return found
+                    continue  # A pattern skips topics that cannot or may not be read.
+                starts.append((target, topic.log(partition), offset))
+        return starts
 
     async def _start(self, session: Session, target: TopicPartition, start: Start) -> Offset:
         if isinstance(start, AtOffset):
@@ -274,14 +274,14 @@ class Deliveries:
             assert first is not None
             assert last is not None
             return max(first.offset, min(start.offset, last.offset))
-        found = await self._partitions.find(session, target, start)
-        if found is None:
-            found = await self._partitions.find(session, target, Latest())
-            assert found is not None
-        return found.offset
+        position = await self._partitions.find(session, target, start)
+        if position is None:
+            position = await self._partitions.find(session, target, Latest())
+            assert position is not None
+        return position.offset
 
     def _target(self, spec: SubscriptionSpec, log_id: LogId) -> TopicPartition | None:
-        """The partition of a log, as this subscription calls it; None if it is gone."""
+        """The partition of a log, by the name of the subscription's topic; None if deleted."""
         for topic in topics_of(spec, self._catalog):
             is_its = (topic.base_id or topic.topic_id) == log_id.topic_id
             if is_its and log_id.partition < topic.partition_count:
@@ -295,7 +295,7 @@ class Deliveries:
         return self._restored(Session(), name, shard).view()
 
     def _restored(self, session: Session, name: str, shard: DeliveryShard) -> Subscription:
-        """A durable subscription as it was kept."""
+        """A durable subscription as stored."""
         value = shard.stored.find(name)
         if value is None:
             raise UnknownSubscription(name)

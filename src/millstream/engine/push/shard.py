@@ -109,7 +109,7 @@ class DeliveryShard(Shard):
     def _loaded(self) -> None:
         self.is_open = True
         unfinished = self.writer.unfinished.values()
-        self.held = frozenset(decode_intent(one).name for ids in unfinished for one in ids)
+        self.held = frozenset(decode_intent(data).name for ids in unfinished for data in ids)
         if len(self.stored):
             log.info(
                 "loaded subscriptions=%d unfinished=%d log=%s skipped_records=%d",

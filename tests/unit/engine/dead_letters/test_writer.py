@@ -1,4 +1,4 @@
-"""A crash in the middle of a hand-over, at every step that it has."""
+"""A crash while a dead letter is written, at every step."""
 
 import asyncio
 import errno

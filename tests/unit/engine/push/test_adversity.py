@@ -419,7 +419,7 @@ def test_what_is_written_to_a_log_that_has_lost_its_end_is_delivered() -> None:
     run(story())
 
 
-# -- the books ---------------------------------------------------------------------------------
+# -- the shard ---------------------------------------------------------------------------------
 
 
 def test_the_books_stay_small_and_say_the_same_however_long_they_are_kept(

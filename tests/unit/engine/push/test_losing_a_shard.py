@@ -1,4 +1,4 @@
-"""What becomes of a durable subscription when its node keeps its books no more."""
+"""A durable subscription ends when its node no longer leads its shard."""
 
 import pytest
 

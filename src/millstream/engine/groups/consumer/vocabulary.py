@@ -14,7 +14,7 @@ from millstream.model import LogId
 class ConsumersState(Enum):
     EMPTY = "empty"  # No members; there may be offsets.
     ASSIGNING = "assigning"  # Shares are to be worked out anew.
-    RECONCILING = "reconciling"  # Somebody has yet to give up, or to get, partitions.
+    RECONCILING = "reconciling"  # A member has yet to revoke or to get partitions.
     STABLE = "stable"
 
 
