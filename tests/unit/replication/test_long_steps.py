@@ -13,7 +13,7 @@ from millstream.codec.records import Record, build
 from millstream.config import Config, Timing
 from millstream.engine.partitions.slices import Want
 from millstream.errors import NotLeader
-from millstream.model import Acks, TopicPartition
+from millstream.model import Acks, NodeId, TopicPartition
 from millstream.ports import Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.outside import real_ports
@@ -33,7 +33,7 @@ async def real_node(config: Config, ports: Ports | None = None) -> AsyncIterator
 
 
 def test_retention_looks_at_many_partitions_in_many_turns() -> None:
-    partitions = 3_000  # In one turn they took 36 ms.
+    partitions = 3_000  # Far more than fits into one turn.
 
     async def story() -> None:
         timing = Timing(retention_check_ms=300)
@@ -67,7 +67,7 @@ def test_logs_that_are_written_at_the_same_time_are_synced_in_many_turns() -> No
 
 
 def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
-    count = 40_000  # In one turn they took 160 ms.
+    count = 40_000  # Far more than fits into one turn.
 
     async def story() -> None:
         async with real_node(Config(storage="memory")) as node:
@@ -88,7 +88,7 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
 
 
 def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
-    count = 40_000  # In one turn they took 100 ms.
+    count = 40_000  # Far more than fits into one turn.
 
     async def story() -> None:
         files = MemoryFiles()
@@ -118,7 +118,7 @@ def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
 
 
 def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
-    count = 40_000  # In one turn they took 90 ms.
+    count = 40_000  # Far more than fits into one turn.
 
     async def story() -> None:
         async with real_node(Config(storage="memory")) as node:
@@ -136,7 +136,7 @@ def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
 
 
 def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
-    count = 40_000  # In one turn they took 300 ms.
+    count = 40_000  # Far more than fits into one turn.
 
     async def story() -> None:
         files = MemoryFiles()
@@ -155,7 +155,7 @@ def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
             replica.leave()
             replica.log.records.abandon()
             async with timed_loop().turns_at_most(TURN_S_MAX):
-                node.hub.keep(log_id, frozenset({node.config.node_id}), settings)
+                node.hub.keep(log_id, frozenset({NodeId(node.config.node_id)}), settings)
                 with pytest.raises(NotLeader):
                     node.hub.find(log_id)
                 await node.hub.led(log_id)
@@ -167,7 +167,7 @@ def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
 
 
 def test_a_topic_of_many_partitions_comes_and_goes_in_many_turns() -> None:
-    partitions = 3_000  # In one turn they took 600 ms.
+    partitions = 3_000  # Far more than fits into one turn.
 
     async def story() -> None:
         async with real_node(Config(storage="memory")) as node:
@@ -197,7 +197,7 @@ def test_the_files_of_a_deleted_topic_go_without_holding_up_the_loop(tmp_path: P
 
 
 def fill(directory: Path) -> None:
-    for number in range(5_000):  # In one turn they took 60 ms.
+    for number in range(5_000):  # Far more than fits into one turn.
         (directory / f"{number:020d}.index").touch()
 
 
