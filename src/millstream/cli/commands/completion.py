@@ -1,4 +1,4 @@
-"""`millstream completion`: what a shell needs to complete commands and flags."""
+"""`millstream completion`: the script with which a shell completes commands, flags and names."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -16,7 +16,9 @@ _INSTALL = {
 @click.argument("shell", type=click.Choice(list(_INSTALL)))
 @answered
 def completion(shell: str) -> Answer:
-    """Print the script that lets SHELL complete millstream's commands and flags.
+    """Print the script that lets SHELL complete commands, flags, topics and groups.
+
+    Topics, groups and views are those of the broker, which has a second to answer.
 
     \b
     bash:  eval "$(millstream completion bash)"      in ~/.bashrc

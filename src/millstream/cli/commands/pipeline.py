@@ -1,7 +1,7 @@
 """`millstream pipeline`: the names and flags of its commands.
 
-What they do is in `pipeline_actions`, imported when one runs: it needs Spark, and most who ask for
-help do not have it at hand.
+`pipeline.actions` has what they do. It is imported when a command runs: it needs Spark, which
+`--help` does not.
 """
 
 import sys
@@ -15,6 +15,7 @@ TEMPLATES = ("sql", "validate", "aggregate", "archive", "sdp")
 
 _path = click.argument("path", default=".", metavar="[PATH]")
 _bootstrap = click.option(
+    "-b",
     "--bootstrap",
     envvar="MILLSTREAM_BOOTSTRAP",
     metavar="HOST:PORT",
