@@ -29,7 +29,6 @@ from tests.support.virtual_loop import run
 
 # Public parts of a node that are no services: each has a reason to ask no gate.
 WITHOUT_GATE = {
-    "writer_context": "writes on behalf of the broker, behind services that have asked",
     "unpacking": "bounds memory, reads no topic",
     "usage": "charges quotas, refuses nothing",
 }

@@ -1,8 +1,9 @@
-"""The composition root: what a node is made of, and its life from start to stop.
+"""A node: its storage, its control log and its engine, from start to stop.
 
-Owns the order in which things begin and end. A node alone is a cluster of one: it elects itself
-like any other. Its doors open once its partitions have settled, so that no client sees a high
-watermark that is merely not known yet.
+Owns the phases of a node and the order in which its parts start and stop; the services are built in
+`engine.assembly`. A node alone is a cluster of one: it elects itself like any other. Its listeners
+open once it is ready: then the high watermark of each partition is known, and no client sees one
+that is too low.
 """
 
 import asyncio
@@ -15,36 +16,11 @@ from functools import partial
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.state import State
+from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.controller import Controller
-from millstream.engine.dead_letters.service import DeadLetters
-from millstream.engine.delayed.scheduler import DelayedScheduler
-from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.gate import Everyone, Gate, Policy
-from millstream.engine.groups.consumer.service import ConsumerGroups
-from millstream.engine.groups.coordinators import Coordinators
-from millstream.engine.groups.service import Groups
 from millstream.engine.hosting import Hosting
-from millstream.engine.ledgers.exactly_once import WriterContext
-from millstream.engine.partitions.service import Partitions
-from millstream.engine.produce.message_ids import Windows
-from millstream.engine.produce.pipeline import ProducePipeline
-from millstream.engine.produce.split import BatchSplitter
-from millstream.engine.produce.transactional import TransactionalWrites
-from millstream.engine.produce.unpacking import Unpacking
-from millstream.engine.producer_ids import ProducerIds
-from millstream.engine.publish.missing_topics import MissingTopics
-from millstream.engine.publish.publisher import Publisher
-from millstream.engine.push.assembly import open_deliveries
-from millstream.engine.quotas.accounts import Usage
-from millstream.engine.quotas.limits import ClientQuotas
-from millstream.engine.repairs import Repairs
-from millstream.engine.resources import ResourceSettings
-from millstream.engine.runtime.background import BackgroundTasks
 from millstream.engine.topic_defaults import TopicDefaults
-from millstream.engine.topics import Topics
-from millstream.engine.transactions.batch_groups import BatchGroups
-from millstream.engine.transactions.coordinators import TransactionCoordinators
-from millstream.engine.transactions.service import Transactions
 from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LogId, NodeId
@@ -64,8 +40,6 @@ log = logging.getLogger(__name__)
 
 # The control log is kept whole: every node folds it from its first record.
 CONTROL_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
-
-
 CONTROL_NAME = "(control log)"  # As `inspect` and `repair` call it.
 
 
@@ -127,13 +101,11 @@ class Node:
         )
         was_clean = directory.was_clean
         self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics, was_clean=was_clean)
-        control = self.hub.keep_now(
-            CONTROL_LOG, config.voters, CONTROL_SETTINGS, name="(control log)"
-        )
+        control = self.hub.keep_now(CONTROL_LOG, config.voters, CONTROL_SETTINGS, name=CONTROL_NAME)
         _check_control_log(control, config.data_dir)
         state = State()
-        self._defaults = TopicDefaults(me, config.topic_defaults, state.resources)
-        self._hosting = Hosting(me, self.hub, self._defaults)
+        defaults = TopicDefaults(me, config.topic_defaults, state.resources)
+        self._hosting = Hosting(me, self.hub, defaults)
         self.hub.topic_name = partial(_topic_name, state.catalog)
         self._controller = Controller(
             control,
@@ -142,11 +114,24 @@ class Node:
             self._hosting.applied,
             skipped={one.offset for one in read_skipped(ports.files, config.data_dir)},
         )
-        gate = Gate(policy, self.metrics)
-        self._open_services(gate, state.catalog, ports)
-        self.repairs = Repairs(gate, state.catalog, self.hub, self.hub.topic_name)
-        pump = self._delivering.pump
-        observer = Observer(state.catalog, self.hub, self._coordinators, self._delaying, pump)
+        foundation = Foundation(
+            Gate(policy, self.metrics),
+            self._controller,
+            self.hub,
+            config,
+            ports,
+            self.metrics,
+            defaults,
+        )
+        self._engine = engine = build_engine(foundation, subscriptions=subscribed_topics)
+        self._offer(engine)
+        observer = Observer(
+            state.catalog,
+            self.hub,
+            engine.group_coordinators,
+            engine.delayed_scheduler,
+            engine.push.pump,
+        )
         self.metrics.watch(observer.samples)
 
     @property
@@ -164,13 +149,7 @@ class Node:
                     for work in (
                         self._controller.run(),
                         self._settle(),
-                        self._with_open_logs(self._coordinators.run),
-                        self._with_open_logs(self._transactions.run),
-                        self._with_open_logs(self._pipeline.run),
-                        self._with_open_logs(self._delaying.run),
-                        self._with_open_logs(self._missing_topics.run),
-                        self._with_open_logs(self._delivering.pump.run),
-                        self._with_open_logs(self._background.run),
+                        *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
                     )
                 ]
@@ -178,7 +157,7 @@ class Node:
                 self._move(Event.STOP_ASKED)
                 for worker in workers:
                     worker.cancel()
-                self._delivering.pump.save(all_of_it=True)
+                self._engine.push.pump.save(all_of_it=True)
                 await self._finish_writing()
                 hub.cancel()
             self._close()
@@ -197,163 +176,24 @@ class Node:
         """After `run` was cut short: let the next node in this process have the directory."""
         self._directory.close()
 
-    def _open_services(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
-        """What the doors ask, and what keeps the broker's own books."""
-        config = self.config
-        self.topics = Topics(
-            gate,
-            self._controller,
-            self.hub,
-            config=config,
-            clock=ports.clock,
-            entropy=ports.entropy,
-        )
-        self._transactions = TransactionCoordinators(
-            catalog,
-            self.hub,
-            self._internal_topics(ports),
-            ProducerIds(Gate(Everyone(), self.metrics), self._controller),
-            config=config,
-            clock=ports.clock,
-        )
-        limits, threads = config.limits, ports.threads
-        self._unpacking = Unpacking(threads, "read", limits=limits, metrics=self.metrics)
-        self._pipeline = self._open_pipeline(gate, catalog, ports)
-        self.partitions = Partitions(
-            gate,
-            self._controller,
-            self.hub,
-            config=config,
-            clock=ports.clock,
-            metrics=self.metrics,
-            pipeline=self._pipeline,
-            unpacking=self._unpacking,
-        )
-        self.producer_ids = ProducerIds(gate, self._controller)
-        self.client_quotas = ClientQuotas(gate, self._controller, config.limits)
-        self.resources = ResourceSettings(gate, self._controller, self._defaults, config)
-        self.usage = Usage(self._controller.state.quotas, config.limits)
-        self._open_groups(gate, catalog, ports)
-        self._open_queues(gate, catalog, ports)
-
-    def _open_groups(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
-        """What members of groups ask, and transactions that commit for them."""
-        config = self.config
-        self._coordinators = Coordinators(
-            catalog,
-            self.hub,
-            self._internal_topics(ports),
-            config=config,
-            clock=ports.clock,
-            subscriptions=subscribed_topics,
-            resources=self._controller.state.resources,
-        )
-        self.transactions = Transactions(
-            gate,
-            catalog,
-            self._transactions,
-            self._coordinators,
-            config=config,
-            clock=ports.clock,
-        )
-        self.batch_groups = BatchGroups(gate, self._transactions, config=config, clock=ports.clock)
-        self.groups = Groups(
-            gate,
-            catalog,
-            self._coordinators,
-            limits=config.limits,
-            clock=ports.clock,
-            entropy=ports.entropy,
-            check_transaction=self.transactions.check_offsets,
-        )
-        self.consumer_groups = ConsumerGroups(
-            gate, catalog, self._coordinators, limits=config.limits, entropy=ports.entropy
-        )
-
-    def _open_queues(self, gate: Gate, catalog: Catalog, ports: Ports) -> None:
-        """What doors publish with and are pushed by."""
-        self._missing_topics = MissingTopics(self.topics, config=self.config)
-        self.publisher = Publisher(
-            gate,
-            catalog,
-            self.topics,
-            self.partitions,
-            self._missing_topics,
-            config=self.config,
-            defaults=self._defaults,
-            clock=ports.clock,
-        )
-        self._delivering = open_deliveries(
-            gate,
-            catalog,
-            self.hub,
-            self.partitions,
-            self._internal_topics(ports),
-            self.writer_context,
-            config=self.config,
-            defaults=self._defaults,
-            metrics=self.metrics,
-            entropy=ports.entropy,
-        )
-        self.deliveries = self._delivering.deliveries
-        self._background = BackgroundTasks()
-        self.dead_letters = DeadLetters(
-            gate,
-            catalog,
-            self.partitions,
-            self._delivering.shards,
-            self._delivering.dead_letter_writer,
-            self._background,
-            clock=ports.clock,
-        )
-
-    def _open_pipeline(self, gate: Gate, catalog: Catalog, ports: Ports) -> ProducePipeline:
-        """What a batch goes through on its way in, and what waits there until it is due."""
-        limits, clock, metrics, topics = (
-            self.config.limits,
-            ports.clock,
-            self.metrics,
-            self._internal_topics(ports),
-        )
-        self.unpacking = Unpacking(ports.threads, "produce", limits=limits, metrics=metrics)
-        windows = Windows(catalog, self.hub, clock, self._unpacking)
-        producer_ids = ProducerIds(Gate(Everyone(), metrics), self._controller)
-        self.writer_context = WriterContext(catalog, self.hub, producer_ids, clock, windows.arrived)
-        self._delaying = DelayedScheduler(
-            catalog, self.hub, topics, self.writer_context, config=self.config
-        )
-        self.delayed = DelayedRecords(gate, catalog, self._delaying, windows)
-        transactions = TransactionalWrites(
-            self._transactions,
-            clock,
-            queued_max=limits.transaction_queued_batches_max,
-            participants_max=limits.transaction_partitions_max,
-        )
-        splitter = BatchSplitter(
-            windows, self._delaying, self.hub, limits=limits, clock=clock, metrics=metrics
-        )
-        return ProducePipeline(
-            transactions,
-            windows,
-            self._delaying,
-            topics,
-            splitter,
-            self.unpacking,
-            limits=limits,
-            clock=clock,
-            metrics=metrics,
-        )
-
-    def _internal_topics(self, ports: Ports) -> Topics:
-        """For topics that the broker itself needs: nobody's rights are asked."""
-        return Topics(
-            Gate(Everyone(), self.metrics),
-            self._controller,
-            self.hub,
-            config=self.config,
-            clock=ports.clock,
-            entropy=ports.entropy,
-        )
+    def _offer(self, engine: Engine) -> None:
+        """Make the services of the engine attributes of the node, which listeners call."""
+        self.topics = engine.topics
+        self.partitions = engine.partitions
+        self.publisher = engine.publisher
+        self.producer_ids = engine.producer_ids
+        self.transactions = engine.transactions
+        self.batch_groups = engine.batch_groups
+        self.groups = engine.groups
+        self.consumer_groups = engine.consumer_groups
+        self.delayed = engine.delayed
+        self.deliveries = engine.push.deliveries
+        self.dead_letters = engine.dead_letters
+        self.client_quotas = engine.client_quotas
+        self.resources = engine.resources
+        self.usage = engine.usage
+        self.repairs = engine.repairs
+        self.unpacking = engine.unpacking
 
     async def _with_open_logs(self, run: Callable[[], Awaitable[None]]) -> None:
         """Begin when all logs are open: a log that is not here counts as deleted, or as lost."""
@@ -378,7 +218,7 @@ class Node:
         )
 
     async def _finish_writing(self) -> None:
-        """Let those who wait for a sync have their answer, but not for ever."""
+        """Let requests that wait for a sync be answered, for `stop_ms_max` at most."""
         try:
             async with asyncio.timeout(self.config.timing.stop_ms_max / 1000):
                 await self.hub.commits.finish()

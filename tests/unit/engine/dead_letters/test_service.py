@@ -363,7 +363,7 @@ def test_a_list_is_paged_by_offset() -> None:
 
 def marks(node: Node) -> int:
     """How many dead letters are remembered one by one to have been sent back."""
-    shards = node._delivering.shards.all_here()
+    shards = node._engine.push.shards.all_here()
     names = {name for shard in shards for name in shard.stored._settled if name != "billing"}
     found = [shard.stored.settled(name) for shard in shards for name in names]
     return sum(len(offsets) for each in found for offsets in each.values())

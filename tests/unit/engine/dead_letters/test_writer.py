@@ -92,7 +92,7 @@ def test_a_dead_letter_that_was_cut_short_is_written_once(
             await until(lambda: len(subscriber.got) == 2)
             assert subscriber.ack(subscriber.got[0])
             await pause()
-            (shard,) = node._delivering.shards.all_here()
+            (shard,) = node._engine.push.shards.all_here()
             reached = asyncio.Event()
             stop(shard, reached)
             assert subscriber.member is not None
@@ -113,7 +113,7 @@ def test_a_dead_letter_that_was_cut_short_is_written_once(
             assert letter.origin == (TopicPartition("orders", 0), 1, "billing", 1, "bad", "why")
             view = await node.deliveries.describe(SESSION, "billing")
             assert view.cursors[ORDERS].floor == 3
-            (shard,) = node._delivering.shards.all_here()
+            (shard,) = node._engine.push.shards.all_here()
             assert not shard.writer.unfinished
             await pause()
             assert shard.stored.settled("billing") == {}, "marks are taken back"
@@ -134,7 +134,7 @@ def test_a_dead_letter_that_cannot_be_written_holds_up_only_its_own_subscription
             await publish(node, b"bad")
             subscriber = await Subscriber().subscribe(node, BILLING)
             await until(lambda: len(subscriber.got) == 1)
-            (shard,) = node._delivering.shards.all_here()
+            (shard,) = node._engine.push.shards.all_here()
             reached = asyncio.Event()
             stop_after_the_intent(shard, reached)
             assert subscriber.member is not None

@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
     @property
     def shard(self) -> DelayedShard:
-        return self.node._delaying.find_now("orders")
+        return self.node._engine.delayed_scheduler.find_now("orders")
 
     @property
     def replica(self) -> Replica:
@@ -358,7 +358,7 @@ def test_many_that_are_due_at_once_go_in_batches_that_fit(monkeypatch: pytest.Mo
 
             assert [int(record.value or b"") for record in found] == sorted(times_ms)
             assert {record.timestamp - NOW_MS for record in found} == set(times_ms)
-            await until(lambda: not here.node._delaying._deliverers)
+            await until(lambda: not here.node._engine.delayed_scheduler._deliverers)
             assert here.shard.writer.unfinished == {}
 
     run(story())

@@ -190,7 +190,7 @@ def test_a_caller_that_gives_up_waiting_leaves_nothing_behind() -> None:
                 async with asyncio.timeout(1):
                     await member.join()
 
-            assert len(node._coordinators.waiters) == 0
+            assert len(node._engine.group_coordinators.waiters) == 0
             await asyncio.sleep(60)
             assert (await node.groups.describe(SESSION, GROUP)).state is GroupState.EMPTY
 
@@ -485,7 +485,7 @@ def test_a_sweep_does_not_undo_a_commit_that_is_under_way() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(commit(node, 2))
                 await asyncio.sleep(0)
-                await node._coordinators.sweep()
+                await node._engine.group_coordinators.sweep()
 
             assert await committed(node) == 2
 
@@ -666,7 +666,7 @@ def test_a_coordinator_that_lost_its_partition_answers_everyone_and_begins_anew(
     async def story() -> None:
         async with running_groups() as node:
             await commit(node, 1)
-            coordinator = await node._coordinators.find(GROUP)
+            coordinator = await node._engine.group_coordinators.find(GROUP)
             group = coordinator.groups[GROUP]
             group.written_offset += 1  # As if something were still under way.
             waiting = asyncio.ensure_future(Consumer(node.groups, instance_id="i").join())
@@ -679,7 +679,7 @@ def test_a_coordinator_that_lost_its_partition_answers_everyone_and_begins_anew(
             with pytest.raises(NotCoordinator):
                 await coordinator.wait_committed(group)
             assert await committed(node) == 1
-            assert await node._coordinators.find(GROUP) is not coordinator
+            assert await node._engine.group_coordinators.find(GROUP) is not coordinator
 
     run(story())
 

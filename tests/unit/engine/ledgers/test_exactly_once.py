@@ -43,8 +43,8 @@ class Stage(NamedTuple):
 
     def after_a_crash(self) -> ExactlyOnceWriter:
         """A writer that knows only what the ledger says."""
-        writer = ExactlyOnceWriter(self.shard.ledger, self.node.writer_context)
-        fold = DelayedShard(self.shard._replica, self.node.writer_context, lambda: None)
+        writer = ExactlyOnceWriter(self.shard.ledger, self.node._engine.writer_context)
+        fold = DelayedShard(self.shard._replica, self.node._engine.writer_context, lambda: None)
         fold.writer = writer
         while not fold.is_loaded:
             fold.load_some()
@@ -57,7 +57,9 @@ async def stage() -> AsyncIterator[Stage]:
         far = batch_of(message(b"far", delay_ms=600_000))
         await node.partitions.append(SESSION, ORDERS, far, Acks.ALL)
         target = node.topics.describe(SESSION, "orders").log(0)
-        yield Stage(node, node._delaying.find_now("orders"), target, node.hub.find(target))
+        yield Stage(
+            node, node._engine.delayed_scheduler.find_now("orders"), target, node.hub.find(target)
+        )
 
 
 def test_records_arrive_as_one_batch_and_the_end_is_written_with_what_goes_with_it() -> None:
@@ -263,13 +265,13 @@ def test_a_shard_holds_its_log_until_it_has_folded_it() -> None:
             records = here.shard._replica.log.records
             assert not records.is_held
 
-            fold = DelayedShard(here.shard._replica, here.node.writer_context, lambda: None)
+            fold = DelayedShard(here.shard._replica, here.node._engine.writer_context, lambda: None)
             assert records.is_held
             while not fold.is_loaded:
                 fold.load_some()
             assert not records.is_held
 
-            left = DelayedShard(here.shard._replica, here.node.writer_context, lambda: None)
+            left = DelayedShard(here.shard._replica, here.node._engine.writer_context, lambda: None)
             left._forget()
             assert not records.is_held
 

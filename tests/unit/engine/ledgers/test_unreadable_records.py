@@ -43,7 +43,7 @@ async def prepare(node: Node) -> None:
     await node.transactions.init(SESSION, "mover", timeout_ms=60_000)
     far = batch_of(message(b"far", delay_ms=600_000))
     await node.partitions.append(SESSION, ORDERS, far, Acks.ALL)
-    await find_open(node._delivering.shards, "pager")
+    await find_open(node._engine.push.shards, "pager")
 
 
 def append(replica: Replica, key: bytes | None, value: bytes | None) -> None:
@@ -77,8 +77,8 @@ def test_unreadable_records_are_named_and_counted_and_the_shards_load(
             committed = await node.groups.fetch_offsets(SESSION, "billing", [ORDERS])
             assert committed[ORDERS].offset == 1  # type: ignore[union-attr]
             await node.transactions.init(SESSION, "mover", timeout_ms=60_000)
-            assert node._delaying.delayed_count == 1
-            await find_open(node._delivering.shards, "pager")
+            assert node._engine.delayed_scheduler.delayed_count == 1
+            await find_open(node._engine.push.shards, "pager")
             return node.metrics.total(UNREADABLE_RECORDS)
 
     count = run(poison())
@@ -96,7 +96,7 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
     async def story() -> None:
         async with running_node() as node:
             await prepare(node)
-            coordinator = await node._coordinators.find("billing")
+            coordinator = await node._engine.group_coordinators.find("billing")
             before = coordinator.ledger.written_offset
             for key, value in UNREADABLE:
                 with pytest.raises(InvalidRequest, match="could not be read again"):

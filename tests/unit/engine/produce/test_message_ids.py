@@ -182,7 +182,7 @@ def test_the_window_of_a_deleted_topic_is_dropped() -> None:
     async def scenario() -> None:
         async with running_orders() as node:
             assert await duplicates(node, b"a", b"a") == [False, True]
-            windows = node._pipeline._windows
+            windows = node._engine.pipeline._windows
 
             await node.topics.delete(SESSION, ORDERS.topic)
 

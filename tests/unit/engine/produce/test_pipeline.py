@@ -306,7 +306,7 @@ def test_of_an_idempotent_batch_the_log_knows_nothing_before_the_books_are_commi
             await node.partitions.append(
                 SESSION, ORDERS, batch_of(message(b"x", delay_ms=60_000)), Acks.ALL
             )
-            books = node._delaying.find_now("orders")
+            books = node._engine.delayed_scheduler.find_now("orders")
             sent = batch_of(message(b"y", delay_ms=60_000), producer=ME, base_sequence=0)
             writing = node.partitions.append(SESSION, ORDERS, sent, Acks.LEADER)
             while replica.log.records.end_offset == 0:

@@ -113,7 +113,7 @@ def test_what_expires_before_its_retry_is_not_delivered_again() -> None:
 
 def held_up(node: Node) -> Callable[[], None]:
     """Let no dead letter through until the returned function is called."""
-    dead_letter_writer = node._delivering.dead_letter_writer
+    dead_letter_writer = node._engine.push.dead_letter_writer
     append_once, gate = dead_letter_writer.append_once, asyncio.Event()
 
     async def append_later(*arguments: object) -> int:
@@ -142,7 +142,7 @@ def test_a_topic_may_go_while_many_of_its_records_become_dead_letters() -> None:
 
             letters = await node.dead_letters.list(SESSION, "orders", count_max=1_000)
             assert [one.origin.offset for one in letters] == list(range(250))
-            (shard,) = node._delivering.shards.all_here()
+            (shard,) = node._engine.push.shards.all_here()
             await until(lambda: shard.stored.settled("billing") == {})
 
     run(story())
@@ -401,7 +401,7 @@ def test_what_is_written_to_a_log_that_has_lost_its_end_is_delivered() -> None:
             await make_topic(node)
             await publish(node, b"kept")
             await node.deliveries.create(SESSION, BILLING)
-            shard = node._delivering.shards.find_now("billing")
+            shard = node._engine.push.shards.find_now("billing")
             (log_id,) = shard.stored.cursors("billing")
             shard.write([cursor_entry("billing", log_id, CursorValue(next_offset=100))])
             await shard.wait_committed("billing")
@@ -445,7 +445,7 @@ def test_the_books_stay_small_and_say_the_same_however_long_they_are_kept(
                 assert subscriber.member.ack(ORDERS, offset)
             assert subscriber.member.reject(ORDERS, 1)
             await pause(3_600)
-            (shard,) = node._delivering.shards.all_here()
+            (shard,) = node._engine.push.shards.all_here()
             log = shard._replica.log.records
             assert log.end_offset > 100
             assert sum(segment.size for segment in log.sealed()) < 20_000

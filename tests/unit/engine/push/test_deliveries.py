@@ -605,7 +605,7 @@ def test_partitions_are_left_alone_when_nobody_listens() -> None:
             subscriber = await Subscriber(acks=True).subscribe(node, BILLING)
             await publish(node, b"a")
             await until(lambda: len(subscriber.got) == 1)
-            pump = node._delivering.pump
+            pump = node._engine.push.pump
             assert all(isinstance(one.feed, Feed) for one in pump._feeds.values())
             subscriber.close()
             await pause()

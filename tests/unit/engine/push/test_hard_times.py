@@ -95,7 +95,7 @@ def test_the_last_member_of_a_passing_subscription_may_leave_while_it_is_sent_so
             members.append(await node.deliveries.subscribe(SESSION, spec, send))
             await publish(node, b"a")
             await pause()
-            assert not node._delivering.pump.live
+            assert not node._engine.push.pump.live
 
     run(story())
 

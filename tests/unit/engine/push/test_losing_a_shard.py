@@ -21,7 +21,7 @@ def test_members_are_told_when_the_books_are_lost() -> None:
             assert subscriber.member is not None
             ended: list[bool] = []
             subscriber.member.on_end = lambda: ended.append(True)
-            for shard in node._delivering.shards.all_here():
+            for shard in node._engine.push.shards.all_here():
                 shard._replica.fail(DiskFailed("a test"))
             await pause(2)
             await publish(node, b"a")

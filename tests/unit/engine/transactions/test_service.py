@@ -180,7 +180,7 @@ def test_a_producer_without_epochs_left_gets_a_new_id_and_no_trouble() -> None:
         async with running_transactions() as node:
             writer = Writer(node, is_v2=True)
             first = await writer.init()
-            coordinator = await node._transactions.find(BILLING)
+            coordinator = await node._engine.transaction_coordinators.find(BILLING)
             value = coordinator.stored.find(BILLING)
             assert value is not None
             worn_out = type(value)(
@@ -343,7 +343,7 @@ def test_a_partition_is_in_the_transaction_before_it_has_a_batch() -> None:
         async with running_transactions() as node:
             writer = Writer(node, is_v2=True)
             await writer.init()
-            coordinator = await node._transactions.find(BILLING)
+            coordinator = await node._engine.transaction_coordinators.find(BILLING)
 
             sent = asyncio.ensure_future(writer.send(ORDERS, writer.batch(ORDERS, b"a")))
             while not sent.done():
@@ -809,7 +809,7 @@ def test_a_step_refused_by_a_full_disk_changes_nothing(monkeypatch: pytest.Monke
         async with running_transactions() as node:
             writer = Writer(node)
             await writer.init()
-            coordinator = await node._transactions.find(BILLING)
+            coordinator = await node._engine.transaction_coordinators.find(BILLING)
 
             with monkeypatch.context() as patch:
                 patch.setattr(coordinator.ledger, "write", refuse)

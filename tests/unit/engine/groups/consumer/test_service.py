@@ -498,7 +498,7 @@ def test_a_coordinator_that_lost_its_partition_says_so_and_begins_anew() -> None
     async def story() -> None:
         async with running_groups() as node:
             one, _ = await pair(node)
-            coordinator = await node._coordinators.find(GROUP)
+            coordinator = await node._engine.group_coordinators.find(GROUP)
             group = coordinator.groups[GROUP]
             beating = asyncio.ensure_future(one.beat(names=("orders", "other")))
             await asyncio.sleep(0)

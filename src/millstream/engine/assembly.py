@@ -1,0 +1,302 @@
+"""Builds the services of a node: each once, in the order in which they need each other.
+
+`build_engine` returns them by name. The node starts and stops them; listeners call them.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.config import Config
+from millstream.control.catalog import Catalog
+from millstream.engine.controller import Controller
+from millstream.engine.dead_letters.service import DeadLetters
+from millstream.engine.delayed.scheduler import DelayedScheduler
+from millstream.engine.delayed.service import DelayedRecords
+from millstream.engine.gate import Everyone, Gate
+from millstream.engine.groups.consumer.service import ConsumerGroups
+from millstream.engine.groups.coordinators import Coordinators, Subscriptions
+from millstream.engine.groups.service import Groups
+from millstream.engine.ledgers.exactly_once import WriterContext
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.produce.message_ids import Windows
+from millstream.engine.produce.pipeline import ProducePipeline
+from millstream.engine.produce.split import BatchSplitter
+from millstream.engine.produce.transactional import TransactionalWrites
+from millstream.engine.produce.unpacking import Unpacking
+from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.publish.missing_topics import MissingTopics
+from millstream.engine.publish.publisher import Publisher
+from millstream.engine.push.assembly import Delivering, open_deliveries
+from millstream.engine.quotas.accounts import Usage
+from millstream.engine.quotas.limits import ClientQuotas
+from millstream.engine.repairs import Repairs
+from millstream.engine.resources import ResourceSettings
+from millstream.engine.runtime.background import BackgroundTasks
+from millstream.engine.topic_defaults import TopicDefaults
+from millstream.engine.topics import Topics
+from millstream.engine.transactions.batch_groups import BatchGroups
+from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.engine.transactions.service import Transactions
+from millstream.metrics import Metrics
+from millstream.ports import Ports
+from millstream.replication.hub import Hub
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The services that listeners call, then the parts that the services share."""
+
+    topics: Topics
+    partitions: Partitions
+    publisher: Publisher
+    producer_ids: ProducerIds
+    transactions: Transactions
+    batch_groups: BatchGroups
+    groups: Groups
+    consumer_groups: ConsumerGroups
+    delayed: DelayedRecords
+    dead_letters: DeadLetters
+    client_quotas: ClientQuotas
+    resources: ResourceSettings
+    usage: Usage
+    repairs: Repairs
+
+    pipeline: ProducePipeline
+    unpacking: Unpacking  # That of producers; readers have their own.
+    writer_context: WriterContext
+    delayed_scheduler: DelayedScheduler
+    group_coordinators: Coordinators
+    transaction_coordinators: TransactionCoordinators
+    missing_topics: MissingTopics
+    push: Delivering
+    background: BackgroundTasks
+
+    def workers(self) -> list[Callable[[], Awaitable[None]]]:
+        """The background work of all services; each runs until cancelled, once logs are open."""
+        return [
+            self.group_coordinators.run,
+            self.transaction_coordinators.run,
+            self.pipeline.run,
+            self.delayed_scheduler.run,
+            self.missing_topics.run,
+            self.push.pump.run,
+            self.background.run,
+        ]
+
+
+class Foundation(NamedTuple):
+    """What every service is built on."""
+
+    gate: Gate
+    controller: Controller
+    hub: Hub
+    config: Config
+    ports: Ports
+    metrics: Metrics
+    defaults: TopicDefaults
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.controller.state.catalog
+
+    def topics(self, gate: Gate) -> Topics:
+        ports = self.ports
+        return Topics(
+            gate,
+            self.controller,
+            self.hub,
+            config=self.config,
+            clock=ports.clock,
+            entropy=ports.entropy,
+        )
+
+
+class _Internal(NamedTuple):
+    """For topics and producer ids of the broker itself: their gate admits every session."""
+
+    topics: Topics
+    producer_ids: ProducerIds
+
+
+class _Produce(NamedTuple):
+    pipeline: ProducePipeline
+    partitions: Partitions
+    unpacking: Unpacking
+    writer_context: WriterContext
+    delayed_scheduler: DelayedScheduler
+    delayed: DelayedRecords
+
+
+class _Groups(NamedTuple):
+    coordinators: Coordinators
+    transactions: Transactions
+    groups: Groups
+
+
+def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
+    """`subscriptions` reads the topics of a classic group's member, see `Coordinators`."""
+    gate, controller, config, ports = base.gate, base.controller, base.config, base.ports
+    catalog, clock = base.catalog, ports.clock
+    broker_gate = Gate(Everyone(), base.metrics)
+    internal = _Internal(base.topics(broker_gate), ProducerIds(broker_gate, controller))
+    topics = base.topics(gate)
+    transaction_coordinators = TransactionCoordinators(
+        catalog, base.hub, *internal, config=config, clock=clock
+    )
+    produce = _build_produce(base, internal, transaction_coordinators)
+    groups = _build_groups(base, internal, transaction_coordinators, subscriptions)
+    missing_topics = MissingTopics(topics, config=config)
+    push = _build_push(base, internal, produce)
+    background = BackgroundTasks()
+    return Engine(
+        topics=topics,
+        partitions=produce.partitions,
+        publisher=_build_publisher(base, topics, produce.partitions, missing_topics),
+        producer_ids=ProducerIds(gate, controller),
+        transactions=groups.transactions,
+        batch_groups=BatchGroups(gate, transaction_coordinators, config=config, clock=clock),
+        groups=groups.groups,
+        consumer_groups=ConsumerGroups(
+            gate, catalog, groups.coordinators, limits=config.limits, entropy=ports.entropy
+        ),
+        delayed=produce.delayed,
+        dead_letters=_build_dead_letters(base, produce.partitions, push, background),
+        client_quotas=ClientQuotas(gate, controller, config.limits),
+        resources=ResourceSettings(gate, controller, base.defaults, config),
+        usage=Usage(controller.state.quotas, config.limits),
+        repairs=Repairs(gate, catalog, base.hub, base.hub.topic_name),
+        pipeline=produce.pipeline,
+        unpacking=produce.unpacking,
+        writer_context=produce.writer_context,
+        delayed_scheduler=produce.delayed_scheduler,
+        group_coordinators=groups.coordinators,
+        transaction_coordinators=transaction_coordinators,
+        missing_topics=missing_topics,
+        push=push,
+        background=background,
+    )
+
+
+def _build_produce(
+    base: Foundation, internal: _Internal, coordinators: TransactionCoordinators
+) -> _Produce:
+    """The path of a batch into the log, and the delayed records that leave it."""
+    catalog, hub, metrics = base.catalog, base.hub, base.metrics
+    limits, clock, threads = base.config.limits, base.ports.clock, base.ports.threads
+    reading = Unpacking(threads, "read", limits=limits, metrics=metrics)
+    unpacking = Unpacking(threads, "produce", limits=limits, metrics=metrics)
+    windows = Windows(catalog, hub, clock, reading)
+    context = WriterContext(catalog, hub, internal.producer_ids, clock, windows.arrived)
+    scheduler = DelayedScheduler(catalog, hub, internal.topics, context, config=base.config)
+    transactional = TransactionalWrites(
+        coordinators,
+        clock,
+        queued_max=limits.transaction_queued_batches_max,
+        participants_max=limits.transaction_partitions_max,
+    )
+    splitter = BatchSplitter(windows, scheduler, hub, limits=limits, clock=clock, metrics=metrics)
+    pipeline = ProducePipeline(
+        transactional,
+        windows,
+        scheduler,
+        internal.topics,
+        splitter,
+        unpacking,
+        limits=limits,
+        clock=clock,
+        metrics=metrics,
+    )
+    partitions = Partitions(
+        base.gate,
+        base.controller,
+        hub,
+        config=base.config,
+        clock=clock,
+        metrics=metrics,
+        pipeline=pipeline,
+        unpacking=reading,
+    )
+    delayed = DelayedRecords(base.gate, catalog, scheduler, windows)
+    return _Produce(pipeline, partitions, unpacking, context, scheduler, delayed)
+
+
+def _build_groups(
+    base: Foundation,
+    internal: _Internal,
+    transaction_coordinators: TransactionCoordinators,
+    subscriptions: Subscriptions,
+) -> _Groups:
+    """Groups, and the transactions that commit offsets for them."""
+    config, clock = base.config, base.ports.clock
+    coordinators = Coordinators(
+        base.catalog,
+        base.hub,
+        internal.topics,
+        config=config,
+        clock=clock,
+        subscriptions=subscriptions,
+        resources=base.controller.state.resources,
+    )
+    transactions = Transactions(
+        base.gate,
+        base.catalog,
+        transaction_coordinators,
+        coordinators,
+        config=config,
+        clock=clock,
+    )
+    groups = Groups(
+        base.gate,
+        base.catalog,
+        coordinators,
+        limits=config.limits,
+        clock=clock,
+        entropy=base.ports.entropy,
+        check_transaction=transactions.check_offsets,
+    )
+    return _Groups(coordinators, transactions, groups)
+
+
+def _build_publisher(
+    base: Foundation, topics: Topics, partitions: Partitions, missing_topics: MissingTopics
+) -> Publisher:
+    return Publisher(
+        base.gate,
+        base.catalog,
+        topics,
+        partitions,
+        missing_topics,
+        config=base.config,
+        defaults=base.defaults,
+        clock=base.ports.clock,
+    )
+
+
+def _build_push(base: Foundation, internal: _Internal, produce: _Produce) -> Delivering:
+    return open_deliveries(
+        base.gate,
+        base.catalog,
+        base.hub,
+        produce.partitions,
+        internal.topics,
+        produce.writer_context,
+        config=base.config,
+        defaults=base.defaults,
+        metrics=base.metrics,
+        entropy=base.ports.entropy,
+    )
+
+
+def _build_dead_letters(
+    base: Foundation, partitions: Partitions, push: Delivering, background: BackgroundTasks
+) -> DeadLetters:
+    return DeadLetters(
+        base.gate,
+        base.catalog,
+        partitions,
+        push.shards,
+        push.dead_letter_writer,
+        background,
+        clock=base.ports.clock,
+    )
