@@ -51,7 +51,7 @@ class Limits:
     transaction_endings_max: int = 1_000  # Whose markers are being written at the same time.
     batch_members_max: int = 10_000  # Transactions that end as one.
     deferred_ms_max: int = 7 * 24 * 60 * 60 * 1000  # How far ahead a record may be delayed.
-    deferred_records_max: int = 5_000_000  # Waiting at the same time, in one partition's books.
+    deferred_records_max: int = 5_000_000  # Delayed at once, in one partition of `__deferred`.
     intake_queued_batches_max: int = 1_000  # Waiting to be looked into, for one partition.
     config_resources_max: int = 10_000  # Groups and others whose settings were changed at run time.
     intake_queued_bytes_max: int = 256 * 2**20  # The same for all partitions, in bytes.

@@ -26,7 +26,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NO_EPOCH = Epoch(0)
 
-# Where the broker keeps its own books. Clients may read them, not write.
+# The topics that hold the broker's own state. Clients may read them, not write.
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DELAYED_TOPIC = "__deferred"

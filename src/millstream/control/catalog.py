@@ -70,7 +70,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     def _effective(self, defaults: TopicSettings) -> tuple[TopicSettings, list[str]]:
         if self.name in INTERNAL_TOPICS:
-            defaults = replace(defaults, message_ttl_ms=UNLIMITED)  # Our books do not expire.
+            defaults = replace(defaults, message_ttl_ms=UNLIMITED)  # Internal topics do not expire.
         return effective_settings(defaults, self.overrides)
 
     @property

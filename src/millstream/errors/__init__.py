@@ -79,7 +79,7 @@ class TopicNameCollides(RequestError):
 
 
 class InternalTopic(RequestError):
-    """The broker keeps its own books there; clients may read them, not write."""
+    """An internal topic of the broker; clients may read it, not write."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is the broker's own: it cannot be written to")
