@@ -132,6 +132,16 @@ class Client:
         except ConnectionError:
             return True
 
+    def last_words(self) -> bytes:
+        """All that the broker says before it closes."""
+        words = b""
+        try:
+            while piece := self.socket.recv(4096):
+                words += piece
+        except ConnectionError:
+            pass
+        return words
+
     def frame(self) -> bytes:
         return self._exactly(int.from_bytes(self._exactly(4)))
 

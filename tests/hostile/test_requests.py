@@ -172,9 +172,18 @@ def test_a_client_id_longer_than_its_frame_is_the_end(broker: Broker) -> None:
         assert client.is_closed()
 
 
-@pytest.mark.parametrize("raw", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" * 40])
-def test_other_protocols_are_the_end(broker: Broker, raw: bytes) -> None:
+TLS_ALERT = 21
+
+
+def test_another_protocol_is_the_end(broker: Broker) -> None:
     with Client(broker) as client:
-        client.send(raw)
+        client.send(b"GET / HTTP/1.1\r\n\r\n")
 
         assert client.is_closed()
+
+
+def test_tls_is_the_end_after_an_alert(broker: Broker) -> None:
+    with Client(broker) as client:
+        client.send(b"\x16\x03\x01\x02\x00\x01" * 40)
+
+        assert client.last_words()[:1] == bytes([TLS_ALERT])

@@ -37,7 +37,9 @@ class Usage:
             return 0
         now = asyncio.get_running_loop().time()
         wait_s = self._account(key, quota, now).take(amount, quota.rate, self._burst_s, now)
-        return min(ceil(wait_s * 1000), self._throttle_ms_max)
+        # An event loop may fire a timer a clock's resolution early: less than a microsecond that
+        # is left of a wait is none, or a client that waited as told would be told to wait again.
+        return min(ceil(round(wait_s * 1000, 3)), self._throttle_ms_max)
 
     def burst_bytes(self, session: Session, key: str) -> int | None:
         """The most that the client should be given at once; None: no quota says so."""
