@@ -23,7 +23,8 @@ DEATHS = ("before", "sent", "done")
 # Python imports at their start.
 _SITE = f"""
 import os, signal
-from millstream.spark import transactions, wire
+from millstream.spark import wire
+from millstream.spark.write import transactions
 from millstream.spark.write.transactions import EndBatchRequest
 
 death, driver = os.environ["SINK_DEATH"], int(os.environ["SINK_DRIVER"])

@@ -228,7 +228,7 @@ def test_partitions_that_are_added_to_the_base_are_read_through_the_view(
     [
         ({"view.of": "nowhere", "view.where": "key"}, "not a topic"),
         ({"view.of": "BASE", "view.where": "colour"}, "at character 1"),
-        ({"view.of": "BASE"}, "view_where"),
+        ({"view.of": "BASE"}, "view.where"),
     ],
 )
 def test_what_is_no_view_is_refused_with_a_reason(
