@@ -36,6 +36,7 @@ def test_whole_nodes_keep_every_promise(chunk: int, is_fresh: bool) -> None:
         pytest.param(20, id="a-follower-stood-before-the-log-start"),
         pytest.param(1017, id="a-sync-round-began-while-the-node-was-closing"),
         pytest.param(2137, id="a-sync-round-was-under-way-when-the-log-closed"),
+        pytest.param(923866093, id="a-node-was-stopped-before-it-had-opened-its-logs"),
     ],
 )
 def test_a_life_that_once_went_wrong_holds(seed: int) -> None:

@@ -205,6 +205,10 @@ class Hub:
         """The logs of which the journal still knows a vote, an epoch or a start."""
         return self._journal.logs()
 
+    def has_opened_all(self) -> bool:
+        """Whether every log on disk is open here."""
+        return all(log_id in self.replicas for log_id in self.logs_on_disk())
+
     def logs_on_disk(self) -> list[LogId]:
         found = []
         for name in self._ports.files.list(LOGS):
@@ -321,7 +325,7 @@ class Hub:
             replica.leave()
             replica.log.records.close()
         self._journal.close()
-        return not self.damaged and self._openings.is_idle
+        return not self.damaged and not self._unopened and self._openings.is_idle
 
     async def _tick_forever(self) -> None:
         seconds = self._config.timing.tick_ms / 1000

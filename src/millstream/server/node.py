@@ -226,7 +226,10 @@ class Node:
             log.warning("stopping with writes still unsynced")
 
     def _close(self) -> None:
-        if self.hub.close():
+        # Logs that this life has not opened are as the last one left them: not in order, unless
+        # that one ended cleanly. A follower may stop before it knows of all its topics.
+        are_others_in_order = self._directory.was_clean or self.hub.has_opened_all()
+        if self.hub.close() and are_others_in_order:
             self._directory.mark_clean()
         self._directory.close()
         log.info("stopped node=%d", self.config.node_id)

@@ -72,6 +72,24 @@ def test_stopping_while_starting_is_in_order_too() -> None:
     assert files.exists("clean")
 
 
+def test_a_stop_before_the_logs_are_open_does_not_vouch_for_them() -> None:
+    files = CrashingFiles()
+
+    async def story() -> None:
+        async with running_node(files=files) as node:
+            await node.topics.create(SESSION, "orders")
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+        files.remove("clean")  # As after a crash.
+        node = build_node(Config(), fake_ports(files))
+        life = asyncio.get_running_loop().create_task(node.run())
+        node.stop()
+        await life
+
+        assert not files.exists("clean")
+
+    run(story())
+
+
 def test_pending_appends_are_answered_before_a_node_stops() -> None:
     async def story() -> None:
         async with running_node() as node:
