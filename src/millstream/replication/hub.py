@@ -205,10 +205,6 @@ class Hub:
         """The logs of which the journal still knows a vote, an epoch or a start."""
         return self._journal.logs()
 
-    def has_opened_all(self) -> bool:
-        """Whether every log on disk is open here."""
-        return all(log_id in self.replicas for log_id in self.logs_on_disk())
-
     def logs_on_disk(self) -> list[LogId]:
         found = []
         for name in self._ports.files.list(LOGS):

@@ -228,8 +228,8 @@ class Node:
     def _close(self) -> None:
         # Logs that this life has not opened are as the last one left them: not in order, unless
         # that one ended cleanly. A follower may stop before it knows of all its topics.
-        are_others_in_order = self._directory.was_clean or self.hub.has_opened_all()
-        if self.hub.close() and are_others_in_order:
+        unopened = set(self.hub.logs_on_disk()) - self.hub.replicas.keys()
+        if self.hub.close() and (self._directory.was_clean or not unopened):
             self._directory.mark_clean()
         self._directory.close()
         log.info("stopped node=%d", self.config.node_id)
