@@ -49,7 +49,9 @@ def main() -> None:
         shutil.rmtree(root)
     part = "before" if arguments.before else "kafka"
     part += "-quick" if arguments.quick else ""
-    command = " ".join(["python -m benchmarks.kafka", *sys.argv[1:]])
+    # Where the other checkout stands says nothing to others: its commit is among the versions.
+    words = ["CHECKOUT" if word == str(arguments.before) else word for word in sys.argv[1:]]
+    command = " ".join(["python -m benchmarks.kafka", *words])
     circumstances["duration"] = f"{(time.monotonic() - started) / 60:.1f} min"
     write = publish_before if arguments.before else publish
     write(run, durabilities, command=command, part=part, circumstances=circumstances)
