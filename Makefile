@@ -47,6 +47,8 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.doors --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
+	$(BIN)/python -m benchmarks.growth
 
 bench-before: $(STAMP)  ## Measure beside an earlier commit, in turns (BEFORE=checkout).
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS) --before $(BEFORE)

@@ -225,6 +225,13 @@ class Server:
             self._process.wait()
         self._process = None
 
+    def kill(self) -> None:
+        """End it with SIGKILL: no orderly stop, as after a crash."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
     def rss_bytes(self) -> int:
         return self._memory("VmRSS")
 
