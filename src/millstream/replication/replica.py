@@ -7,7 +7,7 @@ Belongs to the event loop; nothing here awaits.
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +23,7 @@ from millstream.errors import (
     RequestError,
     StorageError,
     StorageUnavailable,
+    TimedOut,
 )
 from millstream.model import Appended, Buffer, LogId, NodeId, Offset
 from millstream.raft.core import Core
@@ -33,6 +34,10 @@ from millstream.replication.replica_log import ReplicaLog, Stamped
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# How long an append waits for more replicas than a majority: Kafka's `delivery.timeout.ms`, after
+# which its producers wait no more. A request's own `timeout_ms` ends the wait sooner.
+ACKNOWLEDGE_S_MAX = 120.0
 
 CarryOut = Callable[["Replica", Effects], None]
 Watcher = Callable[[], None]
@@ -73,8 +78,12 @@ class Replica:
         # own result's type, so here it can only be of Any.
         self._waiters: list[tuple[Offset, int, asyncio.Future[Any], object]] = []
         self._waiters_made = 0
-        # Those that wait for more replicas than a majority, in the order of their appends.
-        self._strict_waiters: deque[tuple[Offset, asyncio.Future[Any], object]] = deque()
+        # Those that wait for more replicas than a majority, in the order of their appends: the end
+        # offset and the result of each. A future leaves when it is done, also when its request's
+        # time is up: else slow replicas would fill the bound with waits that have ended.
+        self._strict_waiters: OrderedDict[asyncio.Future[Any], tuple[Offset, object]] = (
+            OrderedDict()
+        )
         self.refusal: StorageError | None = None  # A transient one, that has not passed yet.
         self._watchers: set[Watcher] = set()
         self._seen = self._view()
@@ -168,7 +177,8 @@ class Replica:
 
     def acknowledged(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
         """Like `committed`, but `min_insync_replicas` must hold it, if that is more than a
-        majority. `NotEnoughReplicasAfterAppend` if too many of them fall silent meanwhile.
+        majority. `NotEnoughReplicasAfterAppend` if too many of them fall silent meanwhile,
+        `TimedOut` after `ACKNOWLEDGE_S_MAX`; the record stays in the log.
         """
         count_min = self.log.records.settings.min_insync_replicas
         if count_min == 1 or count_min <= len(self.core.voters) // 2 + 1 or not self.is_leader:
@@ -177,7 +187,10 @@ class Replica:
         if len(self._waiters) + len(self._strict_waiters) >= self._waiters_max:
             done.set_exception(Overloaded(f"{self.id} has {self._waiters_max} appends waiting"))
             return done
-        self._strict_waiters.append((end_offset, done, result))
+        self._strict_waiters[done] = end_offset, result
+        timer = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S_MAX, self._time_out, done)
+        done.add_done_callback(lambda _: timer.cancel())
+        done.add_done_callback(lambda _: self._strict_waiters.pop(done, None))
         self._hurry()
         self._answer_held()
         return done
@@ -296,22 +309,34 @@ class Replica:
         """Answer those whose records are committed and held by as many as the topic asks for."""
         count_min = self.log.records.settings.min_insync_replicas
         held_end = min(self.core.high_watermark, self.core.end_held_by(count_min))
-        waiters = self._strict_waiters
-        while waiters and waiters[0][0] <= held_end:
-            _, done, result = waiters.popleft()
+        while self._strict_waiters:
+            done, (end_offset, result) = next(iter(self._strict_waiters.items()))
+            if end_offset > held_end:
+                break
+            del self._strict_waiters[done]
             if not done.done():
                 done.set_result(result)
         # One that is behind the majority for a moment is waited for, one that is silent is not.
-        if waiters and self.is_leader and self.core.heard_count < count_min:
+        if self._strict_waiters and self.is_leader and self.core.heard_count < count_min:
             problem = NotEnoughReplicasAfterAppend(
                 f"{self.id} hears {self.core.heard_count} replicas, "
                 f"its min_insync_replicas is {count_min}"
             )
             self._answer_strict(problem)
 
+    def _time_out(self, done: asyncio.Future[Any]) -> None:
+        if not done.done():
+            done.set_exception(
+                TimedOut(
+                    f"{self.id} was not acknowledged by min_insync_replicas = "
+                    f"{self.log.records.settings.min_insync_replicas} replicas in "
+                    f"{ACKNOWLEDGE_S_MAX:g} s; the record is in the log, and may still be"
+                )
+            )
+
     def _answer_strict(self, problem: RequestError) -> None:
-        while self._strict_waiters:
-            _, done, _ = self._strict_waiters.popleft()
+        waiters, self._strict_waiters = self._strict_waiters, OrderedDict()
+        for done in waiters:
             if not done.done():
                 done.set_exception(problem)
 

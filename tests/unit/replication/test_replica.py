@@ -1,5 +1,6 @@
 """One partition on a node: what an append promises when the disk gives out around it."""
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 from uuid import UUID
@@ -13,13 +14,14 @@ from millstream.errors import (
     NotLeader,
     RequestError,
     StorageUnavailable,
+    TimedOut,
 )
 from millstream.model import NEVER_VOTED, LogId, NodeId, Position
 from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Fetch, PreVoteGranted, VoteGranted
 from millstream.raft.roles import Role
-from millstream.replication.replica import Replica
+from millstream.replication.replica import ACKNOWLEDGE_S_MAX, Replica
 from millstream.replication.replica_log import ReplicaLog
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
@@ -31,6 +33,7 @@ from tests.support.virtual_loop import run
 
 LOG = LogId(UUID(int=7), 0)
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+WAITERS_MAX = 9
 
 
 def carry_out(replica: Replica, effects: Effects) -> None:
@@ -61,7 +64,7 @@ def leading_replica(
     core.step(TWO, VoteGranted(core.epoch))
     core.durable(log.last)
     core.step(TWO, Fetch(core.epoch, log.last, 0))
-    return Replica(LOG, log, core, carry_out, lambda: None, waiters_max=9)
+    return Replica(LOG, log, core, carry_out, lambda: None, waiters_max=WAITERS_MAX)
 
 
 def unreadable(after: Position) -> tuple[tuple[()], bytes]:
@@ -212,5 +215,52 @@ def test_who_waits_for_more_than_a_majority_is_told_when_leadership_ends() -> No
         assert not replica.is_leader
         with pytest.raises((NotLeader, NotEnoughReplicasAfterAppend)):
             await waiting
+
+    run(story())
+
+
+async def keep_up_without_the_third(replica: Replica, seconds: float) -> None:
+    """One follower holds everything; another is heard, and stays where it is."""
+    behind = Position(replica.log.last.epoch, 0)
+    for _ in range(int(seconds)):
+        await asyncio.sleep(1)
+        fetch(replica, TWO)
+        replica.core.step(THREE, Fetch(replica.core.epoch, behind, 0))
+        tick(replica, 1)
+
+
+def test_a_wait_for_a_replica_that_stays_behind_has_an_end_and_the_record_stays() -> None:
+    async def story() -> None:
+        replica = leader_of_three()
+        data = batch(b"a")
+        appended = replica.append(data, read_header(data))
+        replica.core.durable(replica.log.last)
+        waiting = replica.acknowledged(appended.end_offset, appended)
+
+        await keep_up_without_the_third(replica, ACKNOWLEDGE_S_MAX - 1)
+        assert not waiting.done()
+        await keep_up_without_the_third(replica, 2)
+
+        with pytest.raises(TimedOut, match="the record is in the log"):
+            await waiting
+        assert replica.is_leader
+        assert replica.high_watermark == 1
+
+    run(story())
+
+
+def test_waits_that_their_requests_gave_up_make_room_for_others() -> None:
+    async def story() -> None:
+        replica = leader_of_three()
+        data = batch(b"a")
+        for _ in range(3 * WAITERS_MAX):
+            appended = replica.append(data, read_header(data))
+            waiting = replica.acknowledged(appended.end_offset, appended)
+            waiting.set_exception(TimedOut("the request's own time is up"))
+            with pytest.raises(TimedOut):
+                await waiting
+            await asyncio.sleep(0)
+
+        assert not replica.acknowledged(appended.end_offset, appended).done()
 
     run(story())
