@@ -33,8 +33,6 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
-
 Applied = Callable[[AnyCommand, Topic | Resource], None]
 
 
@@ -132,9 +130,7 @@ class Controller:
             self._ledger.fold()
             self._has_folded.set()
         except Exception as problem:
-            if isinstance(problem, StorageError) and problem.is_transient:
-                self._replica.refused(problem)
-                asyncio.get_running_loop().call_later(FOLD_RETRY_S, self._fold)
+            if isinstance(problem, StorageError) and self._ledger.retry(problem, self._fold):
                 return
             self._failure = problem
             log.critical("stopping: the control log cannot be applied problem=%s", problem)

@@ -35,6 +35,7 @@ from millstream.errors import (
     BatchTooLarge,
     CorruptBatch,
     InvalidBatch,
+    NotLeader,
     RequestError,
     StorageError,
     TopicExists,
@@ -44,6 +45,7 @@ from millstream.internal_topics.deliveries import DeadLetterIntent, decode_inten
 from millstream.model import LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
@@ -238,15 +240,21 @@ class DeadLetterWriter:
         return dead_letter(record, intent, now_ms)
 
     async def _read_back(self, intent: DeadLetterIntent) -> Record | None:
-        """The record as stored in its log; None if the log no longer has it."""
-        replica, offset = self._hub.replicas.get(intent.log), intent.offset
-        if replica is None or not (
-            replica.log.start_offset <= offset < replica.log.records.end_offset
-        ):
+        """The record as stored in its log; None if it is gone for good: its topic was deleted, or
+        it lies before the log start.
+
+        Raises a `RequestError` or a `StorageError` if the log cannot be read now: it is damaged, or
+        not open yet.
+        """
+        replica, offset = self._origin(intent), intent.offset
+        if replica is None or offset < replica.log.start_offset:
             return None
-        batch_slice = replica.log.records.read(
-            offset, bytes_max=1, end_offset=replica.log.records.end_offset
-        )
+        end_offset = replica.log.records.end_offset
+        if offset >= end_offset:
+            if not (replica.is_leader and replica.is_settled):
+                raise NotLeader(intent.log, replica.leader)
+            return None
+        batch_slice = replica.log.records.read(offset, bytes_max=1, end_offset=end_offset)
         if batch_slice is None:
             return None
         data = batch_slice.read()
@@ -265,6 +273,16 @@ class DeadLetterWriter:
             raw = data[: header.size]
             return raw_record(raw, offset, header.last_offset, header.max_timestamp)
         return next((record for record in records if record.offset == offset), None)
+
+    def _origin(self, intent: DeadLetterIntent) -> Replica | None:
+        """The replica that holds the record; None if the topic was deleted."""
+        try:
+            return self._hub.find(intent.log)
+        except UnknownTopic:
+            with suppress(UnknownTopic):
+                self._catalog.find_id(intent.topic_id)
+                raise NotLeader(intent.log, None) from None
+            return None
 
     def _intent_of(self, subscription: Subscription, in_flight: InFlight) -> DeadLetterIntent:
         log_id = subscription.logs[in_flight.target]

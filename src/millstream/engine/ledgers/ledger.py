@@ -24,6 +24,7 @@ from millstream.errors import (
     InvalidBatch,
     InvalidRequest,
     RequestError,
+    StorageError,
     StorageUnavailable,
 )
 from millstream.model import NO_PRODUCER, Offset, Producer
@@ -31,6 +32,7 @@ from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 READ_BYTES_MAX = 2**16
+FOLD_RETRY_S = 0.1  # After a read that storage refused for the moment.
 # The broker writes its own topics uncompressed: no batch of theirs is ever unpacked.
 UNPACKED_BYTES_MAX = 0
 
@@ -153,6 +155,14 @@ class Ledger(Generic[R]):
         except (CorruptBatch, InvalidBatch) as problem:
             raise DamagedLog(f"{self._replica.id}: {problem}") from problem
         return False
+
+    def retry(self, problem: StorageError, fold: Callable[[], None]) -> bool:
+        """Call `fold` again in `FOLD_RETRY_S`, if the refusal may pass; say whether it may."""
+        if not problem.is_transient:
+            return False
+        self._replica.refused(problem)
+        asyncio.get_running_loop().call_later(FOLD_RETRY_S, fold)
+        return True
 
     def close(self, problem: RequestError) -> None:
         """Stop folding, and answer all proposals that wait with `problem`."""

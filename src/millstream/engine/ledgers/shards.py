@@ -6,7 +6,6 @@ What the records mean is the shard's own.
 Invariant: a shard lives as long as one term of leadership; its state is dropped with it.
 """
 
-import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 BROKER = Session(principal="millstream", door="internal")
 REPLICAS = 3  # Or the number of nodes, if that is less.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is loaded.
-FOLD_RETRY_S = 0.1  # After a read that found no free descriptor.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
 LOAD_RECORDS = 100
 SKIPPED_NAMED_MAX = 10  # Unreadable records of a shard that the log names; the others are counted.
@@ -148,9 +146,8 @@ class Shard(ABC):
             try:
                 self.ledger.fold()
             except StorageError as problem:
-                replica.refused(problem)
-                if problem.is_transient:
-                    asyncio.get_running_loop().call_later(FOLD_RETRY_S, self._follow)
+                if not self.ledger.retry(problem, self._follow):
+                    replica.refused(problem)
                 return
             self._folded()
 

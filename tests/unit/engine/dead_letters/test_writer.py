@@ -14,8 +14,12 @@ from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter
 from millstream.engine.partitions.slices import Earliest
 from millstream.engine.push import RetryPolicy, SubscriptionSpec
 from millstream.engine.push.shard import DeliveryShard
-from millstream.model import TopicPartition
+from millstream.errors import DamagedLog, OutOfResources, StorageError
+from millstream.model import NodeId, TopicPartition
+from millstream.replication.opening import Opening, Recovery
 from millstream.server.node import Node, build_node
+from millstream.settings import TopicSettings
+from millstream.storage.log.log import Log
 from tests.support.crashing_files import CrashingFiles
 from tests.support.deliveries import Subscriber, make_topic, pause, publish, until, values_in
 from tests.support.nodes import ORDERS, SESSION, fake_ports
@@ -162,6 +166,57 @@ def test_a_dead_letter_that_cannot_be_written_holds_up_only_its_own_subscription
             subscriber = await waiting
             await until(lambda: subscriber.values == [b"new"])
             await pause()
+            assert await values_in(node, "orders.dlq") == [b"bad"]
+
+    run(first_life())
+    run(second_life())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [OutOfResources("no free descriptor"), DamagedLog("a bad sector")],
+    ids=["no_descriptor", "damaged"],
+)
+def test_a_record_whose_log_is_not_open_is_waited_for_and_not_taken_for_lost(
+    refusal: StorageError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = CrashingFiles()
+
+    async def first_life() -> None:
+        async with life(files) as node:
+            await make_topic(node)
+            await publish(node, b"bad")
+            subscriber = await Subscriber().subscribe(node, BILLING)
+            await until(lambda: len(subscriber.got) == 1)
+            (shard,) = node._engine.push.shards.all_here()
+            reached = asyncio.Event()
+            stop_after_the_intent(shard, reached)
+            assert subscriber.member is not None
+            assert subscriber.member.reject(ORDERS, 0, "bad", "why")
+            await reached.wait()
+            files.power_cut(Random(1), reorder=False)
+
+    async def second_life() -> None:
+        recover, is_refused = Recovery.recover, True
+
+        def recover_if_possible(recovery: Recovery, opening: Opening) -> Log:
+            if is_refused and opening.name == "orders-0":
+                raise refusal
+            return recover(recovery, opening)
+
+        monkeypatch.setattr(Recovery, "recover", recover_if_possible)
+        async with life(files) as node:
+            log_id = node.topics.describe(SESSION, "orders").log(0)
+            await until(lambda: log_id in node.hub.damaged)
+            await asyncio.sleep(10)
+            assert "orders.dlq" not in [topic.name for topic in node.topics.list(SESSION)] or (
+                await values_in(node, "orders.dlq") == []
+            )
+
+            is_refused = False
+            node.hub.keep(log_id, frozenset({NodeId(1)}), TopicSettings(), name="orders-0")
+            await asyncio.sleep(10)
+
             assert await values_in(node, "orders.dlq") == [b"bad"]
 
     run(first_life())
