@@ -26,12 +26,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NO_EPOCH = Epoch(0)
 
-# The topics that hold the broker's own state. Clients may read them, not write.
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-DELAYED_TOPIC = "__deferred"
-DELIVERIES_TOPIC = "__deliveries"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DELAYED_TOPIC, DELIVERIES_TOPIC})
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 

@@ -1,7 +1,8 @@
 """Batch groups on a whole node: a driver that begins and ends batches, and tasks that write."""
 
-from millstream.internal_topics.batch_groups import MEMBER_MARK, BatchGroupValue, Ending
+from millstream.internal_topics.batch_groups import BatchGroupValue, Ending
 from millstream.model import Producer, TopicPartition
+from millstream.names import BATCH_MEMBER_MARK
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION
 from tests.support.transactions import Writer
@@ -25,7 +26,7 @@ class Driver:
         return opened
 
     def task(self, name: str = "0.0", *, timeout_ms: int = 60_000) -> Writer:
-        transactional_id = f"{self.group}{MEMBER_MARK}{self.term}~{name}"
+        transactional_id = f"{self.group}{BATCH_MEMBER_MARK}{self.term}~{name}"
         return Writer(self.node, transactional_id=transactional_id, timeout_ms=timeout_ms)
 
     async def wrote(

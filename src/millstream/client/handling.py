@@ -22,12 +22,16 @@ from millstream.client.consumer import Consumer
 from millstream.client.errors import AlreadyExists, BadData, ClientError, Denied, NotFound, Refused
 from millstream.client.models import Message, TopicPartition
 from millstream.client.producer import Producer
-from millstream.client.records import MESSAGE_ID, RESERVED, HeaderList, header_list
+from millstream.client.records import RESERVED, HeaderList, header_list
+from millstream.names import (
+    DLQ_HEADER_PREFIX,
+    DLQ_SUBJECT_PREFIX,
+    DLQ_TOPIC_SUFFIX,
+    MESSAGE_ID_HEADER,
+    SUBJECT_HEADER,
+)
 
-SUFFIX = ".dlq"
-PREFIX = "ms-dlq-"
 VIEW_OF = "view.of"
-SUBJECT, DEAD_SUBJECT = "ms-subject", b"DLQ."
 # Why a record was given up, in the words of the broker's own subscriptions and of Spark's reader.
 REJECTED, RETRIES_EXHAUSTED, UNREADABLE = "rejected", "max_retries_exceeded", "schema"
 ERROR_LENGTH_MAX = 1_000
@@ -185,7 +189,7 @@ class Graveyard:
         if raw is None:
             return Fate.LOST
         at, offset = place_of(raw), raw.offset() or 0
-        if at.topic.endswith(SUFFIX):
+        if at.topic.endswith(DLQ_TOPIC_SUFFIX):
             raise Refused(f"{at}@{offset} failed, and is a dead letter already") from problem
         origin = self._origin(at.topic)
         told = {
@@ -199,11 +203,11 @@ class Graveyard:
         }
         headers = letter_headers(header_list(raw.headers()), told)
         if self._has_ids():
-            headers.append((MESSAGE_ID, message_id(consumer.group or "", at, offset)))
+            headers.append((MESSAGE_ID_HEADER, message_id(consumer.group or "", at, offset)))
         if self._producer is None:
             self._producer = self._open_producer()
         sent = self._producer.send(
-            origin + SUFFIX,
+            origin + DLQ_TOPIC_SUFFIX,
             raw.value(),
             key=raw.key(),
             headers=list(headers),
@@ -237,7 +241,7 @@ class Graveyard:
 
     def _prepare(self, origin: str) -> int:
         """Have a topic for dead letters; return how many partitions it has."""
-        name = origin + SUFFIX
+        name = origin + DLQ_TOPIC_SUFFIX
         try:
             return len(self._admin.offsets(name, "latest"))
         except NotFound:
@@ -254,14 +258,19 @@ def letter_headers(own: HeaderList, told: dict[str, str]) -> HeaderList:
 
     What asks a broker for something would ask for it again, so it is left out.
     """
-    kept = [one for one in own if one[0] not in RESERVED and not one[0].startswith(PREFIX)]
-    subjects = [value for name, value in kept if name == SUBJECT and value]
-    headers = [one for one in kept if one[0] != SUBJECT]
+    kept = [
+        one for one in own if one[0] not in RESERVED and not one[0].startswith(DLQ_HEADER_PREFIX)
+    ]
+    subjects = [value for name, value in kept if name == SUBJECT_HEADER and value]
+    headers = [one for one in kept if one[0] != SUBJECT_HEADER]
     # Who listens to a subject does not get its dead letters with it.
     subject = subjects[0] if subjects else told["topic"].encode()
-    headers.append((SUBJECT, DEAD_SUBJECT + subject))
-    headers += [(f"{PREFIX}{name}", value.encode(errors="replace")) for name, value in told.items()]
-    return [*headers, *((f"{PREFIX}subject", value) for value in subjects[:1])]
+    headers.append((SUBJECT_HEADER, DLQ_SUBJECT_PREFIX.encode() + subject))
+    headers += [
+        (f"{DLQ_HEADER_PREFIX}{name}", value.encode(errors="replace"))
+        for name, value in told.items()
+    ]
+    return [*headers, *((f"{DLQ_HEADER_PREFIX}subject", value) for value in subjects[:1])]
 
 
 def message_id(group: str, at: TopicPartition, offset: int) -> bytes:

@@ -11,9 +11,14 @@ from datetime import datetime, timedelta
 from millstream.client.answers import utf8
 from millstream.client.errors import NotSupported, Refused
 from millstream.client.models import Headers, milliseconds
+from millstream.names import DELAY_HEADER, DELIVER_AT_HEADER, MESSAGE_ID_HEADER, TTL_HEADER
 
-DELAY, DELIVER_AT, TTL, MESSAGE_ID = "ms-delay-ms", "ms-deliver-at", "ms-ttl-ms", "ms-message-id"
-RESERVED = {DELAY: "delay", DELIVER_AT: "delay", TTL: "ttl", MESSAGE_ID: "message_id"}
+RESERVED = {
+    DELAY_HEADER: "delay",
+    DELIVER_AT_HEADER: "delay",
+    TTL_HEADER: "ttl",
+    MESSAGE_ID_HEADER: "message_id",
+}
 Span = timedelta | float  # Or seconds.
 HeaderList = list[tuple[str, bytes | None]]
 
@@ -36,15 +41,15 @@ def queue_headers(
     found: HeaderList = []
     if isinstance(delay, datetime):
         # Before 1970 is as long ago as any other past: it is due.
-        found.append((DELIVER_AT, b"%d" % max(0, milliseconds(delay))))
+        found.append((DELIVER_AT_HEADER, b"%d" % max(0, milliseconds(delay))))
     elif delay is not None:
-        found.append((DELAY, b"%d" % _span_ms("delay", delay)))
+        found.append((DELAY_HEADER, b"%d" % _span_ms("delay", delay)))
     if ttl is not None:
-        found.append((TTL, b"%d" % _span_ms("ttl", ttl)))
+        found.append((TTL_HEADER, b"%d" % _span_ms("ttl", ttl)))
     if message_id is not None:
         if not message_id:
             raise Refused("message_id is empty: it must name the record")
-        found.append((MESSAGE_ID, utf8(message_id)))
+        found.append((MESSAGE_ID_HEADER, utf8(message_id)))
     return found
 
 
@@ -56,8 +61,8 @@ def asks(headers: Iterable[tuple[str, object]]) -> str | None:
 def is_delayed(headers: Iterable[tuple[str, bytes | None]], *, now_ms: int) -> bool:
     """Whether a broker that carries it out will not write the record at once."""
     for name, value in headers:
-        if name in (DELAY, DELIVER_AT) and value is not None and value.isdigit():
-            return int(value) > (0 if name == DELAY else now_ms)
+        if name in (DELAY_HEADER, DELIVER_AT_HEADER) and value is not None and value.isdigit():
+            return int(value) > (0 if name == DELAY_HEADER else now_ms)
     return False
 
 

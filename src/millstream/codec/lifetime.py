@@ -10,9 +10,9 @@ from typing import NamedTuple
 from millstream.codec.batch import Header
 from millstream.codec.records import Record
 from millstream.codec.scanning import oldest_timestamp
+from millstream.names import TTL_HEADER
 from millstream.settings import UNLIMITED, Switch, TopicSettings
 
-TTL_HEADER = "ms-ttl-ms"
 NEVER_MS = 2**63 - 1
 
 _TTL_HEADER = TTL_HEADER.encode()

@@ -34,7 +34,8 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.errors.views import HasViews, ReadOnlyView
-from millstream.model import INTERNAL_TOPICS, LogId, TopicPartition, topic_name
+from millstream.model import LogId, TopicPartition, topic_name
+from millstream.names import INTERNAL_TOPICS
 from millstream.settings import UNLIMITED, TopicSettings, effective_settings, with_overrides
 from millstream.view_names import split_filtered
 

@@ -13,11 +13,16 @@ from typing import Any
 from millstream.client import Message
 from millstream.demo.events import Item, Results
 from millstream.demo.failures import DemoFailed
+from millstream.names import DLQ_REASON_HEADER, DLQ_TOPIC_SUFFIX
 
-ORDERS, VALID, PUT_ASIDE, BY_MINUTE = "orders", "orders.valid", "orders.dlq", "orders-by-minute"
+ORDERS, VALID, PUT_ASIDE, BY_MINUTE = (
+    "orders",
+    "orders.valid",
+    f"orders{DLQ_TOPIC_SUFFIX}",
+    "orders-by-minute",
+)
 ITEMS = ("flour", "oats", "rye", "spelt")
 BAD_EVERY = 100
-REASON = "ms-dlq-reason"
 _FIRST = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _SECONDS = 3600  # The orders of the tour are of one hour, over and over.
 
@@ -37,7 +42,7 @@ def order(number: int, at: datetime | None = None) -> str:
 
 def results(letters: Iterable[Message], figures: Iterable[Message]) -> Results:
     """What the dead letters and the figures of windows say."""
-    reasons = Counter((letter.header(REASON) or b"?").decode() for letter in letters)
+    reasons = Counter((letter.header(DLQ_REASON_HEADER) or b"?").decode() for letter in letters)
     # An update of a window replaces the one before it: the last one counts.
     windows: dict[tuple[str, str], dict[str, Any]] = {}  # JSON, as the pipeline spells it.
     for message in figures:

@@ -3,7 +3,8 @@
 from millstream.control.catalog import Topic
 from millstream.embedding import checks
 from millstream.embedding.values import PartitionDetails, TopicDetails
-from millstream.model import INTERNAL_TOPICS, Session, TopicPartition
+from millstream.model import Session, TopicPartition
+from millstream.names import INTERNAL_TOPICS
 from millstream.server.node import Node
 
 

@@ -19,11 +19,8 @@ from millstream.errors import InvalidTransactionState, ProducerFenced
 from millstream.internal_topics.transaction_steps import ended, fenced
 from millstream.internal_topics.transactions import NO_ID, TransactionState, TransactionValue
 from millstream.model import Producer
+from millstream.names import BATCH_MEMBER_MARK
 
-# Between the name of a group and the rest of a member's transactional id. All ids with the same
-# beginning have one coordinator, so that one write can be about all of them. It can be read in
-# every tool, and is nothing that a client puts in an id by chance.
-MEMBER_MARK = "~batch~"
 _TERM_END = "~"
 NO_BATCH = -1
 NO_TERM = 0
@@ -96,12 +93,12 @@ GroupStep = Callable[[BatchGroupValue, Mapping[str, TransactionValue]], Changes]
 
 def home_of(transactional_id: str) -> str:
     """The key that selects an id's coordinator: the name of its group, or the id."""
-    return transactional_id.partition(MEMBER_MARK)[0]
+    return transactional_id.partition(BATCH_MEMBER_MARK)[0]
 
 
 def group_of(transactional_id: str) -> str | None:
     """The group that the id is in."""
-    group, mark, _ = transactional_id.partition(MEMBER_MARK)
+    group, mark, _ = transactional_id.partition(BATCH_MEMBER_MARK)
     return group if mark else None
 
 
@@ -112,7 +109,7 @@ def unknown(now_ms: int) -> BatchGroupValue:
 
 def check_open(transactional_id: str, group: BatchGroupValue) -> None:
     """Raise unless a producer may take over this id of a member: only in the term that is open."""
-    rest = transactional_id.partition(MEMBER_MARK)[2]
+    rest = transactional_id.partition(BATCH_MEMBER_MARK)[2]
     text = rest.partition(_TERM_END)[0]
     term = int(text) if text.isascii() and text.isdecimal() else NO_TERM
     if term != group.term or group.state is not GroupState.OPEN:

@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from millstream.model import LogId, Offset
+from millstream.names import DLQ_SUBJECT_PREFIX, DLQ_TOPIC_SUFFIX
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,8 +47,8 @@ class RetryPolicy:
     retry_delay_ms_max: int = 10 * 60 * 1000
     jitter: float = 0.1  # Random part of a delay, in both directions.
     # `{topic}` is the record's topic; None: no dead letters, the record is dropped.
-    dead_letter_topic: str | None = "{topic}.dlq"
-    dead_subject_prefix: str = "DLQ."  # Put before the record's subject.
+    dead_letter_topic: str | None = f"{{topic}}{DLQ_TOPIC_SUFFIX}"
+    dead_subject_prefix: str = DLQ_SUBJECT_PREFIX  # Put before the record's subject.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,8 @@ from millstream.metrics import (
     Metric,
     Sample,
 )
-from millstream.model import INTERNAL_TOPICS, TopicPartition
+from millstream.model import TopicPartition
+from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 

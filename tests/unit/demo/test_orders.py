@@ -12,7 +12,6 @@ from millstream.demo.orders import (
     ITEMS,
     ORDERS,
     PUT_ASIDE,
-    REASON,
     VALID,
     bad_count,
     check_found,
@@ -22,6 +21,7 @@ from millstream.demo.orders import (
     results,
 )
 from millstream.demo.pipeline import FILE, FLOWS
+from millstream.names import DLQ_REASON_HEADER
 from tests.support.source_tree import SOURCE
 
 COUNT = 250
@@ -43,7 +43,9 @@ def message(topic: str, value: str, *headers: tuple[str, bytes]) -> Message:
 
 
 def letters(count: int) -> list[Message]:
-    return [message(PUT_ASIDE, order(0), (REASON, b"weighs something")) for _ in range(count)]
+    return [
+        message(PUT_ASIDE, order(0), (DLQ_REASON_HEADER, b"weighs something")) for _ in range(count)
+    ]
 
 
 def window(start: str, item: str, count: int) -> Message:

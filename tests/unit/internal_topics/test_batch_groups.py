@@ -7,7 +7,6 @@ import pytest
 
 from millstream.errors import InvalidTransactionState, ProducerFenced, RequestError
 from millstream.internal_topics.batch_groups import (
-    MEMBER_MARK,
     TRANSITIONS,
     BatchGroupsState,
     BatchGroupValue,
@@ -27,10 +26,11 @@ from millstream.internal_topics.batch_groups import (
 )
 from millstream.internal_topics.transactions import TransactionState, TransactionValue, encode_key
 from millstream.model import Producer
+from millstream.names import BATCH_MEMBER_MARK
 
 GROUP = "spark:orders"
 NOW = 1_000
-ONE, TWO = f"{GROUP}{MEMBER_MARK}3~7.0.0", f"{GROUP}{MEMBER_MARK}3~7.1.1"
+ONE, TWO = f"{GROUP}{BATCH_MEMBER_MARK}3~7.0.0", f"{GROUP}{BATCH_MEMBER_MARK}3~7.1.1"
 
 
 def group(state: GroupState = GroupState.OPEN, *, last: int = 6) -> BatchGroupValue:
@@ -220,7 +220,7 @@ def test_a_group_and_its_members_have_one_home_and_other_ids_their_own() -> None
 @pytest.mark.parametrize("rest", ["2~7.0.0", "4~7.0.0", "x~7", "", "~", "-3~1", "٣~1"])
 def test_a_member_of_another_term_is_fenced(rest: str) -> None:
     with pytest.raises(ProducerFenced):
-        check_open(f"{GROUP}{MEMBER_MARK}{rest}", group())
+        check_open(f"{GROUP}{BATCH_MEMBER_MARK}{rest}", group())
 
 
 @pytest.mark.parametrize("state", GroupState)
@@ -237,7 +237,7 @@ def test_a_member_may_begin_only_while_its_term_is_open(state: GroupState) -> No
 
 def test_nobody_is_a_member_of_a_group_that_was_never_begun() -> None:
     with pytest.raises(ProducerFenced):
-        check_open(f"{GROUP}{MEMBER_MARK}0~1", unknown(NOW))
+        check_open(f"{GROUP}{BATCH_MEMBER_MARK}0~1", unknown(NOW))
 
 
 # -- the fold --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from millstream.cli.render import (
     table,
     yes_option,
 )
+from millstream.names import DLQ_TOPIC_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,7 +170,7 @@ def purge(client: "Client", topic: str, is_yes: bool) -> Answer:
 def _check_known(client: "Client", topic: str) -> None:
     """A name that is mistyped has no dead letters either, and should not look fine."""
     known = _names(client)
-    if f"{topic}.dlq" not in known and topic.removesuffix(".dlq") not in known:
+    if topic + DLQ_TOPIC_SUFFIX not in known and topic.removesuffix(DLQ_TOPIC_SUFFIX) not in known:
         _check_there(topic, known)
 
 

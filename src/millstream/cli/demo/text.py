@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.demo import events
+from millstream.demo.orders import PUT_ASIDE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,7 +84,7 @@ def _pipeline_ran(event: events.PipelineRan) -> str:
 def _results(event: events.Results) -> str:
     aside = ", ".join(f"{count:,} for {reason!r}" for reason, count in event.reasons.items())
     lines = [
-        f"\norders.dlq has those that were put aside: {aside}",
+        f"\n{PUT_ASIDE} has those that were put aside: {aside}",
         f"orders-by-minute has {event.window_count:,} windows:",
         *(f"  {one.item:<6} {one.orders:>7,} orders {one.kg:>12,.0f} kg" for one in event.items),
     ]
@@ -115,7 +116,7 @@ def _goes_on(event: events.GoesOn) -> str:
     if event.has_spark:
         commands |= {
             f"{millstream} subscribe orders-by-minute": "Spark's sums, half a minute from now",
-            f"{millstream} consume orders.dlq --count 3 --format '%v %h\\n'": "put aside, and why",
+            f"{millstream} consume {PUT_ASIDE} --count 3 --format '%v %h\\n'": "put aside, and why",
             f"{millstream} group lag orders.check": "how far Spark is behind",
         }
     width = max(map(len, commands))

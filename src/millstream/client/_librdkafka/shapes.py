@@ -22,6 +22,7 @@ from millstream.client.models import (
     Topic,
     TopicPartition,
 )
+from millstream.names import INTERNAL_PREFIX
 
 _STATES = {
     "PREPARING_REBALANCING": "preparing rebalance",
@@ -82,7 +83,7 @@ def topic(found: Any) -> Topic:
         partition_count=len(partitions),
         replication_factor=max((len(one.replicas) for one in partitions), default=0),
         # Metadata does not carry the mark through librdkafka; the name is Kafka's own rule.
-        is_internal=found.topic.startswith("__"),
+        is_internal=found.topic.startswith(INTERNAL_PREFIX),
     )
 
 

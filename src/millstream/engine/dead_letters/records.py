@@ -10,39 +10,38 @@ from typing import NamedTuple
 import msgspec
 
 from millstream.codec.records import Record
-from millstream.engine.produce.options import (
-    DELAY_MS,
-    DELIVER_AT,
-    DLQ_ATTEMPTS,
-    DLQ_ERROR,
-    DLQ_GROUP,
-    DLQ_OFFSET,
-    DLQ_PARTITION,
-    DLQ_REASON,
-    DLQ_TOPIC,
-    SUBJECT,
-    TTL_MS,
-)
 from millstream.engine.publish.subjects import subject_of
 from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, TopicPartition
+from millstream.names import (
+    DELAY_HEADER,
+    DELIVER_AT_HEADER,
+    DLQ_ATTEMPTS_HEADER,
+    DLQ_BATCH_HEADER,
+    DLQ_ERROR_HEADER,
+    DLQ_GROUP_HEADER,
+    DLQ_OFFSET_HEADER,
+    DLQ_PARTITION_HEADER,
+    DLQ_REASON_HEADER,
+    DLQ_SUBJECT_HEADER,
+    DLQ_TOPIC_HEADER,
+    SUBJECT_HEADER,
+    TTL_HEADER,
+)
 
-DLQ_SUBJECT = "ms-dlq-subject"  # The record's own subject header, if it had one.
-# Set when the value is a whole unreadable batch, as stored in the log: its last offset.
-DLQ_BATCH = "ms-dlq-batch"
 GONE = "the record was gone from its topic before it could be copied"
 
-_ACTING_HEADERS = frozenset({DELAY_MS, DELIVER_AT, TTL_MS})
+_ACTING_HEADERS = frozenset({DELAY_HEADER, DELIVER_AT_HEADER, TTL_HEADER})
 _ORIGIN_HEADERS = frozenset(
     {
-        DLQ_TOPIC,
-        DLQ_PARTITION,
-        DLQ_OFFSET,
-        DLQ_GROUP,
-        DLQ_ATTEMPTS,
-        DLQ_REASON,
-        DLQ_ERROR,
-        DLQ_SUBJECT,
+        DLQ_TOPIC_HEADER,
+        DLQ_PARTITION_HEADER,
+        DLQ_OFFSET_HEADER,
+        DLQ_GROUP_HEADER,
+        DLQ_ATTEMPTS_HEADER,
+        DLQ_REASON_HEADER,
+        DLQ_ERROR_HEADER,
+        DLQ_SUBJECT_HEADER,
     }
 )
 
@@ -66,26 +65,26 @@ def dead_letter(record: Record, intent: DeadLetterIntent, now_ms: int) -> Record
         for header in record.headers
         if header[0] not in _ACTING_HEADERS
         and header[0] not in _ORIGIN_HEADERS
-        and header[0] != SUBJECT
+        and header[0] != SUBJECT_HEADER
     ]
     headers = (
         *kept,
-        (SUBJECT, f"{intent.prefix}{subject}".encode()),
-        (DLQ_TOPIC, intent.topic.encode()),
-        (DLQ_PARTITION, b"%d" % intent.partition),
-        (DLQ_OFFSET, b"%d" % intent.offset),
-        (DLQ_GROUP, intent.group.encode()),
-        (DLQ_ATTEMPTS, b"%d" % intent.attempts),
-        (DLQ_REASON, intent.reason.encode()),
-        (DLQ_ERROR, intent.error.encode()),
-        *((DLQ_SUBJECT, value) for name, value in record.headers if name == SUBJECT),
+        (SUBJECT_HEADER, f"{intent.prefix}{subject}".encode()),
+        (DLQ_TOPIC_HEADER, intent.topic.encode()),
+        (DLQ_PARTITION_HEADER, b"%d" % intent.partition),
+        (DLQ_OFFSET_HEADER, b"%d" % intent.offset),
+        (DLQ_GROUP_HEADER, intent.group.encode()),
+        (DLQ_ATTEMPTS_HEADER, b"%d" % intent.attempts),
+        (DLQ_REASON_HEADER, intent.reason.encode()),
+        (DLQ_ERROR_HEADER, intent.error.encode()),
+        *((DLQ_SUBJECT_HEADER, value) for name, value in record.headers if name == SUBJECT_HEADER),
     )
     return record._replace(offset=0, timestamp=now_ms, headers=headers)
 
 
 def raw_record(raw: bytes, offset: Offset, last_offset: Offset, timestamp: int) -> Record:
     """An unreadable batch as one record that holds its bytes."""
-    return Record(offset, timestamp, None, raw, ((DLQ_BATCH, b"%d" % last_offset),))
+    return Record(offset, timestamp, None, raw, ((DLQ_BATCH_HEADER, b"%d" % last_offset),))
 
 
 def lost_letter(intent: DeadLetterIntent, now_ms: int) -> Record:
@@ -99,12 +98,12 @@ def origin_of(letter: Record) -> Origin | None:
     fields = {name: (value or b"").decode("utf-8", "replace") for name, value in letter.headers}
     try:
         return Origin(
-            TopicPartition(fields[DLQ_TOPIC], int(fields[DLQ_PARTITION])),
-            int(fields[DLQ_OFFSET]),
-            fields.get(DLQ_GROUP, ""),
-            int(fields.get(DLQ_ATTEMPTS, "0")),
-            fields.get(DLQ_REASON, ""),
-            fields.get(DLQ_ERROR, ""),
+            TopicPartition(fields[DLQ_TOPIC_HEADER], int(fields[DLQ_PARTITION_HEADER])),
+            int(fields[DLQ_OFFSET_HEADER]),
+            fields.get(DLQ_GROUP_HEADER, ""),
+            int(fields.get(DLQ_ATTEMPTS_HEADER, "0")),
+            fields.get(DLQ_REASON_HEADER, ""),
+            fields.get(DLQ_ERROR_HEADER, ""),
         )
     except (KeyError, ValueError):
         return None
@@ -113,8 +112,8 @@ def origin_of(letter: Record) -> Origin | None:
 def revived(letter: Record, now_ms: int) -> Record:
     """The original record of a dead letter, to be delivered again."""
     headers = [
-        (SUBJECT if name == DLQ_SUBJECT else name, value)
+        (SUBJECT_HEADER if name == DLQ_SUBJECT_HEADER else name, value)
         for name, value in letter.headers
-        if name == DLQ_SUBJECT or (name not in _ORIGIN_HEADERS and name != SUBJECT)
+        if name == DLQ_SUBJECT_HEADER or (name not in _ORIGIN_HEADERS and name != SUBJECT_HEADER)
     ]
     return letter._replace(offset=0, timestamp=now_ms, headers=tuple(headers))

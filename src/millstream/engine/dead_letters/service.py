@@ -24,7 +24,7 @@ from millstream.engine.gate import Gate, Operation, topic_resource
 from millstream.engine.ledgers.shards import Shards
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.partitions.slices import Earliest, Latest
-from millstream.engine.publish.subjects import DEAD_TOPIC_SUFFIX, is_dead_topic
+from millstream.engine.publish.subjects import is_dead_topic
 from millstream.engine.push.records import read_records
 from millstream.engine.push.shard import DeliveryShard, find_open
 from millstream.engine.runtime.background import BackgroundTasks
@@ -37,6 +37,7 @@ from millstream.errors import (
 from millstream.errors.deliveries import UnknownDeadLetter
 from millstream.internal_topics.deliveries import DeadLetterIntent
 from millstream.model import Offset, Session, TopicPartition
+from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.ports import Clock
 
 LISTED_MAX = 10_000  # Dead letters in one answer.
@@ -386,7 +387,7 @@ class DeadLetters:
 
 def dead_topic_of(topic: str) -> str:
     """The dead-letter topic of a topic; itself if it is one."""
-    return topic if is_dead_topic(topic) else topic + DEAD_TOPIC_SUFFIX
+    return topic if is_dead_topic(topic) else topic + DLQ_TOPIC_SUFFIX
 
 
 def _is_selected(letter: DeadLetter, where: Filter | None, plan: RedrivePlan) -> bool:

@@ -21,12 +21,12 @@ from millstream.engine.runtime.backoff import Backoff
 from millstream.errors import OutOfOrderSequence, RequestError, UnknownTopic
 from millstream.internal_topics.delayed import decode_header, decode_key, decode_payload, encode_key
 from millstream.model import Offset
+from millstream.names import UNREADABLE_HEADER
 from millstream.ports import Clock
 
 log = logging.getLogger(__name__)
 
 # Header of a delayed record that could not be decoded: the reason. Its value is the stored bytes.
-UNREADABLE_HEADER = "ms-unreadable"
 # Records in an outbound sequence that are not appended yet; the same limit for appended ones.
 PLANNED_MAX = 2_000
 BATCH_BYTES_MAX = 512 * 2**10  # Appended at once, unless one record is larger.

@@ -21,7 +21,7 @@ from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpe
 from millstream.engine.runtime.waiters import Alarms
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
-from millstream.model import DELAYED_TOPIC
+from millstream.names import DELAYED_TOPIC
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 

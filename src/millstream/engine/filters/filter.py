@@ -36,8 +36,8 @@ from millstream.engine.filters.language import (
 )
 from millstream.engine.filters.regexes import InvalidRegex, Regex
 from millstream.errors.views import InvalidFilter
+from millstream.names import SUBJECT_HEADER
 
-SUBJECT_HEADER = "ms-subject"
 NUMBER_LENGTH_MAX = 400  # As long as the longest float; no header makes us read a million digits.
 
 _Test: TypeAlias = Callable[[Record, str], bool]

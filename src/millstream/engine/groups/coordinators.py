@@ -22,7 +22,8 @@ from millstream.engine.runtime.waiters import Alarms, Waiters, loop_ms
 from millstream.engine.topics import Topics
 from millstream.errors import Overloaded, RequestError, UnknownTopic
 from millstream.internal_topics.groups import StoredGroup, expired_offsets
-from millstream.model import OFFSETS_TOPIC, NodeId, TopicPartition
+from millstream.model import NodeId, TopicPartition
+from millstream.names import OFFSETS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica

@@ -54,7 +54,6 @@ from millstream.errors import (
 from millstream.metrics import Metrics
 from millstream.model import (
     CONTROL_LOG,
-    INTERNAL_TOPICS,
     NO_EPOCH,
     Acks,
     Appended,
@@ -68,6 +67,7 @@ from millstream.model import (
     Session,
     TopicPartition,
 )
+from millstream.names import INTERNAL_TOPICS
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica

@@ -20,7 +20,7 @@ from millstream.codec.picking import pick_stretches
 from millstream.codec.records import STEP_BYTES, Record
 from millstream.control.catalog import Catalog
 from millstream.engine.produce.options import (
-    HEADER_PREFIX,
+    ENCODED_PREFIX,
     message_id_of,
     search,
     unpack,
@@ -367,7 +367,7 @@ class _Tail:
             return
         transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
         place = Place(self._replica.id.partition, header.base_offset, transaction)
-        stretches = pick_stretches(header, bytes(payload), HEADER_PREFIX)
+        stretches = pick_stretches(header, bytes(payload), ENCODED_PREFIX)
         while True:
             try:
                 records = next(stretches, None)

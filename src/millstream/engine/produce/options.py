@@ -1,8 +1,8 @@
 """Reads the record headers that set queue options: delay, time to live, message id.
 
-Owns the names of the headers, the parsing of their values, and the test whether a batch has any of
-them. The test runs for every batch, so it decodes nothing: it searches for the bytes of a name with
-its length before it, as in an encoded record. It may say yes for bytes that only look like a
+Owns the parsing of their values, and the test whether a batch has any of them (`names` has their
+names). The test runs for every batch, so it decodes nothing: it searches for the bytes of a name
+with its length before it, as in an encoded record. It may say yes for bytes that only look like a
 header; it says no only if there is none. Pure.
 """
 
@@ -18,33 +18,24 @@ from millstream.codec.compression import (
     decompress_small,
     unpacked_bytes_max,
 )
-from millstream.codec.lifetime import TTL_HEADER
 from millstream.codec.picking import pick_stretches
 from millstream.codec.records import Record
 from millstream.cooperative import all_at_once
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
-
-DELAY_MS = "ms-delay-ms"  # Deliver the record so long after it came in.
-DELIVER_AT = "ms-deliver-at"  # Deliver at this time, in milliseconds since 1970.
-TTL_MS = TTL_HEADER  # Readers do not get the record once it is that old.
-MESSAGE_ID = "ms-message-id"  # A second record with the same id is dropped.
-SUBJECT = "ms-subject"
-
-# Headers of a dead letter: the record that it was, and why it failed.
-DLQ_TOPIC = "ms-dlq-topic"
-DLQ_PARTITION = "ms-dlq-partition"
-DLQ_OFFSET = "ms-dlq-offset"
-DLQ_GROUP = "ms-dlq-group"
-DLQ_ATTEMPTS = "ms-dlq-attempts"
-DLQ_REASON = "ms-dlq-reason"
-DLQ_ERROR = "ms-dlq-error"
+from millstream.names import (
+    DELAY_HEADER,
+    DELIVER_AT_HEADER,
+    HEADER_PREFIX,
+    MESSAGE_ID_HEADER,
+    OPTION_HEADERS,
+    TTL_HEADER,
+)
 
 MESSAGE_ID_BYTES_MAX = 256
 NUMBER_DIGITS_MAX = 18
 
-_OPTION_HEADERS = (DELAY_MS, DELIVER_AT, TTL_MS, MESSAGE_ID)
-HEADER_PREFIX = b"ms-"  # In every record that has options.
+ENCODED_PREFIX = HEADER_PREFIX.encode()  # In every record that has options.
 # Up to here one plain search costs less than three calls of RE2.
 _SMALL_BYTES = 8 * 2**10
 
@@ -89,7 +80,7 @@ def unpack_small(data: Buffer, header: Header, *, bytes_max: int) -> Buffer | No
 
 def search(payload: Buffer) -> Buffer | None:
     """The uncompressed records of an admitted batch, if they may have options."""
-    if len(payload) <= _SMALL_BYTES and HEADER_PREFIX not in bytes(payload):
+    if len(payload) <= _SMALL_BYTES and ENCODED_PREFIX not in bytes(payload):
         return None
     return payload if any(find(payload) for find in _SEARCHES) else None
 
@@ -98,7 +89,7 @@ def read_batch(
     header: Header, payload: Buffer, *, now_ms: int, delay_ms_max: int
 ) -> Generator[None, None, QueueOptions]:
     """Read the options from the records that `search` returned, in short steps."""
-    stretches = pick_stretches(header, bytes(payload), HEADER_PREFIX)
+    stretches = pick_stretches(header, bytes(payload), ENCODED_PREFIX)
     base_offset = header.base_offset
     numbered = ([(one.offset - base_offset, one) for one in some] for some in stretches)
     return _read(numbered, now_ms=now_ms, delay_ms_max=delay_ms_max)
@@ -112,7 +103,7 @@ def read_options(records: Sequence[Record], *, now_ms: int, delay_ms_max: int) -
 def message_id_of(record: Record) -> bytes | None:
     """The message id of a record in a log; None if it is invalid: it did not count on produce."""
     for name, value in reversed(record.headers):
-        if name == MESSAGE_ID:  # The last one, as `read_options` has it.
+        if name == MESSAGE_ID_HEADER:  # The last one, as `read_options` has it.
             return value if value and len(value) <= MESSAGE_ID_BYTES_MAX else None
     return None
 
@@ -123,8 +114,10 @@ def when_due(record: Record, due_ms: int) -> Record:
     The header of the due time stays. It is in the past, so a copy of the record to another topic is
     not delayed again.
     """
-    headers = [header for header in record.headers if header[0] not in (DELAY_MS, DELIVER_AT)]
-    headers.append((DELIVER_AT, b"%d" % due_ms))
+    headers = [
+        header for header in record.headers if header[0] not in (DELAY_HEADER, DELIVER_AT_HEADER)
+    ]
+    headers.append((DELIVER_AT_HEADER, b"%d" % due_ms))
     return record._replace(timestamp=due_ms, headers=tuple(headers))
 
 
@@ -142,16 +135,16 @@ def _read(
     delayed: dict[int, Record] = {}
     for stretch in stretches:
         for index, record in stretch:
-            headers = {name: value for name, value in record.headers if name in _OPTION_HEADERS}
+            headers = {name: value for name, value in record.headers if name in OPTION_HEADERS}
             if not headers:
                 continue
-            if DELAY_MS in headers or DELIVER_AT in headers:
+            if DELAY_HEADER in headers or DELIVER_AT_HEADER in headers:
                 due_ms[index] = _due_ms(headers, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
                 delayed[index] = record
-            if MESSAGE_ID in headers:
-                message_ids[index] = _message_id(headers[MESSAGE_ID], index)
-            if TTL_MS in headers:
-                _number(TTL_MS, headers[TTL_MS], index)
+            if MESSAGE_ID_HEADER in headers:
+                message_ids[index] = _message_id(headers[MESSAGE_ID_HEADER], index)
+            if TTL_HEADER in headers:
+                _number(TTL_HEADER, headers[TTL_HEADER], index)
                 has_ttl = True
         yield
     return QueueOptions(due_ms, message_ids, has_ttl, delayed)
@@ -159,12 +152,12 @@ def _read(
 
 def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, delay_ms_max: int) -> int:
     due_ms = now_ms
-    if DELAY_MS in headers:
-        due_ms = now_ms + _number(DELAY_MS, headers[DELAY_MS], index)
-    if DELIVER_AT in headers:
-        if DELAY_MS in headers:
-            raise InvalidBatch(f"record {index} has both {DELAY_MS} and {DELIVER_AT}")
-        due_ms = _number(DELIVER_AT, headers[DELIVER_AT], index)
+    if DELAY_HEADER in headers:
+        due_ms = now_ms + _number(DELAY_HEADER, headers[DELAY_HEADER], index)
+    if DELIVER_AT_HEADER in headers:
+        if DELAY_HEADER in headers:
+            raise InvalidBatch(f"record {index} has both {DELAY_HEADER} and {DELIVER_AT_HEADER}")
+        due_ms = _number(DELIVER_AT_HEADER, headers[DELIVER_AT_HEADER], index)
     if due_ms - now_ms > delay_ms_max:
         raise InvalidBatch(
             f"record {index} is to be delivered in {due_ms - now_ms} ms, "
@@ -184,7 +177,8 @@ def _message_id(value: bytes | None, index: int) -> bytes:
     if not value or len(value) > MESSAGE_ID_BYTES_MAX:
         size = len(value or b"")
         raise InvalidBatch(
-            f"record {index} has {MESSAGE_ID} of {size} bytes, 1 to {MESSAGE_ID_BYTES_MAX} expected"
+            f"record {index} has {MESSAGE_ID_HEADER} of {size} bytes, "
+            f"1 to {MESSAGE_ID_BYTES_MAX} expected"
         )
     return value
 
@@ -201,11 +195,11 @@ def _searches() -> list[Callable[[Buffer], object]]:
     options.encoding = re2.Options.Encoding.LATIN1
     options.never_capture = True
     by_first: dict[bytes, list[bytes]] = {}
-    for name in _OPTION_HEADERS:
+    for name in OPTION_HEADERS:
         encoded = _encoded_name(name)
-        by_first.setdefault(encoded[:1], []).append(encoded[1:].removeprefix(HEADER_PREFIX))
+        by_first.setdefault(encoded[:1], []).append(encoded[1:].removeprefix(ENCODED_PREFIX))
     return [
-        re2.compile(first + HEADER_PREFIX + b"(?:" + b"|".join(rests) + b")", options).search
+        re2.compile(first + ENCODED_PREFIX + b"(?:" + b"|".join(rests) + b")", options).search
         for first, rests in by_first.items()
     ]
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-from millstream.engine.produce.options import SUBJECT
 from millstream.errors.deliveries import InvalidSubject
-
-DEAD_SUBJECT_PREFIX = "DLQ."  # Before the subject of a record that became a dead letter.
-DEAD_TOPIC_SUFFIX = ".dlq"
+from millstream.names import DLQ_SUBJECT_PREFIX, DLQ_TOPIC_SUFFIX, SUBJECT_HEADER
 
 SUBJECT_LENGTH_MAX = 1_024
 MATCHES_KEPT_MAX = 4_096  # Subjects whose matches a trie remembers.
@@ -97,7 +94,7 @@ class Pattern:
         first = self.tokens[0]
         if first is None:
             return True
-        is_dead = topic.endswith(DEAD_TOPIC_SUFFIX) and first + "." == DEAD_SUBJECT_PREFIX
+        is_dead = topic.endswith(DLQ_TOPIC_SUFFIX) and first + "." == DLQ_SUBJECT_PREFIX
         return is_dead or first in (topic, topic.partition(".")[0])
 
 
@@ -117,14 +114,14 @@ def topic_of(subject: str) -> str:
 def subject_of(topic: str, headers: _Headers) -> str:
     """The subject of a record: what its header says, else the name of its topic."""
     for name, value in headers:
-        if name == SUBJECT and value:
+        if name == SUBJECT_HEADER and value:
             return value.decode("utf-8", "replace")
     return topic
 
 
 def is_dead_topic(topic: str) -> bool:
     """Whether the topic holds dead letters, by its name."""
-    return topic.endswith(DEAD_TOPIC_SUFFIX) or topic + "." == DEAD_SUBJECT_PREFIX
+    return topic.endswith(DLQ_TOPIC_SUFFIX) or topic + "." == DLQ_SUBJECT_PREFIX
 
 
 class SubjectTrie(Generic[T]):

@@ -19,7 +19,7 @@ from millstream.engine.push.shard import DELIVERIES_SETTINGS, DeliveryShard
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.metrics import Metrics
-from millstream.model import DELIVERIES_TOPIC
+from millstream.names import DELIVERIES_TOPIC
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 

@@ -13,7 +13,8 @@ from millstream.engine.publish.subjects import Pattern, Style
 from millstream.engine.push.values import AtOffset, Start, SubscriptionSpec
 from millstream.errors.deliveries import InvalidSubscription
 from millstream.internal_topics.deliveries import FlowPolicy, RetryPolicy, SubscriptionValue
-from millstream.model import INTERNAL_TOPICS, topic_name
+from millstream.model import topic_name
+from millstream.names import INTERNAL_PREFIX, INTERNAL_TOPICS
 
 NAME_LENGTH_MAX = 1_024
 TOPICS_MAX = 1_000
@@ -22,7 +23,6 @@ BURST_MAX = 10**9
 RATE_MIN, RATE_MAX = 0.001, 10**9  # Records a second.
 DELAY_MS_MAX = 2**53  # Effectively unlimited; exact as a float too.
 MULTIPLIER_MAX = 100  # Its largest power, with `BACKOFF_EXPONENT_MAX`, is a finite float.
-OWN_PREFIX = "__"  # Of names reserved for the broker.
 
 _STARTS: dict[str, type[Start]] = {
     "earliest": Earliest,
@@ -40,8 +40,8 @@ def check_spec(spec: SubscriptionSpec) -> None:
     if name is not None:
         if not 1 <= len(name) <= NAME_LENGTH_MAX:
             raise InvalidSubscription(f"a name has 1 to {NAME_LENGTH_MAX} characters")
-        if name.startswith(OWN_PREFIX):
-            raise InvalidSubscription(f"names that begin with {OWN_PREFIX} are the broker's")
+        if name.startswith(INTERNAL_PREFIX):
+            raise InvalidSubscription(f"names that begin with {INTERNAL_PREFIX} are the broker's")
     if spec.pattern is None and not spec.topics:
         raise InvalidSubscription("a subscription needs a pattern or topics")
     if len(spec.topics) > TOPICS_MAX:

@@ -12,7 +12,6 @@ from millstream.engine.gate import Gate, Operation, transaction_resource
 from millstream.engine.transactions.coordinators import TransactionCoordinators
 from millstream.errors import InvalidRequest
 from millstream.internal_topics.batch_groups import (
-    MEMBER_MARK,
     NO_BATCH,
     BatchGroupValue,
     Ending,
@@ -23,6 +22,7 @@ from millstream.internal_topics.batch_groups import (
 )
 from millstream.internal_topics.groups import check_text
 from millstream.model import Session
+from millstream.names import BATCH_MEMBER_MARK
 from millstream.ports import Clock
 
 
@@ -66,5 +66,5 @@ class BatchGroups:
 
 def _check_name(group: str) -> None:
     check_text(group)
-    if not group or MEMBER_MARK in group:
+    if not group or BATCH_MEMBER_MARK in group:
         raise InvalidRequest(f"{group!r} is no name of a batch group")

@@ -32,7 +32,8 @@ from millstream.internal_topics.transaction_steps import (
     needs_producer_id,
 )
 from millstream.internal_topics.transactions import NO_ID, Participant, TransactionValue
-from millstream.model import TRANSACTIONS_TOPIC, NodeId
+from millstream.model import NodeId
+from millstream.names import TRANSACTIONS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica

@@ -41,14 +41,8 @@ from millstream.internal_topics.transactions import (
     TransactionState,
     TransactionValue,
 )
-from millstream.model import (
-    INTERNAL_TOPICS,
-    NO_PRODUCER,
-    NodeId,
-    Producer,
-    Session,
-    TopicPartition,
-)
+from millstream.model import NO_PRODUCER, NodeId, Producer, Session, TopicPartition
+from millstream.names import INTERNAL_TOPICS
 from millstream.ports import Clock
 
 Outcomes = Mapping[TopicPartition, RequestError | None]

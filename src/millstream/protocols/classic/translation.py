@@ -7,9 +7,8 @@ record's key, which this protocol has no word for, is the property `ms-key`.
 
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.push import Delivered
+from millstream.names import KEY_HEADER
 from millstream.protocols.classic.wire import Frame, Kind, spellable
-
-KEY = "ms-key"
 
 # What the protocol says about a message, in either direction, rather than its publisher.
 OWN_PROPERTIES = frozenset(
@@ -19,11 +18,11 @@ OWN_PROPERTIES = frozenset(
 
 def publication(frame: Frame, topic: str, partition: int | None) -> Publication:
     """The record that a PUBLISH asks for."""
-    key = frame.properties.get(KEY)
+    key = frame.properties.get(KEY_HEADER)
     headers = tuple(
         (name, value.encode())
         for name, value in frame.properties.items()
-        if name not in OWN_PROPERTIES and name != KEY
+        if name not in OWN_PROPERTIES and name != KEY_HEADER
     )
     return Publication(
         topic=topic,
@@ -38,7 +37,9 @@ def data_frame(delivered: Delivered, subscription: str) -> Frame:
     """A record as a member of `subscription` gets it."""
     target, record = delivered.target, delivered.record
     properties: dict[str, str] = {}
-    named = (*record.headers, (KEY, record.key)) if record.key is not None else record.headers
+    named = (
+        (*record.headers, (KEY_HEADER, record.key)) if record.key is not None else record.headers
+    )
     for name, content in named:
         text = None if content is None else _text(content)
         if text is not None and spellable(name, text) and name not in OWN_PROPERTIES:

@@ -14,8 +14,9 @@ from millstream.engine.produce import options
 from millstream.engine.publish.subjects import check_subject, topic_of
 from millstream.errors import RequestError
 from millstream.errors.deliveries import InvalidSubject
+from millstream.names import KEY_HEADER, SUBJECT_HEADER
 from millstream.ports import Clock
-from millstream.protocols.flux.headers import KEY, SUBJECT, HeaderList
+from millstream.protocols.flux.headers import HeaderList
 from millstream.protocols.flux.wire import Heading
 
 ENVELOPES_MAX = 4_096
@@ -76,7 +77,7 @@ def make_envelope(heading: Heading) -> Envelope:
         return plain
     key, headers = plain.key, plain.headers
     for header in heading.headers:
-        if header[0] == KEY:
+        if header[0] == KEY_HEADER:
             key = header[1] or b""
         else:
             headers += (header,)
@@ -92,4 +93,4 @@ def _plain(subject: bytes) -> Envelope:
         return Envelope(NO_TOPIC, b"", (), InvalidSubject(repr(subject), "it is not UTF-8"))
     except RequestError as problem:
         return Envelope(NO_TOPIC, b"", (), problem)
-    return Envelope(topic_of(text), subject, ((SUBJECT, subject),))
+    return Envelope(topic_of(text), subject, ((SUBJECT_HEADER, subject),))

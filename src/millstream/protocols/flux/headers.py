@@ -6,17 +6,15 @@ one thing to know: a block is taken whole or refused whole.
 
 from typing import TypeAlias
 
+from millstream.names import MESSAGE_ID_HEADER, SUBJECT_HEADER
 from millstream.protocols.flux.commands import Mistake
 
 HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-SUBJECT = "ms-subject"
-MESSAGE_ID = "ms-message-id"
-KEY = "ms-key"  # The record's key, where it is not to be the subject.
 
 # What clients of Flux call what every door of the broker understands.
-_INSIDE = {"msg-id": MESSAGE_ID}
-_OUTSIDE = {MESSAGE_ID: "Msg-ID"}
+_INSIDE = {"msg-id": MESSAGE_ID_HEADER}
+_OUTSIDE = {MESSAGE_ID_HEADER: "Msg-ID"}
 _END = b"\r\n\r\n"
 
 
@@ -35,8 +33,8 @@ def read_headers(block: bytes) -> HeaderList | Mistake:
             text = name.decode()
         except UnicodeDecodeError:
             return Mistake("the name of a header is UTF-8")
-        if text.lower() == SUBJECT:
-            return Mistake(f"header {SUBJECT} is what the message was published under")
+        if text.lower() == SUBJECT_HEADER:
+            return Mistake(f"header {SUBJECT_HEADER} is what the message was published under")
         headers.append((_INSIDE.get(text.lower(), text), value))
     return tuple(headers)
 
@@ -49,7 +47,7 @@ def spell_headers(headers: HeaderList) -> bytes:
     lines = [
         b"%b: %b\r\n" % (_clean(_OUTSIDE.get(name, name).encode()), _clean(value or b""))
         for name, value in headers
-        if name != SUBJECT
+        if name != SUBJECT_HEADER
     ]
     return b"".join(lines) + b"\r\n"
 

@@ -15,7 +15,8 @@ from millstream.engine.publish.sequence_numbers import place_of
 from millstream.engine.publish.subjects import Pattern, subject_of
 from millstream.engine.push.records import CHUNK_RECORDS_MAX, Chunk, read_records
 from millstream.errors import OffsetOutOfRange, RequestError, UnknownTopic
-from millstream.model import INTERNAL_TOPICS, LogId, Offset, Session, TopicPartition
+from millstream.model import LogId, Offset, Session, TopicPartition
+from millstream.names import INTERNAL_TOPICS
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.commands import (
     Pull,

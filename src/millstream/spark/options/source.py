@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.kafka import (
     PREFIX,
@@ -35,7 +36,6 @@ from millstream.spark.options.places import (
 )
 from millstream.spark.options.subjects import Subjects
 from millstream.spark.options.values import ValueOptions, value_options
-from millstream.spark.queue_names import DLQ_SUFFIX
 
 
 class OnError(Enum):
@@ -226,7 +226,7 @@ def _groups(
     """
     named = options.get("kafka.group.id", "").strip()
     if named:
-        return named, (named + DLQ_SUFFIX,)
+        return named, (named + DLQ_TOPIC_SUFFIX,)
     default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
     prefix = options.get("groupidprefix", default).strip()
     group = f"{prefix}-{_digest([*_canonical(subscribed), options.get('brokerfilter')])}"
@@ -234,7 +234,7 @@ def _groups(
     # Before, all options but how brokers are reached were in the name.
     own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
     former = f"{prefix}-{_digest(sorted(own.items()))}"
-    return group, (f"{group}-{values}{DLQ_SUFFIX}", former + DLQ_SUFFIX)
+    return group, (f"{group}-{values}{DLQ_TOPIC_SUFFIX}", former + DLQ_TOPIC_SUFFIX)
 
 
 def _canonical(subscribed: Subscription) -> list[object]:

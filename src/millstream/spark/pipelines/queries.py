@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's docume
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.spark.pipelines.failures import PipelineFailed, short_reason
 from millstream.spark.pipelines.progress import NewProgress
 from millstream.spark.pipelines.summaries import (
@@ -27,7 +28,6 @@ from millstream.spark.pipelines.summaries import (
     add,
     total,
 )
-from millstream.spark.queue_names import DLQ_SUFFIX
 
 FORMAT = "millstream"
 POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none is missed.
@@ -223,7 +223,7 @@ def _counts(query: Query) -> list[Column]:
     counts = [F.count(F.lit(1)).alias(ROWS_WRITTEN)]
     names_topics = isinstance(query.sink, ToTopic) and query.sink.topic is None
     if names_topics and "topic" in query.frame.columns:
-        quarantined = F.count_if(F.col("topic").endswith(DLQ_SUFFIX))
+        quarantined = F.count_if(F.col("topic").endswith(DLQ_TOPIC_SUFFIX))
         counts.append(quarantined.alias(ROWS_QUARANTINED))
     return counts
 

@@ -15,12 +15,18 @@ import pyarrow as pa
 
 from millstream.codec.compression import Codec
 from millstream.errors import MillstreamError, ProtocolError
+from millstream.names import (
+    DLQ_HEADER_PREFIX,
+    DLQ_SUBJECT_PREFIX,
+    DLQ_TOPIC_SUFFIX,
+    OPTION_HEADERS,
+    SUBJECT_HEADER,
+)
 from millstream.spark.cluster import Again, Cluster
 from millstream.spark.errors import Fenced
 from millstream.spark.groups import noted
 from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import BATCH_BYTES, IN_FLIGHT_MAX, Guarantee, SinkOptions
-from millstream.spark.queue_names import ACTING, DEAD_SUBJECT, DLQ_PREFIX, DLQ_SUFFIX, SUBJECT
 from millstream.spark.read.arrow import HEADERS, gather, headers
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.spark.read.rows import Rows
@@ -70,7 +76,7 @@ class DeadLetters:
         """`memories` are the groups that remember, the one in use first; see `SourceOptions`."""
         self._cluster = cluster
         self._group = group
-        self._memory, *self._former_memories = memories or (f"{group}{DLQ_SUFFIX}",)
+        self._memory, *self._former_memories = memories or (f"{group}{DLQ_TOPIC_SUFFIX}",)
         self._range = offset_range
         self._letters: list[Letter] = []
         self._size = 0
@@ -109,7 +115,7 @@ class DeadLetters:
                 "error": why.encode(),
             }
             pairs = _own([(header["key"], header["value"]) for header in own], target.topic)
-            pairs += [(DLQ_PREFIX + name, text) for name, text in facts.items()]
+            pairs += [(DLQ_HEADER_PREFIX + name, text) for name, text in facts.items()]
             letters.append(Letter(offset, key, value, pairs))
         return letters
 
@@ -164,7 +170,7 @@ class DeadLetters:
 
     @property
     def _topic(self) -> str:
-        return f"{self._range.target.topic}{DLQ_SUFFIX}"
+        return f"{self._range.target.topic}{DLQ_TOPIC_SUFFIX}"
 
     @property
     def _options(self) -> SinkOptions:
@@ -174,13 +180,15 @@ class DeadLetters:
 def _own(own: Headers, topic: str) -> Headers:
     """The record's own headers, as a dead letter has them."""
     kept = [
-        header for header in own if header[0] not in ACTING and not header[0].startswith(DLQ_PREFIX)
+        header
+        for header in own
+        if header[0] not in OPTION_HEADERS and not header[0].startswith(DLQ_HEADER_PREFIX)
     ]
-    subjects = [text for name, text in kept if name == SUBJECT and text]
-    pairs = [header for header in kept if header[0] != SUBJECT]
+    subjects = [text for name, text in kept if name == SUBJECT_HEADER and text]
+    pairs = [header for header in kept if header[0] != SUBJECT_HEADER]
     living = subjects[0] if subjects else topic.encode()
-    pairs.append((SUBJECT, DEAD_SUBJECT.encode() + living))
-    return [*pairs, *((f"{DLQ_PREFIX}subject", text) for text in subjects[:1])]
+    pairs.append((SUBJECT_HEADER, DLQ_SUBJECT_PREFIX.encode() + living))
+    return [*pairs, *((f"{DLQ_HEADER_PREFIX}subject", text) for text in subjects[:1])]
 
 
 def _columns(letters: list[Letter]) -> Columns:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import MillstreamError, ProtocolError
 from millstream.model import Producer, TopicPartition
+from millstream.names import BATCH_MEMBER_MARK
 from millstream.spark.cluster import Again, Cluster, cluster_for
 from millstream.spark.errors import (
     BatchRefused,
@@ -42,9 +43,6 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 * 2**20  # Rows encoded at once: enough that numpy pays, few enough to overlap.
 GROUP_PREFIX = "spark:"
-# Separates the group's name from `term~batch.partition.attempt`. Reserved: the broker routes
-# transactional ids with this mark to their batch group.
-MEMBER_MARK = "~batch~"
 
 
 class WriteMode(Enum):
@@ -321,7 +319,7 @@ class _BatchWriter(_TransactionalWriter):
     def _name(self) -> str:
         task = self._task
         name = f"{task.batch_id}.{task.partition}.{task.attempt}"
-        return f"{self._plan.group}{MEMBER_MARK}{self._opened.term}~{name}"
+        return f"{self._plan.group}{BATCH_MEMBER_MARK}{self._opened.term}~{name}"
 
 
 class _TaskWriter(_TransactionalWriter):

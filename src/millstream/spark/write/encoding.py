@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from millstream.codec.batch import TRANSACTIONAL, Header, seal
 from millstream.codec.compression import Codec, compress
 from millstream.model import Producer
+from millstream.names import DELIVER_AT_HEADER, TTL_HEADER
 from millstream.spark.errors import UnwritableRow
 from millstream.spark.read.arrow import Array
 from millstream.spark.write.partitioner import Columns, Share, parts
@@ -27,7 +28,6 @@ SEQUENCE_MAX = 2**31 - 1
 # 64, and a byte.
 _RECORD_EXTRA_BYTES_MAX = 5 * 5 + 10 + 1
 # The headers that the columns for Millstream become.
-DELIVER_AT, TTL_MS = "ms-deliver-at", "ms-ttl-ms"
 
 
 class Piece(NamedTuple):
@@ -158,7 +158,7 @@ def _headers(rows: Columns, count: int) -> tuple[Ints, Array | None]:
     if rows.headers is not None:
         counts, own = _own_headers(rows.headers)
         encoded.append(own)
-    for name, numbers in ((DELIVER_AT, rows.due_ms), (TTL_MS, rows.lives_ms)):
+    for name, numbers in ((DELIVER_AT_HEADER, rows.due_ms), (TTL_HEADER, rows.lives_ms)):
         if numbers is not None:
             counts = counts + np.asarray(numbers.is_valid())
             encoded.append(_number_headers(name, numbers))

@@ -9,7 +9,8 @@ from millstream.engine.delayed.service import LISTED_MAX
 from millstream.engine.gate import Operation
 from millstream.errors import InternalTopic, TopicExists, UnknownTopic
 from millstream.errors.delayed import UnknownDelayedRecord
-from millstream.model import DELAYED_TOPIC, Acks, Session, TopicPartition
+from millstream.model import Acks, Session, TopicPartition
+from millstream.names import DELAYED_TOPIC
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, FixedClock, batch, running_node

@@ -34,7 +34,8 @@ from millstream.errors.groups import (
     UnknownMember,
 )
 from millstream.internal_topics.groups import Protocol, partition_for
-from millstream.model import OFFSETS_TOPIC, Acks, NodeId, Session, TopicPartition
+from millstream.model import Acks, NodeId, Session, TopicPartition
+from millstream.names import OFFSETS_TOPIC
 from millstream.server.node import Node
 from millstream.settings import CleanupPolicy
 from millstream.storage.files.memory import MemoryFiles

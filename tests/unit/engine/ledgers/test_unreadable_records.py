@@ -14,7 +14,8 @@ from millstream.engine.push.shard import find_open
 from millstream.errors import InvalidRequest
 from millstream.internal_topics.groups import GroupKey, OffsetKey, encode_key
 from millstream.metrics import UNREADABLE_RECORDS
-from millstream.model import INTERNAL_TOPICS, Acks
+from millstream.model import Acks
+from millstream.names import INTERNAL_TOPICS
 from millstream.replication.replica import Replica
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles

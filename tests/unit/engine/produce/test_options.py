@@ -7,7 +7,6 @@ from millstream.codec.compression import Codec
 from millstream.codec.records import STEP_BYTES, Record, build, records
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
-    DELIVER_AT,
     MESSAGE_ID_BYTES_MAX,
     QueueOptions,
     message_id_of,
@@ -20,6 +19,7 @@ from millstream.engine.produce.options import (
 )
 from millstream.errors import CorruptBatch, InvalidBatch, UnpackedTooLarge
 from millstream.model import Buffer
+from millstream.names import DELIVER_AT_HEADER
 from tests.support.nodes import NOW_MS
 from tests.support.queues import Message, batch_of, message
 
@@ -152,7 +152,11 @@ def test_a_delayed_record_enters_its_topic_as_if_sent_when_due() -> None:
     record = Record(3, NOW_MS, b"k", b"v", (("a", b"1"), ("ms-delay-ms", b"5"), ("b", None)))
 
     assert when_due(record, NOW_MS + 5) == Record(
-        3, NOW_MS + 5, b"k", b"v", (("a", b"1"), ("b", None), (DELIVER_AT, b"%d" % (NOW_MS + 5)))
+        3,
+        NOW_MS + 5,
+        b"k",
+        b"v",
+        (("a", b"1"), ("b", None), (DELIVER_AT_HEADER, b"%d" % (NOW_MS + 5))),
     )
 
 

@@ -11,7 +11,8 @@ from millstream.engine.partitions.slices import Want
 from millstream.engine.produce.message_ids import STEP_IDS
 from millstream.engine.produce.split import STEP_RECORDS
 from millstream.errors import BatchTooLarge, InvalidBatch, OutOfOrderSequence, Overloaded
-from millstream.model import DELAYED_TOPIC, Acks, Producer, TopicPartition
+from millstream.model import Acks, Producer, TopicPartition
+from millstream.names import DELAYED_TOPIC
 from millstream.settings import Switch
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, values_of

@@ -15,8 +15,9 @@ from millstream.errors import (
     RequestError,
     UnknownProducer,
 )
-from millstream.internal_topics.batch_groups import MEMBER_MARK, NO_BATCH, Ending
+from millstream.internal_topics.batch_groups import NO_BATCH, Ending
 from millstream.model import NodeId, Producer, Session
+from millstream.names import BATCH_MEMBER_MARK
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.batches import GROUP, SERIES, Driver
@@ -337,7 +338,7 @@ def test_a_group_that_nobody_came_back_for_is_forgotten() -> None:
 # -- the door --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", ["", f"a{MEMBER_MARK}b"])
+@pytest.mark.parametrize("group", ["", f"a{BATCH_MEMBER_MARK}b"])
 def test_a_group_has_a_name_of_its_own(group: str) -> None:
     async def story() -> None:
         async with running_transactions() as node:

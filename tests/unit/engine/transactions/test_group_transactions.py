@@ -25,7 +25,8 @@ from millstream.errors.groups import (
     UnstableOffset,
 )
 from millstream.internal_topics.groups import partition_for
-from millstream.model import OFFSETS_TOPIC, Producer, Session, TopicPartition
+from millstream.model import Producer, Session, TopicPartition
+from millstream.names import OFFSETS_TOPIC
 from millstream.replication.replica import Replica
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles

@@ -28,14 +28,8 @@ from millstream.errors import (
 from millstream.errors.groups import InvalidPattern
 from millstream.internal_topics.transaction_steps import EPOCH_MAX
 from millstream.internal_topics.transactions import TransactionState
-from millstream.model import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    Acks,
-    NodeId,
-    Producer,
-    TopicPartition,
-)
+from millstream.model import Acks, NodeId, Producer, TopicPartition
+from millstream.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import ORDERS, SESSION, FixedClock, batch

@@ -10,12 +10,11 @@ from millstream.codec.records import Record, build, records
 from millstream.config import Config, Flux, Limits
 from millstream.control.quotas import Entity
 from millstream.engine.partitions.slices import Want
-from millstream.engine.produce import options
 from millstream.engine.publish.sequence_numbers import place_of
 from millstream.errors import NotLeader, RequestError, StorageUnavailable
 from millstream.metrics import APPENDED_BATCHES
 from millstream.model import Acks, TopicPartition
-from millstream.protocols.flux import headers, replaying
+from millstream.protocols.flux import replaying
 from millstream.server.greeters import flux_greeter
 from millstream.server.node import Node
 from tests.support.flux import FluxTalk, messages
@@ -42,11 +41,6 @@ async def statistics(talk: FluxTalk, sid: str) -> dict[str, object]:
 
 def batches(node: Node) -> float:
     return sum(s.value for s in node.metrics.samples() if s.metric is APPENDED_BATCHES)
-
-
-def test_the_names_of_headers_are_the_same_on_both_sides() -> None:
-    assert headers.SUBJECT == options.SUBJECT
-    assert headers.MESSAGE_ID == options.MESSAGE_ID
 
 
 def test_publications_in_a_row_share_a_batch_and_are_answered_one_by_one() -> None:

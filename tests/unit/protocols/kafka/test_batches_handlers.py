@@ -2,7 +2,6 @@
 
 import pytest
 
-from millstream.internal_topics.batch_groups import MEMBER_MARK
 from millstream.kafka_wire.apis.discovery import ApiVersionsRequest
 from millstream.kafka_wire.apis.millstream import (
     BeginBatchRequest,
@@ -13,6 +12,7 @@ from millstream.kafka_wire.apis.millstream import (
 from millstream.kafka_wire.apis.table import OWN_KEYS_FIRST
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.kafka_wire.headers import RequestHeader
+from millstream.names import BATCH_MEMBER_MARK
 from millstream.protocols.kafka.handlers.discovery import api_versions_handler
 from millstream.protocols.kafka.router import SERVED
 from millstream.server.node import Node
@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_an_invalid_request() -> None:
 
             assert await end(node, ending(driver, task, task)) is ErrorCode.INVALID_REQUEST
             assert await end(node, ending(driver, stranger)) is ErrorCode.INVALID_REQUEST
-            for group in ("", f"x{MEMBER_MARK}y"):
+            for group in ("", f"x{BATCH_MEMBER_MARK}y"):
                 refused = await ask(node, BeginBatchRequest(group=group), BeginBatchResponse)
                 assert refused.error_code == ErrorCode.INVALID_REQUEST
 

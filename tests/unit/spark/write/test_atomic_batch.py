@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.internal_topics import batch_groups
 from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -81,10 +80,6 @@ def written(**fields: object) -> Written:
         "byte_count": 0,
     }
     return Written(**(known | fields))  # type: ignore[arg-type]
-
-
-def test_the_sink_names_its_transactions_as_the_broker_reads_them() -> None:
-    assert atomic_batch.MEMBER_MARK == batch_groups.MEMBER_MARK
 
 
 def test_a_broker_that_ends_batches_is_asked_to(broker: FakeBroker) -> None:

@@ -25,7 +25,8 @@ from millstream.engine.runtime.waiters import loop_ms
 from millstream.errors import InvalidRequest, NotCoordinator, NotLeader, UnknownTopic
 from millstream.errors.groups import GroupNotFound
 from millstream.internal_topics.groups import check_text
-from millstream.model import INTERNAL_TOPICS, Session
+from millstream.model import Session
+from millstream.names import INTERNAL_TOPICS
 
 KIND = "group of the new consumer protocol"
 PATTERNS_MAX = 1_000  # Patterns whose topics are remembered; the oldest gives way.

@@ -14,11 +14,12 @@ from millstream.codec.records import Record
 from millstream.codec.spelling import Message
 from millstream.engine.filters.filter import Filter, flymq_filter
 from millstream.engine.partitions.slices import Latest
-from millstream.engine.produce.options import DELAY_MS, NUMBER_DIGITS_MAX, TTL_MS
+from millstream.engine.produce.options import NUMBER_DIGITS_MAX
 from millstream.engine.publish.receipts import Receipt
 from millstream.engine.push.records import CHUNK_BYTES_MAX, Chunk, read_records
 from millstream.errors import InvalidRequest, OffsetOutOfRange
 from millstream.model import Acks, Offset, TopicPartition
+from millstream.names import DELAY_HEADER, TTL_HEADER
 from millstream.protocols.flymq.context import Context, Scan
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.handlers.topics import find_offset
@@ -54,7 +55,7 @@ def produce_with_ttl(
 ) -> bodies.RecordMetadata | Awaitable[bodies.RecordMetadata]:
     if request.ttl_ms > TTL_MS_MAX:
         raise InvalidRequest(f"a time to live of {request.ttl_ms} ms, at most {TTL_MS_MAX}")
-    headers = ((TTL_MS, b"%d" % request.ttl_ms),) if request.ttl_ms else ()
+    headers = ((TTL_HEADER, b"%d" % request.ttl_ms),) if request.ttl_ms else ()
     return _publish(context, request.topic, (None, request.value, headers))
 
 
@@ -66,7 +67,7 @@ async def produce_delayed(
         raise InvalidRequest(
             f"delay {request.delay_ms} ms exceeds maximum allowed delay {delay_ms_max} ms"
         )
-    headers = ((DELAY_MS, b"%d" % request.delay_ms),) if request.delay_ms else ()
+    headers = ((DELAY_HEADER, b"%d" % request.delay_ms),) if request.delay_ms else ()
     message = (None, request.value, headers)
     publisher = context.services.publisher
     receipt = await publisher.publish_one(context.session, request.topic, message)

@@ -10,12 +10,12 @@ from millstream.control.catalog import Topic
 from millstream.engine.partitions.slices import Earliest, Latest, Place
 from millstream.errors import InvalidRequest, TopicExists, UnknownTopic
 from millstream.model import Isolation, TopicPartition
+from millstream.names import INTERNAL_PREFIX
 from millstream.protocols.flymq.context import Context
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import Opcode
 
-_HIDDEN = "__"  # How the names of the broker's own topics begin.
 _ONLINE, _OFFLINE = "online", "offline"
 
 
@@ -121,7 +121,7 @@ async def change_cluster(context: Context, request: object) -> bodies.Message:
 
 def _visible(context: Context) -> list[Topic]:
     topics = context.services.topics.list(context.session)
-    return [topic for topic in topics if not topic.name.startswith(_HIDDEN)]
+    return [topic for topic in topics if not topic.name.startswith(INTERNAL_PREFIX)]
 
 
 HANDLERS: dict[Opcode, Handler] = {

@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from millstream.errors import InvalidSetting, RequestError
+from millstream.names import MESSAGE_ID_HEADER, TTL_HEADER
 from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings
 
 
@@ -181,7 +182,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "message.ttl.headers": TopicConfig(
         Kind.STRING,
         "log.message.ttl.headers",
-        "Whether the header ms-ttl-ms of records is looked at. Millstream's own.",
+        f"Whether the header {TTL_HEADER} of records is looked at. Millstream's own.",
     ),
     "message.queue.headers": TopicConfig(
         Kind.STRING,
@@ -191,12 +192,12 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "message.id.window.ms": TopicConfig(
         Kind.LONG,
         "log.message.id.window.ms",
-        "How long a record's ms-message-id is remembered; 0: not at all. Millstream's own.",
+        f"How long a record's {MESSAGE_ID_HEADER} is remembered; 0: not at all. Millstream's own.",
     ),
     "message.id.count.max": TopicConfig(
         Kind.INT,
         "log.message.id.count.max",
-        "How many of a topic's ms-message-id are remembered. Millstream's own.",
+        f"How many of a topic's {MESSAGE_ID_HEADER} are remembered. Millstream's own.",
     ),
     "view.of": TopicConfig(
         Kind.STRING, "view.of", "The topic whose records this view shows. Millstream's own."

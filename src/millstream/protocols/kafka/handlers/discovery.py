@@ -32,7 +32,7 @@ from millstream.kafka_wire.apis.table import (
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
 from millstream.kafka_wire.schema import NO_ID
-from millstream.model import INTERNAL_TOPICS
+from millstream.names import INTERNAL_TOPICS, METADATA_TOPIC
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.view_names import split_filtered
@@ -41,7 +41,6 @@ NO_LEADER = -1
 # Kafka's bound on one page of DescribeTopicPartitions.
 PAGE_PARTITIONS_MAX = 2000
 
-CONTROL_TOPIC = "__cluster_metadata"  # What tools call the log that the control log is.
 CONTROL_LISTENER = "CONTROLLER"
 
 _NAMELESS_TOPICS = 12
@@ -202,11 +201,11 @@ def describe_quorum(context: Context, request: DescribeQuorumRequest) -> Describ
 
 
 def _quorum_of(context: Context, topic: str, index: int, quorum: Quorum) -> _QuorumTopic.Partition:
-    if (topic, index) != (CONTROL_TOPIC, 0):
+    if (topic, index) != (METADATA_TOPIC, 0):
         return _QuorumTopic.Partition(
             partition_index=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"only {CONTROL_TOPIC}-0 has a quorum",
+            error_message=f"only {METADATA_TOPIC}-0 has a quorum",
             current_voters=[],
             observers=[],
         )

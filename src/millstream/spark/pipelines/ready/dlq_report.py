@@ -4,22 +4,29 @@ Reads only; `redrive` sends letters back. The headers of a letter name its origi
 letter without them counts for the topic that its dead-letter topic is named after.
 """
 
+import re
 import time
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
+from millstream.names import (
+    DLQ_HEADER_PREFIX,
+    DLQ_SUBJECT_PREFIX,
+    DLQ_TOPIC_SUFFIX,
+    OPTION_HEADERS,
+    REDRIVE_COUNT_HEADER,
+    SUBJECT_HEADER,
+)
 from millstream.spark.pipelines.queries import Context, read
 from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.summaries import Summary
-from millstream.spark.queue_names import ACTING, DEAD_SUBJECT, DLQ_PREFIX, DLQ_SUFFIX, SUBJECT
 
-REDRIVEN = "ms-redrive-count"
 UNKNOWN = "unknown"
 SHOWN_LENGTH_MAX = 200
 
-_ALL = r".*\.dlq"
+_ALL = f".*{re.escape(DLQ_TOPIC_SUFFIX)}"
 
 
 class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -41,27 +48,31 @@ def put_aside(headers: Column, topic: Column) -> Column:
 
     Subscribers of the record's subject do not get its dead letter.
     """
-    subject = records.header(headers, SUBJECT)
-    kept = F.filter(headers, lambda header: ~header["key"].isin(SUBJECT, *ACTING))
-    dead = F.concat(F.lit(DEAD_SUBJECT), F.coalesce(subject, topic))
-    dead_headers = records.with_headers(records.without_headers(kept, DLQ_PREFIX), {SUBJECT: dead})
-    with_subject = records.with_headers(dead_headers, {f"{DLQ_PREFIX}subject": subject})
+    subject = records.header(headers, SUBJECT_HEADER)
+    kept = F.filter(headers, lambda header: ~header["key"].isin(SUBJECT_HEADER, *OPTION_HEADERS))
+    dead = F.concat(F.lit(DLQ_SUBJECT_PREFIX), F.coalesce(subject, topic))
+    dead_headers = records.with_headers(
+        records.without_headers(kept, DLQ_HEADER_PREFIX), {SUBJECT_HEADER: dead}
+    )
+    with_subject = records.with_headers(dead_headers, {f"{DLQ_HEADER_PREFIX}subject": subject})
     return F.when(subject.isNotNull(), with_subject).otherwise(dead_headers)
 
 
 def brought_back(headers: Column) -> Column:
     """The headers that the record had."""
-    own = records.without_headers(records.without_headers(headers, DLQ_PREFIX), REDRIVEN)
+    own = records.without_headers(
+        records.without_headers(headers, DLQ_HEADER_PREFIX), REDRIVE_COUNT_HEADER
+    )
 
     def is_kept(header: Column) -> Column:
-        is_dead = (header["key"] == SUBJECT) & header["value"].cast("string").startswith(
-            DEAD_SUBJECT
+        is_dead = (header["key"] == SUBJECT_HEADER) & header["value"].cast("string").startswith(
+            DLQ_SUBJECT_PREFIX
         )
         return ~F.coalesce(is_dead, F.lit(False))
 
     living = F.filter(own, is_kept)
-    subject = records.header(headers, f"{DLQ_PREFIX}subject")
-    with_subject = records.with_headers(living, {SUBJECT: subject})
+    subject = records.header(headers, f"{DLQ_HEADER_PREFIX}subject")
+    with_subject = records.with_headers(living, {SUBJECT_HEADER: subject})
     return F.when(subject.isNotNull(), with_subject).otherwise(living)
 
 
@@ -72,10 +83,10 @@ def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
     was sent back before), and the record's own.
     """
     headers = F.col("headers")
-    named = F.regexp_replace("topic", rf"{DLQ_SUFFIX.replace('.', '[.]')}$", "")
+    named = F.regexp_replace("topic", rf"{DLQ_TOPIC_SUFFIX.replace('.', '[.]')}$", "")
 
     def header(name: str) -> Column:
-        return records.header(headers, DLQ_PREFIX + name)
+        return records.header(headers, DLQ_HEADER_PREFIX + name)
 
     rows = frame.select(
         F.coalesce(header("topic"), named).alias("origin_topic"),
@@ -83,7 +94,9 @@ def letters(frame: DataFrame, where: str | None = None) -> DataFrame:
         header("offset").try_cast("bigint").alias("origin_offset"),
         F.coalesce(header("reason"), F.lit(UNKNOWN)).alias("reason"),
         header("error").alias("error"),
-        F.coalesce(records.header(headers, REDRIVEN).try_cast("int"), F.lit(0)).alias("redriven"),
+        F.coalesce(records.header(headers, REDRIVE_COUNT_HEADER).try_cast("int"), F.lit(0)).alias(
+            "redriven"
+        ),
         *frame.columns,
     )
     if where is None:

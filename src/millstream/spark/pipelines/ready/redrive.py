@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
+from millstream.names import REDRIVE_COUNT_HEADER
 from millstream.spark.pipelines.queries import Context, ToTopic, read, run_stream, source
 from millstream.spark.pipelines.ready import records
-from millstream.spark.pipelines.ready.dlq_report import REDRIVEN, brought_back, counts, letters
+from millstream.spark.pipelines.ready.dlq_report import brought_back, counts, letters
 from millstream.spark.pipelines.ready.records import PACE_BATCH_SECONDS, FromTopic
 from millstream.spark.pipelines.summaries import Summary
 
@@ -49,7 +50,7 @@ def transform(frames: Mapping[str, DataFrame], parameters: Parameters) -> DataFr
 def redriven(frame: DataFrame, parameters: Parameters) -> DataFrame:
     """Rows for the sink: the record as it was, and how often it was sent back."""
     chosen_letters = chosen(frame, parameters)
-    again = {REDRIVEN: F.col("redriven") + 1}
+    again = {REDRIVE_COUNT_HEADER: F.col("redriven") + 1}
     rows = chosen_letters.select(
         (F.lit(parameters.to) if parameters.to else F.col("origin_topic")).alias("topic"),
         "key",

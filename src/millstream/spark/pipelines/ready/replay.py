@@ -13,13 +13,12 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
+from millstream.names import REPLAY_HEADER_PREFIX
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines.queries import Context, write
 from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.ready.archive import read_archive
 from millstream.spark.pipelines.summaries import Summary
-
-PREFIX = "ms-replay-"
 
 
 class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -75,14 +74,16 @@ def replayed(frame: DataFrame, parameters: Parameters) -> DataFrame:
         # One task, so that partitions go side by side.
         rows = rows.coalesce(1).sortWithinPartitions("offset", "partition")
     was = {
-        f"{PREFIX}topic": F.col("topic"),
-        f"{PREFIX}partition": F.col("partition"),
-        f"{PREFIX}offset": F.col("offset"),
+        f"{REPLAY_HEADER_PREFIX}topic": F.col("topic"),
+        f"{REPLAY_HEADER_PREFIX}partition": F.col("partition"),
+        f"{REPLAY_HEADER_PREFIX}offset": F.col("offset"),
     }
     if not parameters.keeps_times:
-        was[f"{PREFIX}timestamp"] = F.unix_millis("timestamp")
+        was[f"{REPLAY_HEADER_PREFIX}timestamp"] = F.unix_millis("timestamp")
     # The headers of an earlier replay do not hold for these.
-    own = records.without_headers(F.coalesce("headers", F.array().cast(records.HEADERS)), PREFIX)
+    own = records.without_headers(
+        F.coalesce("headers", F.array().cast(records.HEADERS)), REPLAY_HEADER_PREFIX
+    )
     written_rows = rows.select(
         F.lit(parameters.to or parameters.topic).alias("topic"),
         "key",

@@ -12,13 +12,13 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
+from millstream.names import DLQ_HEADER_PREFIX, DLQ_TOPIC_SUFFIX
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines.queries import Context, ToTopic, run_stream, source
 from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.ready.dlq_report import put_aside
 from millstream.spark.pipelines.ready.records import IS_MALFORMED, RECORD, WRITTEN, FromTopic
 from millstream.spark.pipelines.summaries import Summary
-from millstream.spark.queue_names import DLQ_PREFIX, DLQ_SUFFIX
 
 OBSERVED = "expectations"
 MALFORMED = "schema"  # The name of the expectation that a schema is.
@@ -85,8 +85,10 @@ class Parameters(FromTopic, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         records.name(to=self.to, dlq=self.dlq)
-        if self.dlq is not None and not self.dlq.endswith(DLQ_SUFFIX):
-            raise InvalidOption(f"dlq is {self.dlq!r}, expected a name that ends with {DLQ_SUFFIX}")
+        if self.dlq is not None and not self.dlq.endswith(DLQ_TOPIC_SUFFIX):
+            raise InvalidOption(
+                f"dlq is {self.dlq!r}, expected a name that ends with {DLQ_TOPIC_SUFFIX}"
+            )
         names = [expectation.name for expectation in self.expectations]
         taken = {MALFORMED} if self.schema is not None else set()
         for name in names:
@@ -134,14 +136,14 @@ def routed(frame: DataFrame, parameters: Parameters) -> DataFrame:
     is_bad = F.size(_FAILED) > 0
     headers = F.col(f"{RECORD}.headers")
     letter = {
-        f"{DLQ_PREFIX}topic": F.col(f"{RECORD}.topic"),
-        f"{DLQ_PREFIX}partition": F.col(f"{RECORD}.partition"),
-        f"{DLQ_PREFIX}offset": F.col(f"{RECORD}.offset"),
-        f"{DLQ_PREFIX}reason": F.array_join(_FAILED, ", "),
-        f"{DLQ_PREFIX}error": F.array_join(_BROKEN, "; "),
+        f"{DLQ_HEADER_PREFIX}topic": F.col(f"{RECORD}.topic"),
+        f"{DLQ_HEADER_PREFIX}partition": F.col(f"{RECORD}.partition"),
+        f"{DLQ_HEADER_PREFIX}offset": F.col(f"{RECORD}.offset"),
+        f"{DLQ_HEADER_PREFIX}reason": F.array_join(_FAILED, ", "),
+        f"{DLQ_HEADER_PREFIX}error": F.array_join(_BROKEN, "; "),
     }
     aside = put_aside(headers, F.col(f"{RECORD}.topic"))
-    own = F.concat(f"{RECORD}.topic", F.lit(DLQ_SUFFIX))
+    own = F.concat(f"{RECORD}.topic", F.lit(DLQ_TOPIC_SUFFIX))
     dlq = own if parameters.dlq is None else F.lit(parameters.dlq)
     columns = {
         "topic": F.when(is_bad, dlq).otherwise(F.lit(parameters.target)),
@@ -182,7 +184,7 @@ def counted(details: Mapping[str, object], parameters: Parameters) -> dict[str, 
 def _dead_letters(parameters: Parameters) -> list[str]:
     if parameters.dlq is not None:
         return [parameters.dlq]
-    return [f"{topic}{DLQ_SUFFIX}" for topic in records.topics(parameters.topic)]
+    return [f"{topic}{DLQ_TOPIC_SUFFIX}" for topic in records.topics(parameters.topic)]
 
 
 class _Check(NamedTuple):

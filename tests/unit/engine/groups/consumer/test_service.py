@@ -31,7 +31,8 @@ from millstream.errors.groups import (
     UnsupportedAssignor,
 )
 from millstream.internal_topics.groups import partition_for
-from millstream.model import OFFSETS_TOPIC, LogId, Session
+from millstream.model import LogId, Session
+from millstream.names import OFFSETS_TOPIC
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
