@@ -54,7 +54,7 @@ class Core:
         self._member = Member(me, log, hard_state)
         self._timing = timing
         self._random = random
-        self._role = Role.FOLLOWER
+        self.role = Role.FOLLOWER  # An attribute: each step of a replica asks for it.
         self._follower = Follower(self._member, timing)
         self._leader: Leader | None = None  # Set exactly while the role is LEADER.
         self._ballot: Ballot | None = None  # Set while PROSPECT or CANDIDATE.
@@ -68,10 +68,6 @@ class Core:
             self._patience_ticks = 1  # It disturbs nobody when it asks at once.
 
     # -- what there is to see ----------------------------------------------------------------------
-
-    @property
-    def role(self) -> Role:
-        return self._role
 
     @property
     def epoch(self) -> Epoch:
@@ -179,7 +175,8 @@ class Core:
         """
         member = self._member
         if position > member.durable_position:
-            assert member.log.contains(position), "synced what is not there"
+            is_there = position == member.log.last or member.log.contains(position)
+            assert is_there, "synced what is not there"
             member.durable_position = position
             if self._leader is not None:
                 self._leader.advance()
@@ -260,7 +257,7 @@ class Core:
             self._follower.ask(leader)
 
     def _on_take_over(self) -> None:
-        if self._member.is_voter and self._role in (Role.FOLLOWER, Role.PROSPECT):
+        if self._member.is_voter and self.role in (Role.FOLLOWER, Role.PROSPECT):
             self._campaign(Event.TOLD_TO_LEAD)
 
     def _on_pre_vote(self, sender: NodeId, ask: PreVote) -> None:
@@ -312,7 +309,7 @@ class Core:
         self._conclude()
 
     def _count(self, role: Role, sender: NodeId) -> None:
-        if self._role is role and self._ballot is not None:
+        if self.role is role and self._ballot is not None:
             self._ballot.won.add(sender)
             self._conclude()
 
@@ -320,7 +317,7 @@ class Core:
         """Go on if the ballot is won: a lone voter gets from silence to leading in one step."""
         if self._ballot is None or not self._ballot.is_won:
             return
-        if self._role is Role.PROSPECT:
+        if self.role is Role.PROSPECT:
             self._campaign(Event.POLL_WON)
         else:
             self._open_epoch()
@@ -346,7 +343,7 @@ class Core:
     def _become(self, event: Event) -> None:
         """Change the role, drop what belonged to the old one, and be patient anew. Only a leader
         that was heard, or may be about to win, is not given up for another."""
-        self._role = next_role(self._role, event)
+        self.role = next_role(self.role, event)
         self._leader = None
         self._ballot = None
         self._next_voters = None

@@ -21,6 +21,7 @@ class Leader:
         self._member = member
         self._timing = timing
         self._tracker = Tracker(member.me, member.log.voters)
+        self._has_vote = member.is_voter  # In this epoch: other voters take another one.
         self._successor: NodeId | None = None
         self._transfer_ticks = 0
         # Once the own boundary is on a majority, all that was ever acknowledged is visible.
@@ -33,7 +34,7 @@ class Leader:
     @property
     def is_removed(self) -> bool:
         """Has it led the others into an epoch in which it has no vote?"""
-        return self.is_established and not self._member.is_voter
+        return self.is_established and not self._has_vote
 
     @property
     def is_transferring(self) -> bool:

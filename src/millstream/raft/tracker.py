@@ -62,6 +62,7 @@ class Tracker:
         self.voters = voters
         self.followers = {node: Progress() for node in sorted(voters - {me})}
         self._me = me
+        self._is_sole_voter = voters == {me}
 
     def heard(self, node: NodeId) -> Progress:
         progress = self.followers.setdefault(node, Progress())
@@ -90,6 +91,8 @@ class Tracker:
 
         All of them lie in the leader's log, where positions are totally ordered.
         """
+        if self._is_sole_voter:
+            return own
         held = sorted(
             own if node == self._me else self.followers[node].acknowledged for node in self.voters
         )

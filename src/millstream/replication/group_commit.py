@@ -166,7 +166,9 @@ class GroupCommit:
         if self._wake.is_set() and not self._trusts_the_system:
             return  # The next round takes it along.
         if self._trusts_the_system:
-            self._trust_soon(replica)
+            # What was reported as durable is still dirty, until a round has synced it.
+            if not replica.is_durable:
+                self._trust_soon(replica)
         elif not replica.is_leader or replica.is_awaited:
             self._wake.set()  # Also a follower's write is awaited, by its leader.
             return
@@ -193,7 +195,7 @@ class GroupCommit:
             trusted = dict.fromkeys(islice(trusted, ROUND_LOGS_MAX))
             asyncio.get_running_loop().call_soon(self._trust)
         for replica in trusted:
-            if replica.failure is None and not replica.is_gone and not replica.is_durable:
+            if replica.failure is None and not replica.is_gone:
                 self._report_durable(replica, replica.log.last)
 
     def _send(self, replica: Replica, to: NodeId, message: Message) -> None:

@@ -55,6 +55,9 @@ class ReplicaLog:
         self._founders = founders
         self._fetch_bytes_max = fetch_bytes_max
         self._boundaries = journal.state(log_id).boundaries
+        # The last answer of `last`, and the boundaries that it was made from: each step asks often.
+        self._last = arithmetic.last_position(self._boundaries, records.end_offset)
+        self._last_boundaries = self._boundaries
         # The journal holds boundaries of records that a cut removed: they do not count.
         self._is_cut_short = False
 
@@ -62,7 +65,11 @@ class ReplicaLog:
 
     @property
     def last(self) -> Position:
-        return arithmetic.last_position(self._boundaries, self.records.end_offset)
+        last, boundaries, end_offset = self._last, self._boundaries, self.records.end_offset
+        if last.end_offset != end_offset or boundaries is not self._last_boundaries:
+            last = self._last = arithmetic.last_position(boundaries, end_offset)
+            self._last_boundaries = boundaries
+        return last
 
     @property
     def start_offset(self) -> Offset:
@@ -124,7 +131,8 @@ class ReplicaLog:
     def append(self, records: object) -> None:
         assert isinstance(records, Stamped)
         epoch = self._boundaries[-1].epoch
-        assert all(header.epoch == epoch for header in records.headers)
+        for header in records.headers:
+            assert header.epoch == epoch
         self.records.append(records.chunks, records.headers, now_ms=self._clock.now_ms())
 
     def extend(self, boundaries: tuple[Boundary, ...], records: object) -> None:
