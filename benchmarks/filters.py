@@ -13,7 +13,8 @@ from typing import NamedTuple
 from benchmarks.node_process import SESSION
 from benchmarks.report import Figure, publish
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.engine.filters.filter import parse
 from millstream.engine.partitions.slices import Want
@@ -69,7 +70,7 @@ async def fill(node: Node) -> int:
     size = 0
     for first in range(0, RECORDS, BATCH_RECORDS):
         wanted = [record(first + at, at) for at in range(BATCH_RECORDS)]
-        plain, packed = build(wanted), build(wanted, codec=Codec.ZSTD)
+        plain, packed = encode_batch(wanted), encode_batch(wanted, codec=Codec.ZSTD)
         size += len(plain)
         for topic in SETTINGS:
             data = packed if topic == "zstd" else plain

@@ -15,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node, build_node, running
@@ -30,7 +31,7 @@ def batch_of(size: int) -> bytes:
     """A batch of about `size` bytes: records of 1 KiB, as a client sends them."""
     now_ms = int(time.time() * 1000)
     value = os.urandom(1000)
-    return build([Record(at, now_ms, b"key", value) for at in range(max(1, size // 1024))])
+    return encode_batch([Record(at, now_ms, b"key", value) for at in range(max(1, size // 1024))])
 
 
 def rss_bytes() -> int:

@@ -9,7 +9,8 @@ import time
 import pyarrow as pa
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.model import TopicPartition
 from millstream.spark.read.arrow import record_batch
 from millstream.spark.read.fetched import open_batches, select
@@ -56,7 +57,7 @@ def piece(
             )
             for index, length in enumerate(sizes)
         ]
-        raw += build(records, base_offset=offset, codec=codec)
+        raw += encode_batch(records, base_offset=offset, codec=codec)
         offset += count
     return memoryview(raw)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.codec.records import ControlKind, Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.control.catalog import Topic
 from millstream.control.quotas import Entity
 from millstream.control.resources import ResourceKind

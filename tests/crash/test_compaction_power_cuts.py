@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from millstream.codec.records import ControlKind
+from millstream.codec.markers import ControlKind
 from millstream.errors import StorageError
 from tests.support.compacted_log import RETENTION_MS, CompactedLog, sync
 from tests.support.crashing_files import CrashingFiles

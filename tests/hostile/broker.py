@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.kafka_wire.apis.data import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -204,4 +205,6 @@ def produce_request(data: bytes | None, *, acks: int = -1, topic: str = TOPIC) -
 
 
 def batch(*values: bytes) -> bytes:
-    return build([Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)])
+    return encode_batch(
+        [Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)]
+    )

@@ -17,7 +17,8 @@ from contextlib import suppress
 from random import Random
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.kafka_wire.apis.data import FetchRequest
 from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import BINARY, GZIP, Opcode, encode_request
@@ -180,7 +181,7 @@ ATTACKS: dict[Attack, int] = {
 
 def _bomb(codec: Codec) -> bytes:
     value = bytes(BOMB_BYTES if codec in (Codec.ZSTD, Codec.GZIP) else BOMB_BYTES // 8)
-    return build([Record(0, 1_700_000_000_000, None, value)], codec=codec)
+    return encode_batch([Record(0, 1_700_000_000_000, None, value)], codec=codec)
 
 
 def _address(text: str) -> Address:

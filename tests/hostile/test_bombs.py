@@ -9,7 +9,8 @@ import pytest
 
 from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.engine.partitions.slices import Earliest
 from millstream.engine.push import AckMode, Delivered, SubscriptionSpec
@@ -39,23 +40,23 @@ def bomb(codec: Codec, size: int = 65 * MIB) -> bytes:
     """A few bytes that become more than the 64 MiB that are allowed; snappy has no such ratio."""
     if codec is Codec.SNAPPY:
         size = min(size, 2 * MIB)
-    return build([Record(0, NOW_MS, None, bytes(size))], codec=codec)
+    return encode_batch([Record(0, NOW_MS, None, bytes(size))], codec=codec)
 
 
 def spoiled(codec: Codec) -> bytes:
-    good = build([Record(0, NOW_MS, None, b"x")], codec=codec)
+    good = encode_batch([Record(0, NOW_MS, None, b"x")], codec=codec)
     return seal(read_header(good), b"\xff no such codec")[1]
 
 
 def lying_zstd() -> bytes:
     """A frame that says it holds an exabyte."""
-    good = build([Record(0, NOW_MS, None, b"x")], codec=Codec.ZSTD)
+    good = encode_batch([Record(0, NOW_MS, None, b"x")], codec=Codec.ZSTD)
     frame = bytes.fromhex("28b52ffd") + bytes([0xE0]) + struct.pack("<Q", 2**60) + b"\x01\x00\x00"
     return seal(read_header(good), frame)[1]
 
 
 def lying_snappy() -> bytes:
-    good = build([Record(0, NOW_MS, None, b"x")], codec=Codec.SNAPPY)
+    good = encode_batch([Record(0, NOW_MS, None, b"x")], codec=Codec.SNAPPY)
     return seal(read_header(good), b"\xff\xff\xff\xff\x0f" + b"x" * 50)[1]
 
 

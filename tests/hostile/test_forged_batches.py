@@ -7,7 +7,8 @@ import pytest
 
 from millstream.codec.batch import CONTROL, HEADER_BYTES, LOG_APPEND_TIME, read_header, seal
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.kafka_wire.error_codes import ErrorCode
 from tests.hostile.broker import PRODUCE, Broker, Client, batch, produce_request, spell
 
@@ -116,7 +117,7 @@ def test_a_good_batch_without_acks_is_taken_and_the_client_goes_on(broker: Broke
 
 
 def test_a_bomb_is_refused_before_it_takes_all_its_memory(broker: Broker) -> None:
-    bomb = build([Record(0, 1_700_000_000_000, None, bytes(2**26))], codec=Codec.ZSTD)
+    bomb = encode_batch([Record(0, 1_700_000_000_000, None, bytes(2**26))], codec=Codec.ZSTD)
     before = broker.resident_bytes()
     with Client(broker) as client:
         assert client.produce(bomb).error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -7,26 +7,19 @@ from millstream.codec.batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
     Header,
-    admit,
     read_header,
     seal,
     stamp,
     stamp_time,
-    verify,
-    walk,
+    verify_batch,
+    verify_batches,
+    verify_produced,
 )
 from millstream.codec.compression import Codec, compress, decompress
-from millstream.codec.records import (
-    Contents,
-    Record,
-    build,
-    filter_batch,
-    iterate,
-    read_marker,
-    recompress,
-    records,
-    validate_records,
-)
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import decode_marker
+from millstream.codec.records import Contents, Record, decode_all, decode_each, verify_records
+from millstream.codec.rewrite import filter_batch, recompress
 from millstream.errors import BatchTooLarge, CorruptBatch, RequestError
 from tests.support.tiers import sized
 
@@ -61,7 +54,7 @@ def some_records(draw: st.DrawFn, *, base_offset: int = 0, gaps: bool = False) -
 
 @st.composite
 def some_batch(draw: st.DrawFn) -> bytes:
-    return build(
+    return encode_batch(
         draw(some_records()),
         codec=draw(codecs),
         producer_id=draw(st.integers(0, 2**63 - 1)),
@@ -79,10 +72,10 @@ def some_batch(draw: st.DrawFn) -> bytes:
 def test_what_is_built_is_read(data: st.DataObject, base: int, gaps: bool, codec: Codec) -> None:
     written = data.draw(some_records(base_offset=base, gaps=gaps))
 
-    raw = build(written, base_offset=base, codec=codec)
+    raw = encode_batch(written, base_offset=base, codec=codec)
 
-    assert records(raw, decompressed_bytes_max=CAP) == written
-    header = verify(raw)
+    assert decode_all(raw, decompressed_bytes_max=CAP) == written
+    header = verify_batch(raw)
     assert (header.base_offset, header.last_offset) == (base, written[-1].offset)
     assert (header.size, header.count) == (len(raw), len(written))
     assert header.max_timestamp == max(record.timestamp for record in written)
@@ -91,12 +84,12 @@ def test_what_is_built_is_read(data: st.DataObject, base: int, gaps: bool, codec
 @settings(deadline=None)
 @given(some_records(), codecs)
 def test_a_built_batch_is_admitted_and_valid(written: list[Record], codec: Codec) -> None:
-    raw = build(written, codec=codec)
+    raw = encode_batch(written, codec=codec)
 
-    assert admit(raw, size_max=len(raw)) == read_header(raw)
+    assert verify_produced(raw, size_max=len(raw)) == read_header(raw)
     times = [record.timestamp for record in written]
     keyless = [index for index, record in enumerate(written) if record.key is None]
-    assert validate_records(raw, decompressed_bytes_max=CAP) == Contents(
+    assert verify_records(raw, decompressed_bytes_max=CAP) == Contents(
         min(times), max(times), keyless[0] if keyless else None
     )
 
@@ -119,7 +112,11 @@ def test_stamping_keeps_the_checksum_right(raw: bytes, base_offset: int, epoch: 
 
     stamped = prefix + raw[PREFIX_BYTES:]
 
-    assert verify(stamped) == header == verify(raw)._replace(base_offset=base_offset, epoch=epoch)
+    assert (
+        verify_batch(stamped)
+        == header
+        == verify_batch(raw)._replace(base_offset=base_offset, epoch=epoch)
+    )
 
 
 @settings(deadline=None)
@@ -127,9 +124,9 @@ def test_stamping_keeps_the_checksum_right(raw: bytes, base_offset: int, epoch: 
 def test_stamping_the_time_changes_every_time_and_nothing_else(raw: bytes, now_ms: int) -> None:
     header, timed = stamp_time(raw, read_header(raw), now_ms)
 
-    assert verify(timed) == header
-    assert records(timed, decompressed_bytes_max=CAP) == [
-        record._replace(timestamp=now_ms) for record in records(raw, decompressed_bytes_max=CAP)
+    assert verify_batch(timed) == header
+    assert decode_all(timed, decompressed_bytes_max=CAP) == [
+        record._replace(timestamp=now_ms) for record in decode_all(raw, decompressed_bytes_max=CAP)
     ]
 
 
@@ -146,7 +143,7 @@ def test_filtering_keeps_what_is_kept_and_where_it_is(
 ) -> None:
     written = data.draw(some_records(base_offset=base, gaps=True))
     kept = data.draw(st.lists(st.sampled_from(written), unique_by=lambda record: record.offset))
-    raw = build(written, base_offset=base, codec=codec, producer_id=3, producer_epoch=1)
+    raw = encode_batch(written, base_offset=base, codec=codec, producer_id=3, producer_epoch=1)
 
     offsets = {record.offset for record in kept}
     filtered = filter_batch(
@@ -161,8 +158,8 @@ def test_filtering_keeps_what_is_kept_and_where_it_is(
         assert not kept
         assert not keep_empty
         return
-    assert records(filtered, decompressed_bytes_max=CAP) == sorted(kept)
-    before, after = verify(raw), verify(filtered)
+    assert decode_all(filtered, decompressed_bytes_max=CAP) == sorted(kept)
+    before, after = verify_batch(raw), verify_batch(filtered)
     assert (after.base_offset, after.end_offset) == (before.base_offset, before.end_offset)
     assert after.count == len(kept)
     assert after.producer_id == 3
@@ -172,7 +169,7 @@ def test_filtering_keeps_what_is_kept_and_where_it_is(
 @given(st.lists(some_batch(), max_size=4))
 @settings(deadline=None)
 def test_walking_finds_the_batches_that_were_put_together(batches: list[bytes]) -> None:
-    assert walk(b"".join(batches)) == [verify(raw) for raw in batches]
+    assert verify_batches(b"".join(batches)) == [verify_batch(raw) for raw in batches]
 
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -188,12 +185,12 @@ def test_a_flipped_byte_is_refused_or_lies_outside_the_checksum(
     damaged[at] ^= flip
 
     try:
-        header = verify(damaged)
+        header = verify_batch(damaged)
     except RequestError:
         return
     assert at < 8 or 12 <= at < 16
     header = header._replace(base_offset=0, epoch=0)
-    assert header == verify(raw)
+    assert header == verify_batch(raw)
 
 
 @settings(deadline=None)
@@ -201,7 +198,7 @@ def test_a_flipped_byte_is_refused_or_lies_outside_the_checksum(
 def test_every_cut_is_refused(raw: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(raw) - 1))
 
-    for read in (verify, lambda buffer: admit(buffer, size_max=CAP)):
+    for read in (verify_batch, lambda buffer: verify_produced(buffer, size_max=CAP)):
         try:
             read(raw[:cut])
         except CorruptBatch:
@@ -212,18 +209,18 @@ def test_every_cut_is_refused(raw: bytes, data: st.DataObject) -> None:
 def refuse_or_read(raw: bytes) -> None:
     """Do all that can be done to a batch; whatever is wrong with it must come as our own error."""
     for work in (
-        lambda: verify(raw),
-        lambda: walk(raw),
-        lambda: admit(raw, size_max=CAP),
-        lambda: records(raw, decompressed_bytes_max=CAP),
-        lambda: list(iterate(raw, decompressed_bytes_max=CAP)),
-        lambda: validate_records(raw, decompressed_bytes_max=CAP),
+        lambda: verify_batch(raw),
+        lambda: verify_batches(raw),
+        lambda: verify_produced(raw, size_max=CAP),
+        lambda: decode_all(raw, decompressed_bytes_max=CAP),
+        lambda: list(decode_each(raw, decompressed_bytes_max=CAP)),
+        lambda: verify_records(raw, decompressed_bytes_max=CAP),
         lambda: filter_batch(raw, lambda r: r.offset % 2 == 0, decompressed_bytes_max=CAP),
         lambda: filter_batch(
             raw, lambda _: True, decompressed_bytes_max=CAP, delete_horizon_ms=2**62
         ),
         lambda: recompress(raw, Codec.LZ4, decompressed_bytes_max=CAP),
-        lambda: read_marker(raw),
+        lambda: decode_marker(raw),
     ):
         try:
             work()

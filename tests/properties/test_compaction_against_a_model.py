@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millstream.codec.batch import Header
 from millstream.codec.compression import Codec
-from millstream.codec.records import ControlKind
+from millstream.codec.markers import ControlKind
 from millstream.storage.compaction.rules import KEY_ENTRY_BYTES
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.compacted_log import RETENTION_MS, CompactedLog

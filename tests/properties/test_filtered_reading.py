@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.engine.filters import filtered_read
 from millstream.engine.filters.filter import parse
 from millstream.engine.partitions.slices import Want
@@ -140,7 +141,7 @@ async def write(node: Node, log: list[tuple[list[Record], Codec]]) -> list[Recor
     for given_records, codec in log:
         placed = [record._replace(offset=at) for at, record in enumerate(given_records)]
         written += [r._replace(offset=len(written) + r.offset) for r in placed]
-        await node.partitions.append(SESSION, ORDERS, build(placed, codec=codec), Acks.ALL)
+        await node.partitions.append(SESSION, ORDERS, encode_batch(placed, codec=codec), Acks.ALL)
     return written
 
 
@@ -194,7 +195,7 @@ def test_a_view_shows_what_a_client_would_have_kept(
 @settings(max_examples=sized(300), deadline=None)
 @given(asked=wanted, log=st.lists(records, min_size=1, max_size=6))
 def test_a_batch_that_need_not_be_opened_holds_no_match(asked: Wanted, log: list[Record]) -> None:
-    batch = build([record._replace(offset=at) for at, record in enumerate(log)])
+    batch = encode_batch([record._replace(offset=at) for at, record in enumerate(log)])
     compiled = parse(asked.text)
 
     if any(asked.holds(record) for record in log):

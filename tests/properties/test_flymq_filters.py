@@ -3,7 +3,9 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millstream.codec.records import Record, build, filter_steps, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
+from millstream.codec.rewrite import filter_steps
 from millstream.cooperative import all_at_once
 from millstream.engine.filters.filter import flymq_filter
 
@@ -31,11 +33,11 @@ def test_a_text_is_found_wherever_its_lower_case_is(
 
     assert wanted.required.texts
     steps = filter_steps(
-        build(sent), wanted.matches, decompressed_bytes_max=2**20, required=wanted.required
+        encode_batch(sent), wanted.matches, decompressed_bytes_max=2**20, required=wanted.required
     )
     kept = all_at_once(steps)
 
-    found = [] if kept is None else records(kept, decompressed_bytes_max=2**20)
+    found = [] if kept is None else decode_all(kept, decompressed_bytes_max=2**20)
     assert found == expected
 
 

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.model import Acks, TopicPartition
 from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import Opcode
@@ -27,7 +28,7 @@ async def write(door: Door, client: Connection, random: Random, number: int) -> 
             return values[:1]
         case 1:
             some = values[: random.randint(1, 5)]
-            batch = build(
+            batch = encode_batch(
                 [Record(at, NOW_MS, b"key", value) for at, value in enumerate(some)],
                 codec=random.choice([Codec.NONE, Codec.GZIP, Codec.ZSTD]),
             )

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millstream.codec.batch import Header
-from millstream.codec.records import ControlKind, Record, build, control_batch, read_marker, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, decode_marker, encode_marker
+from millstream.codec.records import Record, decode_all
 from millstream.internal_topics.groups import (
     GroupKey,
     GroupsState,
@@ -43,9 +45,9 @@ def fold(batches: Iterable[tuple[Header, bytes]]) -> GroupsState:
     for header, data in batches:
         if header.is_control:
             if header.count:
-                state.end(read_marker(data))
+                state.end(decode_marker(data))
             continue
-        for record in records(data, decompressed_bytes_max=BYTES_MAX):
+        for record in decode_all(data, decompressed_bytes_max=BYTES_MAX):
             if header.is_transactional:
                 state.pend(record, header.producer_id)
             else:
@@ -77,7 +79,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(producer_id=PRODUCER_IDS, kind=st.sampled_from(ControlKind))
     def end(self, producer_id: int, kind: ControlKind) -> None:
         self.put(
-            control_batch(
+            encode_marker(
                 kind,
                 producer_id=producer_id,
                 producer_epoch=0,
@@ -140,7 +142,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     ) -> None:
         at = self.it.log.end_offset
         self.put(
-            build(
+            encode_batch(
                 [Record(at + n, self.it.now_ms, *pair) for n, pair in enumerate(pairs)],
                 base_offset=at,
                 epoch=self.it.epoch,

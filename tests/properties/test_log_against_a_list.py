@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millstream.codec.batch import Header, read_header
 from millstream.codec.compression import Codec
-from millstream.codec.records import records
+from millstream.codec.records import decode_all
 from millstream.cooperative import all_at_once
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.settings import TopicSettings
@@ -108,7 +108,7 @@ class LogMachine(RuleBasedStateMachine):
         return [
             record
             for one in self.held
-            for record in records(one, decompressed_bytes_max=2**20)
+            for record in decode_all(one, decompressed_bytes_max=2**20)
             if record.offset >= self.word.start
         ]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millstream.codec.batch import CONTROL, TRANSACTIONAL, Header
-from millstream.codec.records import ControlKind, Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.errors import (
     DamagedLog,
     InvalidTransactionState,

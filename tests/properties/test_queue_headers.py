@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     NO_QUEUE_OPTIONS,
@@ -46,11 +47,11 @@ def test_a_batch_asks_for_what_its_records_ask_for(
     wanted: list[Record], at: int, codec: Codec
 ) -> None:
     placed = [record._replace(offset=at + index) for index, record in enumerate(wanted)]
-    data = build(placed, base_offset=at, codec=codec)
+    data = encode_batch(placed, base_offset=at, codec=codec)
     header = read_header(data)
     try:
         expected = read_options(
-            records(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, delay_ms_max=DAY_MS
+            decode_all(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, delay_ms_max=DAY_MS
         )
     except InvalidBatch as problem:
         expected = str(problem)

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.engine.groups.service import Commit, Committed
 from millstream.engine.partitions.slices import Want
@@ -72,7 +73,7 @@ async def fill(node: Node) -> None:
         await node.partitions.append(SESSION, ORDERS, batch(b"%d" % number * 60), Acks.ALL)
     for number in range(24):
         record = Record(0, NOW_MS, b"key%d" % (number % 3), b"%d" % number * 50)
-        await node.partitions.append(SESSION, TABLE, build([record]), Acks.ALL)
+        await node.partitions.append(SESSION, TABLE, encode_batch([record]), Acks.ALL)
     table = node.hub.replicas[node.topics.describe(SESSION, "table").log(0)]
     await node.hub.upkeep.compact(table)
     delayed = message(b"later", delay_ms=60 * 60 * 1000)

@@ -7,8 +7,8 @@ The history of a log is what was ever seen as committed, by anybody.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from millstream.codec.batch import walk
-from millstream.codec.records import records
+from millstream.codec.batch import verify_batches
+from millstream.codec.records import decode_all
 from millstream.model import Epoch, LogId, NodeId, Offset
 from millstream.replication.replica import Replica
 
@@ -24,8 +24,8 @@ def read_committed(replica: Replica, start: Offset) -> dict[Offset, Entry]:
         if part is None:
             return found  # A watermark learnt from a log start may lie inside a batch.
         data, at = part.read(), 0
-        for header in walk(data):
-            for record in records(data, at, decompressed_bytes_max=2**20):
+        for header in verify_batches(data):
+            for record in decode_all(data, at, decompressed_bytes_max=2**20):
                 if record.offset >= start:
                     found[record.offset] = Epoch(header.epoch), record.value
             at += header.size

@@ -18,7 +18,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from random import Random
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config, Limits, Timing
 from millstream.errors import RequestError
 from millstream.model import Acks, LogId, NodeId, Session, TopicPartition
@@ -228,7 +229,7 @@ class Cluster:
             await asyncio.sleep(self.random.uniform(0.001, self.write_s_max))
             count = self.random.randint(1, 4)
             values = [b"%d/%d" % (partition, sequence + at) for at in range(count)]
-            data = build(
+            data = encode_batch(
                 [Record(at, START_MS - 7_200_000, None, v) for at, v in enumerate(values)],
                 producer_id=100 + partition,
                 producer_epoch=0,

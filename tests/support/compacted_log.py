@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from millstream.codec.batch import Header, read_header, walk
+from millstream.codec.batch import Header, read_header, verify_batches
 from millstream.codec.compression import Codec
-from millstream.codec.records import ControlKind, Record, build, control_batch, read_marker, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, decode_marker, encode_marker
+from millstream.codec.records import Record, decode_all
 from millstream.config import Limits
 from millstream.model import Boundary, Epoch, NodeId
 from millstream.ports import Files
@@ -135,7 +137,7 @@ class CompactedLog:
         ]
         model = self.model
         sequence = -1 if producer_id < 0 else model.sequences.get(producer_id, 0)
-        data = build(
+        data = encode_batch(
             found,
             base_offset=at,
             epoch=self.epoch,
@@ -156,7 +158,7 @@ class CompactedLog:
 
     def end(self, producer_id: int, kind: ControlKind) -> None:
         self._append(
-            control_batch(
+            encode_marker(
                 kind,
                 producer_id=producer_id,
                 producer_epoch=0,
@@ -337,7 +339,7 @@ def header_range(header: Header) -> tuple[int, int]:
 
 def _split(data: bytes) -> Iterator[tuple[Header, bytes]]:
     at = 0
-    for header in walk(data):
+    for header in verify_batches(data):
         yield header, data[at : at + header.size]
         at += header.size
 
@@ -353,8 +355,8 @@ def _deliver(
         while waiting and waiting[0][0] <= header.last_offset:
             dropped.add(waiting.pop(0)[1])
         if header.is_control:
-            if header.count and read_marker(data).kind is ControlKind.ABORT:
+            if header.count and decode_marker(data).kind is ControlKind.ABORT:
                 dropped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in dropped):
-            found += records(data, decompressed_bytes_max=BYTES_MAX)
+            found += decode_all(data, decompressed_bytes_max=BYTES_MAX)
     return [record for record in found if record.offset >= offset]

@@ -1,7 +1,7 @@
 """What a client sees of a slice: the records that are no markers, and where it goes on."""
 
-from millstream.codec.batch import Header, walk
-from millstream.codec.records import records
+from millstream.codec.batch import Header, verify_batches
+from millstream.codec.records import decode_all
 from millstream.engine.partitions.slices import Slice
 
 
@@ -10,16 +10,16 @@ def shown(part: Slice) -> list[tuple[int, bytes | None]]:
     assert part.error is None
     data = b"" if part.records is None else part.records.read()
     found, at = [], 0
-    for header in walk(data):
+    for header in verify_batches(data):
         if not header.is_control:
-            decoded = records(data, at, decompressed_bytes_max=2**24)
+            decoded = decode_all(data, at, decompressed_bytes_max=2**24)
             found += [(record.offset, record.value) for record in decoded]
         at += header.size
     return found
 
 
 def headers_of(part: Slice) -> list[Header]:
-    return [] if part.records is None else walk(part.records.read())
+    return [] if part.records is None else verify_batches(part.records.read())
 
 
 def next_offset(part: Slice, offset: int) -> int:

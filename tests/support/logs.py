@@ -2,7 +2,8 @@
 
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.ports import Files
 from millstream.settings import TopicSettings
 from millstream.storage.log.cache import LogCache
@@ -31,7 +32,7 @@ def batch(
     """A batch of `count` records of `size` bytes; `gap` offsets are left out before each."""
     value = bytes([fill]) * size
     step = gap + 1
-    return build(
+    return encode_batch(
         [Record(offset + (at + 1) * step - 1, timestamp, None, value) for at in range(count)],
         base_offset=offset,
         epoch=epoch,
@@ -114,4 +115,4 @@ def read_all(log: Log, *, bytes_max: int = 700) -> list[bytes]:
 
 
 def offsets(batches: list[bytes]) -> list[int]:
-    return [r.offset for one in batches for r in records(one, decompressed_bytes_max=2**20)]
+    return [r.offset for one in batches for r in decode_all(one, decompressed_bytes_max=2**20)]

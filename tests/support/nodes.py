@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TypeVar
 
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.config import Config
 from millstream.engine.gate import Policy
 from millstream.engine.partitions.slices import Slice
@@ -67,7 +68,7 @@ async def running_node(
 
 
 def batch(*values: bytes | None, key: bytes | None = None, timestamp_ms: int = NOW_MS) -> bytes:
-    return build([Record(at, timestamp_ms, key, value) for at, value in enumerate(values)])
+    return encode_batch([Record(at, timestamp_ms, key, value) for at, value in enumerate(values)])
 
 
 def values_of(part: Slice) -> list[bytes | None]:
@@ -77,7 +78,7 @@ def values_of(part: Slice) -> list[bytes | None]:
     data = part.records.read()
     found, at = [], 0
     while at < len(data):
-        decoded = records(data, at, decompressed_bytes_max=2**20)
+        decoded = decode_all(data, at, decompressed_bytes_max=2**20)
         found += [record.value for record in decoded]
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     return found

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.config import Config
 from millstream.engine.partitions.slices import Want
 from millstream.errors import TopicExists
@@ -37,7 +38,7 @@ def batch_of(
     key: bytes | None = None,
     is_transactional: bool = False,
 ) -> bytes:
-    return build(
+    return encode_batch(
         [Record(at, NOW_MS, key, one.value, one.headers) for at, one in enumerate(messages)],
         codec=codec,
         producer_id=producer.producer_id,
@@ -77,7 +78,7 @@ async def found_in(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
         while at < len(data):
             header = read_header(data, at)
             if not header.is_control:
-                some = records(data, at, decompressed_bytes_max=2**24)
+                some = decode_all(data, at, decompressed_bytes_max=2**24)
                 found += [record for record in some if record.offset >= offset]
             at += header.size
         offset = part.records.end_offset

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import ControlKind, Record, build, read_marker, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, decode_marker
+from millstream.codec.records import Record, decode_all
 from millstream.config import Config
 from millstream.engine.gate import Policy
 from millstream.engine.partitions.slices import Want
@@ -75,7 +77,7 @@ class Writer:
     def batch(self, target: TopicPartition, *values: bytes) -> bytes:
         sequence = self.sequences.get(target, 0)
         self.sequences[target] = sequence + len(values)
-        return build(
+        return encode_batch(
             [Record(at, NOW_MS, None, value) for at, value in enumerate(values)],
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
@@ -144,10 +146,10 @@ async def committed(node: Node, target: TopicPartition = ORDERS) -> list[bytes |
         aborting |= {who for first, who in begins.items() if first <= header.base_offset}
         begins = {first: who for first, who in begins.items() if first > header.base_offset}
         if header.is_control:
-            if read_marker(data, at).kind is ControlKind.ABORT:
+            if decode_marker(data, at).kind is ControlKind.ABORT:
                 aborting.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborting):
-            found += [record.value for record in records(data, at, decompressed_bytes_max=2**20)]
+            found += [record.value for record in decode_all(data, at, decompressed_bytes_max=2**20)]
         at += header.size
     return found
 

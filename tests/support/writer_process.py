@@ -11,7 +11,8 @@ import sys
 import time
 from contextlib import suppress
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.errors import TopicExists
 from millstream.model import Acks, Session, TopicPartition
@@ -28,7 +29,7 @@ async def write(node: Node, numbers: "itertools.count[int]") -> None:
     for number in numbers:
         values = [b"%d.%d" % (number, at) for at in range(1 + number % 3)]
         now_ms = int(time.time() * 1000)
-        data = build([Record(at, now_ms, None, value) for at, value in enumerate(values)])
+        data = encode_batch([Record(at, now_ms, None, value) for at, value in enumerate(values)])
         appended = await node.partitions.append(SESSION, TARGET, data, Acks.ALL)
         for at, value in enumerate(values):
             print(appended.base_offset + at, value.decode())

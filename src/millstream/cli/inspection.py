@@ -13,8 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from millstream.codec.batch import Header, verify
-from millstream.codec.records import Record, records
+from millstream.codec.batch import Header, verify_batch
+from millstream.codec.records import Record, decode_all
 from millstream.control.state import State
 from millstream.errors import (
     CorruptBatch,
@@ -142,7 +142,7 @@ def record_rows(path: Path, *, decompressed_bytes_max: int) -> Iterator[Row]:
         data = file.read(position, header.size)
         problem = None
         try:
-            found = records(data, 0, decompressed_bytes_max=decompressed_bytes_max)
+            found = decode_all(data, 0, decompressed_bytes_max=decompressed_bytes_max)
         except RequestError as refusal:  # The checksum is right: its producer wrote this.
             problem = f"{header.count} records that cannot be read: {refusal}"
             found = [Record(header.base_offset, header.max_timestamp, None, None)]
@@ -208,7 +208,7 @@ def _walked(path: Path, is_verified: bool) -> tuple[int, int, str | None]:
 
 def _problem_of(file: DiskFile, position: int, header: Header) -> str | None:
     try:
-        verify(file.read(position, header.size))
+        verify_batch(file.read(position, header.size))
     except (CorruptBatch, InvalidBatch) as problem:
         return str(problem)
     return None
@@ -273,7 +273,7 @@ def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> Non
                 continue
             data = file.read(position, header.size)
             # The broker writes its own log uncompressed.
-            for record in records(data, 0, decompressed_bytes_max=0):
+            for record in decode_all(data, 0, decompressed_bytes_max=0):
                 if record.offset in skipped:
                     continue
                 try:

@@ -1,9 +1,8 @@
-"""The header level of a record batch: read, verify, admit, stamp. The records stay sealed.
+"""Reads, verifies and stamps the 61-byte header of a batch in Kafka's format v2.
 
-Owns Kafka's batch format v2 as far as its 61-byte header goes; `records` opens what lies behind.
-The one thing to know: base offset, length and epoch lie outside the checksum, which covers
-everything from the attributes on. So a broker stamps offset and epoch with 16 bytes and neither
-copies the batch nor computes a checksum.
+The records behind the header are not decoded here; `records` does that. Base offset, length and
+epoch lie outside the checksum, which covers everything from the attributes on: a broker stamps
+offset and epoch with 16 bytes, and neither copies the batch nor computes a checksum.
 """
 
 from struct import Struct
@@ -22,7 +21,7 @@ from millstream.errors import (
 from millstream.model import Buffer
 
 HEADER_BYTES = 61
-PREFIX_BYTES = 16  # What stamping replaces: base offset, length, epoch.
+PREFIX_BYTES = 16  # Base offset, length and epoch, which a stamp replaces.
 MAGIC = 2
 SEQUENCE_MAX = 2**31 - 1
 RECORD_BYTES_MIN = 7  # One byte each: length, attributes, two deltas, key, value, header count.
@@ -60,7 +59,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody asks a header for.
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which a header has no use for.
 
     @property
     def last_offset(self) -> int:
@@ -80,7 +79,7 @@ class Header(NamedTuple):
 
     @property
     def has_log_append_time(self) -> bool:
-        """Whether every record's time is the batch's max timestamp, set by a broker."""
+        """Whether every record's timestamp is the batch's max timestamp, set by a broker."""
         return self.attributes & LOG_APPEND_TIME != 0
 
     @property
@@ -93,7 +92,7 @@ class Header(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp is when tombstones and markers in here may go."""
+        """Whether the base timestamp says when tombstones and markers may be dropped."""
         return self.attributes & DELETE_HORIZON != 0
 
     @property
@@ -114,14 +113,14 @@ def read_header(buffer: Buffer, at: int = 0) -> Header:
         raise CorruptBatch(f"{len(buffer) - at} bytes, a batch has at least {HEADER_BYTES}")
     if buffer[at + _MAGIC_AT] != MAGIC:
         raise InvalidBatch(f"batch format {buffer[at + _MAGIC_AT]}, expected {MAGIC}")
-    base_offset, length, *rest = _HEADER.unpack_from(buffer, at)
+    base_offset, length, *fields = _HEADER.unpack_from(buffer, at)
     if length < HEADER_BYTES - _LENGTH_END:
         raise CorruptBatch(f"batch length {length}, at least {HEADER_BYTES - _LENGTH_END}")
-    return Header(base_offset, length + _LENGTH_END, *rest)
+    return Header(base_offset, length + _LENGTH_END, *fields)
 
 
-def verify(buffer: Buffer, at: int = 0) -> Header:
-    """Read the header at `at` and prove that the whole batch is there and what was written."""
+def verify_batch(buffer: Buffer, at: int = 0) -> Header:
+    """Read the header at `at` and prove that the batch is whole and matches its checksum."""
     header = read_header(buffer, at)
     if at + header.size > len(buffer):
         raise CorruptBatch(f"batch of {header.size} bytes, {len(buffer) - at} are there")
@@ -136,27 +135,27 @@ def verify(buffer: Buffer, at: int = 0) -> Header:
     return header
 
 
-def walk(buffer: Buffer) -> list[Header]:
+def verify_batches(buffer: Buffer) -> list[Header]:
     """Verify the consecutive whole batches that fill `buffer`, and return their headers."""
     view = memoryview(buffer)
     headers = []
     at = 0
     while at < len(view):
-        header = verify(view, at)
+        header = verify_batch(view, at)
         headers.append(header)
         at += header.size
     return headers
 
 
-def admit(buffer: Buffer, *, size_max: int) -> Header:
-    """Take `buffer` as the one batch that a producer sent, judged by its header alone.
+def verify_produced(buffer: Buffer, *, size_max: int) -> Header:
+    """Verify that `buffer` is one batch that a producer may send, by its header alone.
 
-    The base offset does not matter, because it is stamped over. What only the records can show is
-    for `records.validate_records`.
+    The base offset does not matter, because it is stamped over. `records.verify_records` verifies
+    the records.
     """
     if len(buffer) > size_max:
         raise BatchTooLarge(len(buffer), size_max)
-    header = verify(buffer)
+    header = verify_batch(buffer)
     if header.size != len(buffer):
         raise InvalidBatch(f"one batch of {header.size} bytes expected, {len(buffer)} sent")
     if header.count == 0 or header.count != header.last_offset_delta + 1:
@@ -184,16 +183,16 @@ def admit(buffer: Buffer, *, size_max: int) -> Header:
 
 
 def stamp(header: Header, *, base_offset: int, epoch: int) -> tuple[Header, bytes]:
-    """Give the batch its place: the stamped header and the bytes to put for its first 16."""
+    """Return the header with offset and epoch, and the bytes that replace its first 16."""
     assert base_offset >= 0
     assert epoch >= 0
-    _, size, _, *rest = header
+    _, size, _, *fields = header
     prefix = _PREFIX.pack(base_offset, size - _LENGTH_END, epoch)
-    return Header(base_offset, size, epoch, *rest), prefix
+    return Header(base_offset, size, epoch, *fields), prefix
 
 
 def stamp_time(buffer: Buffer, header: Header, now_ms: int) -> tuple[Header, bytes]:
-    """Copy the batch with the broker's time as the time of every record.
+    """Copy the batch with the broker's time as the timestamp of every record.
 
     Offset and epoch are those of `header`, so that it may be stamped before or after.
     """
@@ -206,7 +205,7 @@ def stamp_time(buffer: Buffer, header: Header, now_ms: int) -> tuple[Header, byt
 
 
 def seal(header: Header, payload: Buffer) -> tuple[Header, bytes]:
-    """Put `header` before `payload`, with the size and the checksum that are right for both."""
+    """Return the batch of `header` and `payload`, with the size and checksum of both."""
     size = HEADER_BYTES + len(payload)
     checked = _CHECKED.pack(*header[4:])
     crc = crc32.iscsi(payload, crc32.iscsi(checked))

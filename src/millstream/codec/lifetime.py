@@ -8,8 +8,7 @@ a timestamp has no age and lives on.
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
-from millstream.codec.records import Record
-from millstream.codec.scanning import oldest_timestamp
+from millstream.codec.records import Record, oldest_timestamp
 from millstream.names import TTL_HEADER
 from millstream.settings import UNLIMITED, Switch, TopicSettings
 

@@ -1,109 +1,218 @@
-"""The record level of a batch: build, iterate, validate, filter, recompress, control batches.
+"""Decodes the records of a batch, each way at its own cost.
 
-Owns what lies behind the header. It costs a thousand times what the header costs, so only those
-come here who must see records: compaction, filters, validation, the doors that are not Kafka's.
-How records are found, and what they are checked for, is `scanning`'s.
+| function | decodes | reads of the other records |
+|---|---|---|
+| `decode_all` | every record into a list, the fastest way to get all | |
+| `decode_each` | every record, one at a time: a list takes many times the bytes of the batch | |
+| `decode_range` | some records from an offset on | the lengths of those before, nothing behind |
+| `decode_selected` | the records at selected offsets | the lengths, a tenth of decoding |
+| `decode_containing` | the chunks in which some bytes occur | the lengths, and one search |
+| `scan_records` | every record with its position, to rewrite a batch | |
+| `verify_records` | nothing: proves that a produced batch holds what its header says | |
+
+A header costs a thousandth of its records: code that needs no record uses `batch` alone.
+
+Invariant: every function verifies the checksum first, unless the caller passes the batch unpacked.
+Every length and count is compared with the bytes that are there before anything is allocated, and
+the records of a batch never outgrow `decompressed_bytes_max`.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from enum import Enum
-from struct import Struct
-from struct import error as struct_error
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
-from millstream.codec.batch import (
-    CODEC_BITS,
-    CONTROL,
-    DELETE_HORIZON,
-    TRANSACTIONAL,
-    Header,
-    seal,
-    verify,
-)
-from millstream.codec.compression import Codec, compress
-from millstream.codec.primitives import write_varint
-from millstream.codec.scanning import (
-    INT64_MAX,
-    INT64_MIN,
-    NO_REQUIRED_SUBSTRINGS,
-    Opened,
-    RequiredSubstrings,
-    open_batch,
-    scan,
-    wrap_int64,
-)
-from millstream.codec.scanning import Record as Record
-from millstream.cooperative import all_at_once
-from millstream.errors import InvalidBatch
+from millstream.codec.batch import HEADER_BYTES, RECORD_BYTES_MIN, Header, verify_batch
+from millstream.codec.compression import Codec, decompress, decompress_small, unpacked_bytes_max
+from millstream.codec.primitives import ZIGZAG, read_varint, read_varlong
+from millstream.errors import CorruptBatch, InvalidBatch, ProtocolError
 from millstream.model import Buffer
 
 STEP_BYTES = 8 * 2**10  # Of records: a fraction of a millisecond's worth, whatever their size.
+RECORD_HEADER_BYTES_MIN = 2  # Two lengths.
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_ATTRIBUTES = b"\0"  # A record's own attributes mean nothing in this format.
-_MARKER_KEY = Struct(">hh")
-_MARKER_VALUE = Struct(">hi")
-_MARKER_VERSION = 0
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record. Null and empty differ: a null value is a tombstone in a compacted topic."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
 
 
 class Contents(NamedTuple):
-    """What only the records of a batch can tell, and a topic's settings may ask."""
+    """Facts that need all records of a batch; some topic settings depend on them."""
 
     min_timestamp: int
     max_timestamp: int
     null_key_index: int | None  # The first record without a key.
 
 
-class ControlKind(Enum):
-    """How a transaction ended; the value is what a marker's key says."""
+class RequiredSubstrings(NamedTuple):
+    """Texts of which every matching record contains at least one; empty: unknown."""
 
-    ABORT = 0
-    COMMIT = 1
+    texts: tuple[bytes, ...] = ()
+    folds_case: bool = False  # Searched in the ASCII lower case of the bytes.
 
+    def any_in(self, data: bytes) -> bool:
+        searched = self.searched(data)
+        return any(text in searched for text in self.texts)
 
-class Marker(NamedTuple):
-    """The end of a producer's transaction in one partition."""
-
-    kind: ControlKind
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-
-
-# -- reading ---------------------------------------------------------------------------------------
+    def searched(self, data: bytes) -> bytes:
+        """The bytes to search, of the same length."""
+        return data.lower() if self.folds_case else data
 
 
-def records(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> list[Record]:
-    """Verify the batch at `at` and decode all its records.
+NO_REQUIRED_SUBSTRINGS = RequiredSubstrings()
 
-    Objects are many times larger than the smallest spelling of a record: whoever needs one record
-    at a time takes `iterate`.
-    """
-    header, data = open_batch(buffer, at, decompressed_bytes_max)
-    return [found[0] for found in scan(header, data, utf8_errors="replace")]
+# A verified header, and the uncompressed bytes of the records behind it.
+Unpacked: TypeAlias = tuple[Header, bytes]
+
+# A record, where its bytes start, where those behind the timestamp delta start, where all end.
+ScannedRecord: TypeAlias = tuple[Record, int, int, int]
 
 
-def iterate(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> Iterator[Record]:
+# -- unpacking -------------------------------------------------------------------------------------
+
+
+def verify_and_unpack(buffer: Buffer, at: int, decompressed_bytes_max: int) -> Unpacked:
+    """Verify the batch at `at` and decompress its records, to what its size and the limit allow."""
+    header = verify_batch(buffer, at)
+    payload = memoryview(buffer)[at + HEADER_BYTES : at + header.size]
+    if header.count == 0 and not payload:
+        return header, b""
+    size_max = unpacked_bytes_max(len(payload), decompressed_bytes_max)
+    data = decompress(header.codec, payload, size_max=size_max)
+    if len(data) < header.count * RECORD_BYTES_MIN:
+        raise CorruptBatch(f"{header.count} records in {len(data)} bytes")
+    return header, data
+
+
+def verify_and_unpack_small(
+    buffer: Buffer, at: int, decompressed_bytes_max: int
+) -> Unpacked | None:
+    """The same within a millisecond or so; None for a batch that must be unpacked on a thread."""
+    header = verify_batch(buffer, at)
+    payload = memoryview(buffer)[at + HEADER_BYTES : at + header.size]
+    if header.count == 0 and not payload:
+        return header, b""
+    if header.codec is Codec.NONE:
+        data: bytes | None = bytes(payload)
+    else:
+        data = decompress_small(header.codec, payload, size_max=decompressed_bytes_max)
+    if data is None:
+        return None
+    if len(data) < header.count * RECORD_BYTES_MIN:
+        raise CorruptBatch(f"{header.count} records in {len(data)} bytes")
+    return header, data
+
+
+# -- decoding --------------------------------------------------------------------------------------
+
+
+def decode_all(
+    buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int, unpacked: Unpacked | None = None
+) -> list[Record]:
+    """Verify the batch at `at` and decode all its records; `unpacked` if that was done before."""
+    header, data = unpacked or verify_and_unpack(buffer, at, decompressed_bytes_max)
+    if not header.has_log_append_time:
+        try:
+            return _decode_usual(header, data)
+        except (_Unusual, IndexError, CorruptBatch, InvalidBatch, ProtocolError):
+            pass  # The complete decoder below reads the batch, or says what is wrong with it.
+    return [record for record, _, _, _ in scan_records(header, data)]
+
+
+def decode_each(buffer: Buffer, at: int = 0, *, decompressed_bytes_max: int) -> Iterator[Record]:
     """Verify the batch at `at` and decode its records one by one.
 
-    The checksum is checked before the first record; what is wrong inside shows where it lies.
+    The checksum is verified before the first record; an error inside is raised at its record.
     """
-    header, data = open_batch(buffer, at, decompressed_bytes_max)
-    for record, _, _, _ in scan(header, data, utf8_errors="replace"):
+    header, data = verify_and_unpack(buffer, at, decompressed_bytes_max)
+    for record, _, _, _ in scan_records(header, data):
         yield record
 
 
-def validate_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents:
-    """Prove that a produced batch, admitted by its header, holds what its header says.
+def decode_range(
+    buffer: Buffer,
+    at: int,
+    offset: int,
+    count_max: int,
+    *,
+    decompressed_bytes_max: int,
+    unpacked: Unpacked | None = None,
+) -> list[Record]:
+    """Verify the batch at `at` and decode at most `count_max` of its records from `offset` on.
 
-    The deltas must be 0 to count - 1: `scan` has them rise within the header's last delta, which
-    leaves no other way once count and last delta agree.
+    For readers that return for the next records of the same batch. An error behind the last
+    decoded record is not seen; the checksum covers those bytes. `unpacked` as in `decode_all`.
     """
-    header, data = open_batch(buffer, 0, decompressed_bytes_max)
-    if header.count == 0 or header.count != header.last_offset_delta + 1:
+    header, data = unpacked or verify_and_unpack(buffer, at, decompressed_bytes_max)
+    # How many records lie before the offset is known only where there are no gaps.
+    skipped = min(max(0, offset - header.base_offset), header.count) if _is_dense(header) else 0
+    tail = header._replace(count=header.count - skipped)
+    scanned = scan_records(tail, data[_skip_records(data, skipped) :])
+    in_range = (record for record, _, _, _ in scanned if record.offset >= offset)
+    return list(islice(in_range, count_max))
+
+
+def decode_selected(
+    buffer: Buffer, is_selected: Callable[[int], bool], *, decompressed_bytes_max: int
+) -> list[Record]:
+    """Verify the batch and decode its records at selected offsets; the others are not checked."""
+    header, data = verify_and_unpack(buffer, 0, decompressed_bytes_max)
+    is_dense = _is_dense(header)
+    single = header._replace(count=1)
+    selected: list[Record] = []
+    at = 0
+    for index in range(header.count):
+        start = at
+        body_at, at = _record_bounds(data, at)
+        try:
+            delta = index if is_dense else _offset_delta(data, body_at)
+        except (IndexError, ProtocolError):
+            raise CorruptBatch("the data ends inside a record") from None
+        if is_selected(header.base_offset + delta):
+            selected += [record for record, *_ in scan_records(single, data[start:at])]
+    return selected
+
+
+def decode_containing(header: Header, data: bytes, substring: bytes) -> Iterator[list[Record]]:
+    """Decode the chunks of uncompressed records in which `substring` occurs.
+
+    Yields a list for each chunk of `STEP_BYTES`, so that a caller can yield to the event loop in
+    between; it is empty, and the records are not checked, where the bytes do not occur.
+    """
+    at, left = 0, header.count
+    while left:
+        start, count = at, 0
+        while left > count and at - start < STEP_BYTES:
+            _, at = _record_bounds(data, at)
+            count += 1
+        left -= count
+        if data.find(substring, start, at) < 0:
+            yield []
+            continue
+        chunk = scan_records(header._replace(count=count), data[start:at])
+        yield [record for record, *_ in chunk]
+
+
+def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents:
+    """Prove that a produced batch, whose header was verified, holds what its header says.
+
+    The deltas must be 0 to count - 1: `scan_records` has them rise within the header's last delta,
+    which leaves no other way once count and last delta agree.
+    """
+    header, data = verify_and_unpack(buffer, 0, decompressed_bytes_max)
+    if header.count == 0 or not _is_dense(header):
         raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
     oldest, newest = INT64_MAX, INT64_MIN
     null_key_index = None
-    for record, _, _, _ in scan(header, data, utf8_errors="strict"):
+    for record, _, _, _ in scan_records(header, data, utf8_errors="strict"):
         oldest = min(oldest, record.timestamp)
         newest = max(newest, record.timestamp)
         if record.key is None and null_key_index is None:
@@ -111,217 +220,237 @@ def validate_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents
     return Contents(oldest, newest, null_key_index)
 
 
-def read_marker(buffer: Buffer, at: int = 0) -> Marker:
-    """Read the control batch at `at`."""
-    header = verify(buffer, at)
-    if not header.is_control or header.count != 1 or header.attributes & CODEC_BITS:
-        raise InvalidBatch("a marker is one record in an uncompressed control batch")
-    (record,) = records(buffer, at, decompressed_bytes_max=0)
-    try:
-        # A later version may append fields; these stay where they are.
-        _, kind = _MARKER_KEY.unpack_from(record.key or b"")
-        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
-        return Marker(
-            ControlKind(kind), header.producer_id, header.producer_epoch, coordinator_epoch
-        )
-    except (struct_error, ValueError) as problem:
-        raise InvalidBatch(f"not a marker: {problem}") from None
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def build(
-    records: Sequence[Record],
+def scan_records(
+    header: Header,
+    data: bytes,
     *,
-    base_offset: int = 0,
-    epoch: int = 0,
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    is_transactional: bool = False,
-    is_control: bool = False,
-) -> bytes:
-    """Spell a batch. Offsets are absolute, rise from `base_offset` on, and may leave gaps."""
-    assert records
-    assert records[0].offset >= base_offset
-    base_timestamp = records[0].timestamp
-    attributes = codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
-    body = bytearray()
-    max_timestamp = base_timestamp
-    previous = base_offset - 1
-    for record in records:
-        assert record.offset > previous
-        previous = record.offset
-        max_timestamp = max(max_timestamp, record.timestamp)
-        rest = _spell_rest(record, base_offset)
-        _write_record(body, record.timestamp - base_timestamp, rest)
-    header = Header(
-        base_offset=base_offset,
-        size=0,
-        epoch=epoch,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=previous - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=len(records),
-    )
-    return seal(header, compress(codec, body, level=level))[1]
-
-
-def control_batch(
-    kind: ControlKind,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    timestamp: int,
-    base_offset: int = 0,
-    epoch: int = 0,
-) -> bytes:
-    """Spell the marker that ends a transaction. It takes an offset, like any record."""
-    key = _MARKER_KEY.pack(_MARKER_VERSION, kind.value)
-    value = _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch)
-    return build(
-        [Record(base_offset, timestamp, key, value)],
-        base_offset=base_offset,
-        epoch=epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-    )
-
-
-def filter_batch(
-    buffer: Buffer,
-    keep: Callable[[Record], bool],
-    *,
-    decompressed_bytes_max: int,
-    prefilter: Callable[[bytes], bool | None] | None = None,
-    keep_empty: bool = False,
-    delete_horizon_ms: int | None = None,
-) -> bytes | None:
-    """Drop the records that `keep` refuses; None if none is left, unless `keep_empty`.
-
-    Offsets do not move: base offset, last offset, epoch, producer and codec stay, and so do the
-    bytes of every kept record. A delete horizon is set once, when there is none yet. `prefilter`
-    gets the uncompressed bytes of all records; it returns True to keep all, False to drop all, and
-    None to test each record.
-    """
-    steps = filter_steps(
-        buffer,
-        keep,
-        decompressed_bytes_max=decompressed_bytes_max,
-        prefilter=prefilter,
-        keep_empty=keep_empty,
-        delete_horizon_ms=delete_horizon_ms,
-    )
-    return all_at_once(steps)
-
-
-def filter_steps(
-    buffer: Buffer,
-    keep: Callable[[Record], bool],
-    *,
-    decompressed_bytes_max: int,
-    opened: Opened | None = None,
-    prefilter: Callable[[bytes], bool | None] | None = None,
+    utf8_errors: str = "replace",
     required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS,
-    keep_empty: bool = False,
-    trims: bool = False,
-    delete_horizon_ms: int | None = None,
-) -> Generator[None, None, bytes | None]:
-    """The same in steps of `STEP_BYTES`, for who must let others have a turn.
+) -> Iterator[ScannedRecord]:
+    """Decode the records in `data`; their offsets rise and stay within the header's last one.
 
-    `opened` is the batch as `open_batch` returned it, where it was unpacked before. With `required`
-    records without one of the substrings are dropped, and `keep` is not called for them. With
-    `trims` a batch that lost its last records ends where the last that it kept does.
+    With `required` only records that contain one of the substrings; all others are skipped without
+    decoding, in a fraction of the time.
     """
-    header, data = opened or open_batch(buffer, 0, decompressed_bytes_max)
-    verdict = None if prefilter is None else prefilter(data)
-    if verdict:
-        return bytes(memoryview(buffer)[: header.size])
-    horizon = None if header.has_delete_horizon else delete_horizon_ms
-    body = bytearray()
-    count = 0
-    newest = INT64_MIN
-    stepped = last_offset = 0
-    found = () if verdict is False else scan(header, data, utf8_errors="replace", required=required)
-    for record, start, rest_at, end in found:
-        if start - stepped > STEP_BYTES:
-            stepped = start
-            yield
-        if not keep(record):
-            continue
-        count += 1
-        last_offset = record.offset
-        newest = max(newest, record.timestamp)
-        if horizon is None:
-            body += data[start:end]
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    is_stamped, append_time = header.has_log_append_time, header.max_timestamp
+    last_delta = header.last_offset_delta
+    new_record = tuple.__new__  # What Record(...) does in the end, in less than half the time.
+    texts, searched = required.texts, required.searched(data)
+    previous = -1
+    at = 0
+    try:
+        for _ in range(header.count):
+            start = at
+            length, at = read_varint(data, at)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise CorruptBatch(f"record of {length} bytes, {len(data) - at} are there")
+            if texts:
+                for text in texts:
+                    if searched.find(text, at, end) >= 0:
+                        break
+                else:
+                    at = end
+                    continue
+            timestamp, delta_at = read_varlong(data, at + 1)
+            delta, at = read_varint(data, delta_at)
+            key, at = _read_field(data, at)
+            value, at = _read_field(data, at)
+            if data[at] == 0:
+                headers: Headers = ()
+                at += 1
+            else:
+                headers, at = _read_headers(data, at, end, utf8_errors)
+            # A field that reaches too far shows here: nothing above moves back.
+            if at != end:
+                raise CorruptBatch(f"record at {start} should end at {end}, not {at}")
+            if not previous < delta <= last_delta:
+                raise InvalidBatch(f"offset delta {delta} after {previous}, last is {last_delta}")
+            previous = delta
+            timestamp = append_time if is_stamped else wrap_int64(base_timestamp + timestamp)
+            fields = (base_offset + delta, timestamp, key, value, headers)
+            yield new_record(Record, fields), start, delta_at, end
+    except IndexError:
+        raise CorruptBatch("the data ends inside a record") from None
+    except ProtocolError as problem:
+        raise CorruptBatch(str(problem)) from None
+    if at != len(data):
+        raise CorruptBatch(f"{len(data) - at} bytes behind the last record")
+
+
+def oldest_timestamp(header: Header, data: bytes) -> int:
+    """The least timestamp of all records in `data`; reads nothing else of them."""
+    if header.has_log_append_time:
+        return header.max_timestamp
+    least, at = INT64_MAX, 0
+    try:
+        for _ in range(header.count):
+            length, at = read_varint(data, at)
+            delta, _ = read_varlong(data, at + 1)
+            least = min(least, delta)
+            at += length
+    except IndexError:
+        raise CorruptBatch("the data ends inside a record") from None
+    except ProtocolError as problem:
+        raise CorruptBatch(str(problem)) from None
+    return wrap_int64(header.base_timestamp + least)
+
+
+def wrap_int64(value: int) -> int:
+    """Wrap like Java's long: any timestamp plus any delta fits."""
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    return (value - INT64_MIN) % 2**64 + INT64_MIN
+
+
+# -- the fast path of decode_all -------------------------------------------------------------------
+
+
+class _Unusual(Exception):
+    """The batch has something that only `scan_records` decodes or refuses."""
+
+
+def _decode_usual(header: Header, data: bytes) -> list[Record]:
+    """Decode the records that nearly all batches have; refuses nothing by itself.
+
+    Neighbours mostly have the same headers: equal bytes are decoded once.
+    """
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    last_delta, data_size = header.last_offset_delta, len(data)
+    new_record = tuple.__new__
+    decoded = []
+    raw_headers = b"\0"
+    headers: Headers = ()
+    previous = -1
+    at = 0
+    for _ in range(header.count):
+        size, at = _read_length(data, at)
+        end = at + size
+        if end > data_size:
+            raise _Unusual
+        if data[at + 1]:
+            timestamp, at = read_varlong(data, at + 1)
+            timestamp = wrap_int64(base_timestamp + timestamp)
         else:
-            _write_record(body, record.timestamp - horizon, data[rest_at:end])
-    if count == 0:
-        if not keep_empty:
-            return None
-        return seal(header._replace(attributes=header.attributes & ~CODEC_BITS, count=0), b"")[1]
-    if count == header.count and horizon is None:
-        return bytes(memoryview(buffer)[: header.size])
-    header = header._replace(count=count)
-    if trims:
-        header = header._replace(last_offset_delta=last_offset - header.base_offset)
-    if not header.has_log_append_time:
-        header = header._replace(max_timestamp=newest)
-    if horizon is not None:
-        # It takes the place of the base timestamp, so the deltas count from it.
-        attributes = header.attributes | DELETE_HORIZON
-        header = header._replace(attributes=attributes, base_timestamp=horizon)
-    return seal(header, compress(header.codec, body))[1]
+            timestamp, at = base_timestamp, at + 2
+        delta, at = _read_length(data, at)
+        if not previous < delta <= last_delta:
+            raise _Unusual
+        previous = delta
+        if data[at] == 1:
+            key, at = None, at + 1
+        else:
+            size, at = _read_length(data, at)
+            key, at = data[at : at + size], at + size
+        if data[at] == 1:
+            value, at = None, at + 1
+        else:
+            size, at = _read_length(data, at)
+            value, at = data[at : at + size], at + size
+        if at >= end:
+            raise _Unusual
+        if data[at:end] != raw_headers:
+            raw_headers = data[at:end]
+            headers, read_to = _read_headers(data, at, end, "replace")
+            if read_to != end:
+                raise _Unusual
+        at = end
+        decoded.append(new_record(Record, (base_offset + delta, timestamp, key, value, headers)))
+    if at != data_size:
+        raise _Unusual
+    return decoded
 
 
-def recompress(
-    buffer: Buffer, codec: Codec, *, decompressed_bytes_max: int, level: int | None = None
-) -> bytes:
-    """Put the same records under another codec, without looking at them."""
-    header, data = open_batch(buffer, 0, decompressed_bytes_max)
-    attributes = header.attributes & ~CODEC_BITS | codec
-    return seal(header._replace(attributes=attributes), compress(codec, data, level=level))[1]
+def _read_length(data: bytes, at: int) -> tuple[int, int]:
+    """A number that cannot be negative, most often of one or two bytes."""
+    low = data[at]
+    if low < 0x80:
+        if low & 1:
+            raise _Unusual
+        return low >> 1, at + 1
+    high = data[at + 1]
+    if high < 0x80:
+        if low & 1:
+            raise _Unusual
+        return high << 6 | (low & 0x7F) >> 1, at + 2
+    value, at = read_varint(data, at)
+    if value < 0:
+        raise _Unusual
+    return value, at
 
 
-# -- private ---------------------------------------------------------------------------------------
+# -- parts of a record -----------------------------------------------------------------------------
 
 
-def _spell_rest(record: Record, base_offset: int) -> bytearray:
-    """Spell a record from its offset delta on."""
-    offset, _, key, value, headers = record
-    rest = bytearray()
-    write_varint(rest, offset - base_offset)
-    _write_field(rest, key)
-    _write_field(rest, value)
-    write_varint(rest, len(headers))
-    for name, content in headers:
-        _write_field(rest, name.encode())
-        _write_field(rest, content)
-    return rest
+def _is_dense(header: Header) -> bool:
+    """Whether every offset of the batch has a record; compaction leaves gaps."""
+    return header.count == header.last_offset_delta + 1
 
 
-def _write_field(out: bytearray, field: bytes | None) -> None:
-    if field is None:
-        write_varint(out, -1)
+def _skip_records(data: bytes, count: int) -> int:
+    """The position behind the first `count` records."""
+    at = 0
+    try:
+        for _ in range(count):
+            # A length of one byte or two: nearly all are.
+            low = data[at]
+            if low & 0x81 == 0:
+                at += 1 + (low >> 1)
+            elif low & 0x81 == 0x80 and (high := data[at + 1]) < 0x80:
+                at += 2 + (high << 6 | (low & 0x7F) >> 1)
+            else:
+                _, at = _record_bounds(data, at)
+    except IndexError:
+        raise CorruptBatch("the data ends inside a record") from None
+    return at
+
+
+def _record_bounds(data: bytes, at: int) -> tuple[int, int]:
+    """Where the record at `at` has its attributes, and where it ends."""
+    start = at
+    try:
+        length, at = read_varint(data, at)
+    except (IndexError, ProtocolError):
+        raise CorruptBatch("the data ends inside a record") from None
+    end = at + length
+    if length < 0 or end > len(data):
+        raise CorruptBatch(f"record of {length} bytes in {len(data) - start}")
+    return at, end
+
+
+def _offset_delta(data: bytes, at: int) -> int:
+    """The offset delta of a record whose attributes are at `at`."""
+    _, at = read_varlong(data, at + 1)
+    delta, _ = read_varint(data, at)
+    return delta
+
+
+def _read_field(data: bytes, at: int) -> tuple[bytes | None, int]:
+    if (byte := data[at]) < 0x80:
+        size, at = ZIGZAG[byte], at + 1
     else:
-        write_varint(out, len(field))
-        out += field
+        size, at = read_varint(data, at)
+    if size >= 0:
+        return data[at : at + size], at + size
+    if size != -1:
+        raise CorruptBatch(f"field of {size} bytes")
+    return None, at
 
 
-def _write_record(body: bytearray, timestamp_delta: int, rest: Buffer) -> None:
-    head = bytearray(_ATTRIBUTES)
-    write_varint(head, wrap_int64(timestamp_delta))
-    write_varint(body, len(head) + len(rest))
-    body += head
-    body += rest
+def _read_headers(data: bytes, at: int, end: int, utf8_errors: str) -> tuple[Headers, int]:
+    """Read a record's headers, from their count on; they may reach up to `end`."""
+    count, at = read_varint(data, at)
+    if not 0 <= count <= (end - at) // RECORD_HEADER_BYTES_MIN:
+        raise CorruptBatch(f"{count} headers in {end - at} bytes")
+    headers = []
+    for _ in range(count):
+        name, at = _read_field(data, at)
+        value, at = _read_field(data, at)
+        if name is None:
+            raise InvalidBatch("a header needs a key")
+        try:
+            headers.append((str(name, "utf-8", utf8_errors), value))
+        except UnicodeDecodeError:
+            raise InvalidBatch("a header's key is not UTF-8") from None
+    return tuple(headers), at

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from millstream.codec import records as codec
-from millstream.codec.batch import walk
+from millstream.codec.batch import verify_batches
+from millstream.codec.encoding import encode_batch
 from millstream.embedding import checks
 from millstream.embedding.values import Fetched, NewRecord, Record
 from millstream.engine.partitions.slices import Slice, Want
@@ -34,7 +35,7 @@ class Partitions:
         if not checked:
             return range(0)
         now_ms = self._clock.now_ms()
-        batch = codec.build(
+        batch = encode_batch(
             [
                 codec.Record(
                     at,
@@ -97,13 +98,13 @@ class Partitions:
         opening = sorted(part.aborted, key=lambda one: one.first_offset)
         aborted: set[int] = set()
         at = 0
-        for header in walk(data):
+        for header in verify_batches(data):
             while opening and opening[0].first_offset <= header.last_offset:
                 aborted.add(opening.pop(0).producer_id)
             if header.is_control:
                 aborted.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in aborted):
-                for record in codec.iterate(
+                for record in codec.decode_each(
                     data, at, decompressed_bytes_max=self._decompressed_bytes_max
                 ):
                     yield Record(

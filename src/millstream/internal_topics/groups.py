@@ -13,7 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from millstream.codec.records import ControlKind, Marker, Record
+from millstream.codec.markers import ControlKind, Marker
+from millstream.codec.records import Record
 from millstream.errors import InvalidRequest, ProtocolError
 from millstream.internal_topics.consumer_groups import ConsumerKey, ConsumerValue, StoredConsumers
 from millstream.model import Offset, TopicPartition

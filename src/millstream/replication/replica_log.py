@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from millstream import boundaries as arithmetic
-from millstream.codec.batch import Header, walk
+from millstream.codec.batch import Header, verify_batches
 from millstream.errors import DiskFailed, StorageError
 from millstream.model import (
     Boundary,
@@ -138,7 +138,7 @@ class ReplicaLog:
     def extend(self, boundaries: tuple[Boundary, ...], records: object) -> None:
         """Write what a leader sent; bytes that the link broke raise `CorruptBatch`."""
         assert isinstance(records, bytes)
-        headers = walk(records) if records else []
+        headers = verify_batches(records) if records else []
         before = self.last
         self._check_story(boundaries, headers)
         self._finish_cut()

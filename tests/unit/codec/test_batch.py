@@ -11,16 +11,17 @@ from millstream.codec.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Header,
-    admit,
     read_header,
     seal,
     stamp,
     stamp_time,
-    verify,
-    walk,
+    verify_batch,
+    verify_batches,
+    verify_produced,
 )
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -32,7 +33,7 @@ from millstream.errors import (
 SIZE_MAX = 2**20
 
 RECORDS = [Record(index, 1_000 + index, b"key", b"value") for index in range(3)]
-BATCH = build(RECORDS, producer_id=7, producer_epoch=2, base_sequence=40)
+BATCH = encode_batch(RECORDS, producer_id=7, producer_epoch=2, base_sequence=40)
 
 
 def with_header(**fields: int) -> bytes:
@@ -47,7 +48,7 @@ def test_every_field_is_read_from_its_place() -> None:
     checked = pack(">hiqqqhii", 0x50, 5, 100, 200, 7, 3, 9, 6) + b"payload"
     raw = pack(">qiibI", 11, 9 + len(checked), 4, 2, crc32.iscsi(checked)) + checked
 
-    header = verify(raw)
+    header = verify_batch(raw)
 
     assert header == Header(
         base_offset=11,
@@ -66,16 +67,16 @@ def test_every_field_is_read_from_its_place() -> None:
 
 
 def test_a_header_can_be_read_before_the_rest_of_the_batch_is_there() -> None:
-    assert read_header(BATCH[:HEADER_BYTES]) == verify(BATCH)
+    assert read_header(BATCH[:HEADER_BYTES]) == verify_batch(BATCH)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_kind_of_buffer_will_do(kind: type) -> None:
     buffer = kind(BATCH)
 
-    assert verify(buffer) == read_header(buffer) == admit(buffer, size_max=SIZE_MAX)
-    assert walk(buffer) == [verify(BATCH)]
-    assert stamp_time(buffer, verify(buffer), 5) == stamp_time(BATCH, verify(BATCH), 5)
+    assert verify_batch(buffer) == read_header(buffer) == verify_produced(buffer, size_max=SIZE_MAX)
+    assert verify_batches(buffer) == [verify_batch(BATCH)]
+    assert stamp_time(buffer, verify_batch(buffer), 5) == stamp_time(BATCH, verify_batch(BATCH), 5)
 
 
 def test_offsets_end_exclusively_and_last_inclusively() -> None:
@@ -94,7 +95,7 @@ def test_after_the_greatest_sequence_comes_zero() -> None:
 
 
 def test_a_batch_without_sequence_has_no_last_sequence() -> None:
-    assert read_header(build(RECORDS)).last_sequence == -1
+    assert read_header(encode_batch(RECORDS)).last_sequence == -1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_each_attribute_bit_is_one_claim(bit: int, claim: str) -> None:
 
 def test_a_producer_is_one_with_an_id() -> None:
     assert read_header(BATCH).has_producer
-    assert not read_header(build(RECORDS)).has_producer
+    assert not read_header(encode_batch(RECORDS)).has_producer
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -141,7 +142,7 @@ def test_less_than_a_header_is_corrupt(size: int) -> None:
 
 def test_a_batch_that_ends_early_is_corrupt() -> None:
     with pytest.raises(CorruptBatch):
-        verify(BATCH[:-1])
+        verify_batch(BATCH[:-1])
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
@@ -153,7 +154,7 @@ def test_a_length_that_cannot_hold_a_header_is_corrupt(length: int) -> None:
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
 def test_other_formats_are_invalid(magic: int) -> None:
     with pytest.raises(InvalidBatch):
-        verify(BATCH[:16] + bytes([magic]) + BATCH[17:])
+        verify_batch(BATCH[:16] + bytes([magic]) + BATCH[17:])
 
 
 def test_every_flipped_bit_is_refused_or_lies_outside_the_checksum() -> None:
@@ -164,11 +165,11 @@ def test_every_flipped_bit_is_refused_or_lies_outside_the_checksum() -> None:
             damaged = bytearray(BATCH)
             damaged[at] ^= 1 << bit
             try:
-                header = verify(damaged)
+                header = verify_batch(damaged)
             except (CorruptBatch, InvalidBatch):
                 continue
             survived.add(at)
-            assert header._replace(base_offset=0, epoch=0) == verify(BATCH)
+            assert header._replace(base_offset=0, epoch=0) == verify_batch(BATCH)
 
     assert survived == {*range(8), *range(12, 16)}
 
@@ -176,12 +177,12 @@ def test_every_flipped_bit_is_refused_or_lies_outside_the_checksum() -> None:
 def test_offset_and_epoch_lie_outside_the_checksum() -> None:
     moved = pack(">q", 99) + BATCH[8:12] + pack(">i", 5) + BATCH[16:]
 
-    assert verify(moved) == verify(BATCH)._replace(base_offset=99, epoch=5)
+    assert verify_batch(moved) == verify_batch(BATCH)._replace(base_offset=99, epoch=5)
 
 
 def test_a_negative_base_offset_is_corrupt() -> None:
     with pytest.raises(CorruptBatch):
-        verify(pack(">q", -1) + BATCH[8:])
+        verify_batch(pack(">q", -1) + BATCH[8:])
 
 
 @pytest.mark.parametrize(
@@ -190,51 +191,55 @@ def test_a_negative_base_offset_is_corrupt() -> None:
 )
 def test_counts_that_contradict_each_other_are_invalid(fields: dict[str, int]) -> None:
     with pytest.raises(InvalidBatch):
-        verify(with_header(**fields))
+        verify_batch(with_header(**fields))
 
 
 def test_compaction_may_leave_fewer_records_than_offsets() -> None:
-    assert verify(with_header(last_offset_delta=9)).end_offset == 10
-    assert verify(seal(read_header(BATCH)._replace(count=0), b"")[1]).count == 0
+    assert verify_batch(with_header(last_offset_delta=9)).end_offset == 10
+    assert verify_batch(seal(read_header(BATCH)._replace(count=0), b"")[1]).count == 0
 
 
 def test_a_batch_is_verified_where_it_starts() -> None:
-    assert verify(b"other" + BATCH + b"bytes", 5) == verify(BATCH)
+    assert verify_batch(b"other" + BATCH + b"bytes", 5) == verify_batch(BATCH)
 
 
 # -- walking ---------------------------------------------------------------------------------------
 
 
 def test_walking_visits_batch_after_batch() -> None:
-    other = build(RECORDS[:1], base_offset=0)
+    other = encode_batch(RECORDS[:1], base_offset=0)
 
-    assert walk(BATCH + other + BATCH) == [verify(BATCH), verify(other), verify(BATCH)]
-    assert walk(b"") == []
+    assert verify_batches(BATCH + other + BATCH) == [
+        verify_batch(BATCH),
+        verify_batch(other),
+        verify_batch(BATCH),
+    ]
+    assert verify_batches(b"") == []
 
 
 @pytest.mark.parametrize("cut", [1, HEADER_BYTES, len(BATCH) - 1])
 def test_walking_does_not_step_over_a_torn_tail(cut: int) -> None:
     with pytest.raises(CorruptBatch):
-        walk(BATCH + BATCH[:cut])
+        verify_batches(BATCH + BATCH[:cut])
 
 
 # -- admitting -------------------------------------------------------------------------------------
 
 
 def test_a_producers_batch_is_admitted() -> None:
-    assert admit(BATCH, size_max=len(BATCH)) == verify(BATCH)
+    assert verify_produced(BATCH, size_max=len(BATCH)) == verify_batch(BATCH)
 
 
 def test_the_base_offset_a_producer_sends_does_not_matter() -> None:
     moved = pack(">q", 3) + BATCH[8:]
 
-    assert admit(moved, size_max=SIZE_MAX).base_offset == 3
+    assert verify_produced(moved, size_max=SIZE_MAX).base_offset == 3
 
 
 def test_a_transactional_batch_of_a_known_producer_is_admitted() -> None:
     raw = with_header(attributes=TRANSACTIONAL)
 
-    assert admit(raw, size_max=SIZE_MAX).is_transactional
+    assert verify_produced(raw, size_max=SIZE_MAX).is_transactional
 
 
 @pytest.mark.parametrize(
@@ -258,23 +263,23 @@ def test_what_is_not_a_producers_to_send_is_refused(
     fields: dict[str, int], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        admit(with_header(**fields), size_max=SIZE_MAX)
+        verify_produced(with_header(**fields), size_max=SIZE_MAX)
 
 
 def test_exactly_one_batch_is_admitted() -> None:
     with pytest.raises(InvalidBatch):
-        admit(BATCH + BATCH, size_max=SIZE_MAX)
+        verify_produced(BATCH + BATCH, size_max=SIZE_MAX)
     with pytest.raises(InvalidBatch):
-        admit(BATCH + b"\0", size_max=SIZE_MAX)
+        verify_produced(BATCH + b"\0", size_max=SIZE_MAX)
     with pytest.raises(CorruptBatch):
-        admit(BATCH[:-1], size_max=SIZE_MAX)
+        verify_produced(BATCH[:-1], size_max=SIZE_MAX)
     with pytest.raises(CorruptBatch):
-        admit(b"", size_max=SIZE_MAX)
+        verify_produced(b"", size_max=SIZE_MAX)
 
 
 def test_a_batch_over_the_limit_is_refused_before_it_is_looked_at() -> None:
     with pytest.raises(BatchTooLarge) as caught:
-        admit(b"x" * 101, size_max=100)
+        verify_produced(b"x" * 101, size_max=100)
 
     assert (caught.value.size, caught.value.size_max) == (101, 100)
 
@@ -283,29 +288,29 @@ def test_a_batch_over_the_limit_is_refused_before_it_is_looked_at() -> None:
 
 
 def test_stamping_replaces_offset_and_epoch_and_needs_no_new_checksum() -> None:
-    header, prefix = stamp(verify(BATCH), base_offset=500, epoch=9)
+    header, prefix = stamp(verify_batch(BATCH), base_offset=500, epoch=9)
 
     assert len(prefix) == batch.PREFIX_BYTES
     stamped = prefix + BATCH[batch.PREFIX_BYTES :]
-    assert verify(stamped) == header
-    assert header == verify(BATCH)._replace(base_offset=500, epoch=9)
+    assert verify_batch(stamped) == header
+    assert header == verify_batch(BATCH)._replace(base_offset=500, epoch=9)
 
 
 def test_stamping_the_time_makes_it_the_newest_and_renews_the_checksum() -> None:
-    header, timed = stamp_time(BATCH, verify(BATCH), 77)
+    header, timed = stamp_time(BATCH, verify_batch(BATCH), 77)
 
-    assert verify(timed) == header
+    assert verify_batch(timed) == header
     assert header.has_log_append_time
     assert header.max_timestamp == 77
     assert timed[HEADER_BYTES:] == BATCH[HEADER_BYTES:]
 
 
 def test_place_and_time_can_be_stamped_in_either_order() -> None:
-    placed, _ = stamp(verify(BATCH), base_offset=500, epoch=9)
+    placed, _ = stamp(verify_batch(BATCH), base_offset=500, epoch=9)
     header, placed_then_timed = stamp_time(BATCH, placed, 77)
 
-    timed, raw = stamp_time(BATCH, verify(BATCH), 77)
+    timed, raw = stamp_time(BATCH, verify_batch(BATCH), 77)
     _, prefix = stamp(timed, base_offset=500, epoch=9)
 
     assert placed_then_timed == prefix + raw[batch.PREFIX_BYTES :]
-    assert verify(placed_then_timed) == header
+    assert verify_batch(placed_then_timed) == header

@@ -13,17 +13,12 @@ import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER
 from aiokafka.record.control_record import ControlRecord as AiokafkaControlRecord
 
-from millstream.codec.batch import admit, stamp_time, verify
+from millstream.codec.batch import stamp_time, verify_batch, verify_produced
 from millstream.codec.compression import Codec
-from millstream.codec.records import (
-    ControlKind,
-    Record,
-    build,
-    control_batch,
-    filter_batch,
-    records,
-    validate_records,
-)
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, encode_marker
+from millstream.codec.records import Record, decode_all, verify_records
+from millstream.codec.rewrite import filter_batch
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas through a deprecated function of importlib.
@@ -91,18 +86,18 @@ def as_record(record: Any) -> Record:  # Each client has its own class of record
 def test_what_a_client_builds_we_read(client: str, codec: Codec) -> None:
     raw = built_by(client, codec, producer_id=9, producer_epoch=3, base_sequence=70)
 
-    header = admit(raw, size_max=CAP)
+    header = verify_produced(raw, size_max=CAP)
     assert header.codec is codec
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 70)
-    contents = validate_records(raw, decompressed_bytes_max=CAP)
+    contents = verify_records(raw, decompressed_bytes_max=CAP)
     assert contents.max_timestamp == header.max_timestamp == 1_700_000_100_000
-    assert records(raw, decompressed_bytes_max=CAP) == RECORDS
+    assert decode_all(raw, decompressed_bytes_max=CAP) == RECORDS
 
 
 @pytest.mark.parametrize("client", READERS)
 @every_codec
 def test_what_we_build_a_client_reads(client: str, codec: Codec) -> None:
-    raw = build(RECORDS, codec=codec, producer_id=9, producer_epoch=3, base_sequence=70)
+    raw = encode_batch(RECORDS, codec=codec, producer_id=9, producer_epoch=3, base_sequence=70)
 
     assert read_by(client, raw) == RECORDS
 
@@ -111,14 +106,14 @@ def test_what_we_build_a_client_reads(client: str, codec: Codec) -> None:
 def test_we_spell_an_uncompressed_batch_to_the_byte_as_a_client_does(client: str) -> None:
     theirs = built_by(client, Codec.NONE)
 
-    assert build(RECORDS, epoch=verify(theirs).epoch) == theirs
+    assert encode_batch(RECORDS, epoch=verify_batch(theirs).epoch) == theirs
 
 
 @pytest.mark.parametrize("client", READERS)
 @every_codec
 def test_a_client_reads_the_gaps_that_filtering_leaves(client: str, codec: Codec) -> None:
     moved = [record._replace(offset=record.offset + 1_000) for record in RECORDS]
-    raw = build(moved, base_offset=1_000, codec=codec)
+    raw = encode_batch(moved, base_offset=1_000, codec=codec)
 
     filtered = filter_batch(raw, lambda record: record.offset % 3 == 1, decompressed_bytes_max=CAP)
 
@@ -129,7 +124,7 @@ def test_a_client_reads_the_gaps_that_filtering_leaves(client: str, codec: Codec
 @pytest.mark.parametrize("client", READERS)
 def test_a_client_reads_times_relative_to_a_delete_horizon(client: str) -> None:
     raw = filter_batch(
-        build(RECORDS),
+        encode_batch(RECORDS),
         lambda _: True,
         decompressed_bytes_max=CAP,
         delete_horizon_ms=1_800_000_000_000,
@@ -141,18 +136,18 @@ def test_a_client_reads_times_relative_to_a_delete_horizon(client: str) -> None:
 
 @pytest.mark.parametrize("client", READERS)
 def test_a_client_reads_log_append_time(client: str) -> None:
-    raw = build(RECORDS)
+    raw = encode_batch(RECORDS)
 
-    _, timed = stamp_time(raw, verify(raw), 1_750_000_000_000)
+    _, timed = stamp_time(raw, verify_batch(raw), 1_750_000_000_000)
 
     assert {record.timestamp for record in read_by(client, timed)} == {1_750_000_000_000}
 
 
 @pytest.mark.parametrize("client", STREAMS)
 def test_a_client_walks_over_batches_markers_and_empty_batches(client: str) -> None:
-    data = build(RECORDS[:1], producer_id=9, producer_epoch=3, base_sequence=0)
+    data = encode_batch(RECORDS[:1], producer_id=9, producer_epoch=3, base_sequence=0)
     empty = filter_batch(data, lambda _: False, decompressed_bytes_max=CAP, keep_empty=True)
-    marker = control_batch(
+    marker = encode_marker(
         ControlKind.COMMIT,
         producer_id=9,
         producer_epoch=3,
@@ -173,7 +168,7 @@ def test_a_client_walks_over_batches_markers_and_empty_batches(client: str) -> N
 
 @pytest.mark.parametrize("kind", list(ControlKind))
 def test_kafka_python_reads_our_markers(kind: ControlKind) -> None:
-    raw = control_batch(kind, producer_id=9, producer_epoch=3, coordinator_epoch=1, timestamp=1)
+    raw = encode_marker(kind, producer_id=9, producer_epoch=3, coordinator_epoch=1, timestamp=1)
 
     batch = kafka_records.DefaultRecordBatch(raw)
     (control,) = list(batch)
@@ -190,7 +185,7 @@ def test_kafka_python_reads_our_markers(kind: ControlKind) -> None:
     [(ControlKind.COMMIT, COMMIT_MARKER), (ControlKind.ABORT, ABORT_MARKER)],
 )
 def test_aiokafka_reads_our_markers(kind: ControlKind, expected: AiokafkaControlRecord) -> None:
-    raw = control_batch(kind, producer_id=9, producer_epoch=3, coordinator_epoch=1, timestamp=1)
+    raw = encode_marker(kind, producer_id=9, producer_epoch=3, coordinator_epoch=1, timestamp=1)
 
     batch = aiokafka_records.DefaultRecordBatch(bytearray(raw))
     (record,) = list(batch)

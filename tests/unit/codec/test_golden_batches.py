@@ -2,16 +2,10 @@
 
 from functools import partial
 
-from millstream.codec.batch import verify
-from millstream.codec.records import (
-    ControlKind,
-    Marker,
-    Record,
-    build,
-    control_batch,
-    read_marker,
-    records,
-)
+from millstream.codec.batch import verify_batch
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, Marker, decode_marker, encode_marker
+from millstream.codec.records import Record, decode_all
 from tests.support.golden import read_bytes
 
 golden = partial(read_bytes, "batches")
@@ -25,8 +19,8 @@ def test_nulls_and_gaps_have_their_own_spelling() -> None:
         Record(103, 1_699_999_999_999, b"", None),
     ]
 
-    assert records(raw, decompressed_bytes_max=0) == expected
-    built = build(
+    assert decode_all(raw, decompressed_bytes_max=0) == expected
+    built = encode_batch(
         expected, base_offset=100, epoch=5, producer_id=9, producer_epoch=1, base_sequence=40
     )
     assert built == raw
@@ -35,9 +29,9 @@ def test_nulls_and_gaps_have_their_own_spelling() -> None:
 def test_a_commit_marker_is_a_control_batch_of_one_record() -> None:
     raw = golden("a_commit_marker_is_a_control_batch_of_one_record")
 
-    assert read_marker(raw) == Marker(ControlKind.COMMIT, 9, 1, 3)
-    assert verify(raw).end_offset == 105
-    built = control_batch(
+    assert decode_marker(raw) == Marker(ControlKind.COMMIT, 9, 1, 3)
+    assert verify_batch(raw).end_offset == 105
+    built = encode_marker(
         ControlKind.COMMIT,
         producer_id=9,
         producer_epoch=1,

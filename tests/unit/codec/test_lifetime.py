@@ -3,8 +3,9 @@
 import pytest
 
 from millstream.codec.batch import HEADER_BYTES, read_header
+from millstream.codec.encoding import encode_batch
 from millstream.codec.lifetime import NEVER_MS, Lifetime, lifetime_of
-from millstream.codec.records import Record, build
+from millstream.codec.records import Record
 from millstream.settings import Switch, TopicSettings
 
 
@@ -55,7 +56,7 @@ def test_a_topic_says_whether_any_of_its_records_end() -> None:
 
 
 def test_a_whole_batch_is_over_when_its_newest_record_is() -> None:
-    header = read_header(build([record(), record(timestamp=2_000)._replace(offset=1)]))
+    header = read_header(encode_batch([record(), record(timestamp=2_000)._replace(offset=1)]))
 
     assert Lifetime(500, reads_headers=False).all_have_ended(header, 2_500)
     assert not Lifetime(500, reads_headers=False).all_have_ended(header, 2_499)
@@ -76,14 +77,14 @@ def test_a_quick_look_tells_that_none_has_ended_by_the_oldest_record(
     lifetime: Lifetime, own: bytes | None, expected: list[bool]
 ) -> None:
     made = [record(timestamp=2_000), record(own, timestamp=1_000)._replace(offset=1)]
-    batch = build(made)
+    batch = encode_batch(made)
     header, data = read_header(batch), batch[HEADER_BYTES:]
 
     assert [lifetime.none_has_ended(header, data, now_ms) for now_ms in (1_499, 1_500)] == expected
 
 
 def test_a_record_without_a_timestamp_is_not_told_by_a_quick_look() -> None:
-    batch = build([record(timestamp=2_000), record(timestamp=-1)._replace(offset=1)])
+    batch = encode_batch([record(timestamp=2_000), record(timestamp=-1)._replace(offset=1)])
 
     lifetime = Lifetime(500, reads_headers=False)
 

@@ -5,7 +5,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from millstream.codec.records import ControlKind, Marker, Record
+from millstream.codec.markers import ControlKind, Marker
+from millstream.codec.records import Record
 from millstream.errors import ProtocolError
 from millstream.internal_topics.groups import (
     GroupKey,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config, Timing
 from millstream.engine.partitions.slices import Want
 from millstream.errors import NotLeader
@@ -130,7 +131,7 @@ def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
                 append(replica.log.records, one, now_ms=now_ms)
             with_id = Record(0, now_ms, None, b"a", (("ms-message-id", b"1"),))
             async with timed_loop().turns_at_most(TURN_S_MAX):
-                await node.partitions.append(SESSION, ORDERS, build([with_id]), Acks.ALL)
+                await node.partitions.append(SESSION, ORDERS, encode_batch([with_id]), Acks.ALL)
 
     run_timed(story())
 

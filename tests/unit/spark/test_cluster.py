@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.kafka_wire.apis.data import (
     FetchRequest,
     FetchResponse,
@@ -112,7 +113,7 @@ def fetch_answer(records: bytes = b"", *, code: int = 0, **fields: Any) -> Fetch
 
 
 def batch(base: int, count: int) -> bytes:
-    return build([Record(base + i, 5, None, b"v") for i in range(count)], base_offset=base)
+    return encode_batch([Record(base + i, 5, None, b"v") for i in range(count)], base_offset=base)
 
 
 # -- finding one's way -----------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from millstream.codec.batch import read_header, verify
+from millstream.codec.batch import read_header, verify_batch
 from millstream.codec.compression import Codec
-from millstream.codec.excerpt import read_some
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_range
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.records import dead_letter, lost_letter, raw_record, revived
@@ -168,7 +168,7 @@ class DeadLetterWriter:
         if replica is None:
             return
         numbered = [letter._replace(offset=at) for at, letter in enumerate(letters)]
-        size, size_max = len(build(numbered)), replica.log.records.settings.segment_bytes
+        size, size_max = len(encode_batch(numbered)), replica.log.records.settings.segment_bytes
         if size > size_max:
             raise BatchTooLarge(size, size_max)
 
@@ -260,7 +260,7 @@ class DeadLetterWriter:
         data = batch_slice.read()
         header = read_header(data)
         read = partial(
-            read_some, data, 0, offset, 1, decompressed_bytes_max=self._unpacking.bytes_max
+            decode_range, data, 0, offset, 1, decompressed_bytes_max=self._unpacking.bytes_max
         )
         try:
             if intent.reason == UNREADABLE:
@@ -269,7 +269,7 @@ class DeadLetterWriter:
             size = header.size
             records = await self._unpacking.run(read, packed_bytes=size) if is_packed else read()
         except (CorruptBatch, InvalidBatch, BatchTooLarge):
-            verify(data)  # Raises for a damaged batch: damage is not copied.
+            verify_batch(data)  # Raises for a damaged batch: damage is not copied.
             raw = data[: header.size]
             return raw_record(raw, offset, header.last_offset, header.max_timestamp)
         return next((record for record in records if record.offset == offset), None)

@@ -15,8 +15,7 @@ from heapq import heappush
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.codec.picking import pick
-from millstream.codec.records import Record
+from millstream.codec.records import Record, decode_selected
 from millstream.engine.delayed.due_heap import Due, DueHeap, rank
 from millstream.engine.delayed.sent_records import SentRecords
 from millstream.engine.ledgers.exactly_once import ExactlyOnceWriter, WriterContext
@@ -302,7 +301,7 @@ class DelayedShard(Shard):
         )
         assert part is not None, "a waiting record is in the log"
         try:
-            records = pick(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)
+            records = decode_selected(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)
         except (CorruptBatch, InvalidBatch) as problem:
             raise DamagedLog(f"{self._replica.id}: {problem}") from problem
         return {record.offset: record.value for record in records if record.value is not None}

@@ -15,8 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
-from millstream.codec.records import Record
-from millstream.codec.scanning import NO_REQUIRED_SUBSTRINGS, RequiredSubstrings
+from millstream.codec.records import NO_REQUIRED_SUBSTRINGS, Record, RequiredSubstrings
 from millstream.engine.filters.json_paths import ABSENT, Document
 from millstream.engine.filters.language import (
     All,

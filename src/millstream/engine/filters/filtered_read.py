@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from millstream.codec.batch import Header, read_header, verify
+from millstream.codec.batch import Header, read_header, verify_batch
 from millstream.codec.lifetime import Lifetime
-from millstream.codec.records import ControlKind, Record, control_batch, filter_steps
-from millstream.codec.scanning import NO_REQUIRED_SUBSTRINGS, RequiredSubstrings, open_small
+from millstream.codec.markers import ControlKind, encode_marker
+from millstream.codec.records import (
+    NO_REQUIRED_SUBSTRINGS,
+    Record,
+    RequiredSubstrings,
+    verify_and_unpack_small,
+)
+from millstream.codec.rewrite import filter_steps
 from millstream.cooperative import all_at_once
 from millstream.engine.filters.filter import Filter
 from millstream.engine.partitions.slices import ANY_EPOCH, FilteredBatches, Slice, Want
@@ -212,14 +218,14 @@ class FilteredRead:
             trims=True,  # librdkafka commits behind records and control batches only.
         )
         try:
-            opened = open_small(batch, 0, bytes_max)
-            if opened is None:
+            unpacked = verify_and_unpack_small(batch, 0, bytes_max)
+            if unpacked is None:
                 kept = await self._unpacking.run(
                     lambda: all_at_once(make_steps()), packed_bytes=header.size
                 )
                 turn.begin()
                 return kept
-            steps = make_steps(opened=opened)
+            steps = make_steps(unpacked=unpacked)
             while True:
                 try:
                     next(steps)
@@ -242,7 +248,7 @@ class FilteredRead:
     def _skip_marker(self) -> bytes:
         last = self._last
         assert last is not None
-        return control_batch(
+        return encode_marker(
             ControlKind.COMMIT,
             producer_id=-1,  # Of no transaction.
             producer_epoch=-1,
@@ -280,7 +286,7 @@ def _batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
     at = 0
     while at < len(data):
         try:
-            header = verify(data, at)
+            header = verify_batch(data, at)
         except (CorruptBatch, InvalidBatch) as problem:
             raise DamagedLog(f"a batch is not what was written: {problem}") from problem
         yield header, view[at : at + header.size]

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from millstream.codec.batch import Header, read_header, stamp_time
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.control.catalog import Catalog
 from millstream.engine.ledgers.ledger import Entry, Ledger
 from millstream.engine.ledgers.shards import BROKER
@@ -295,7 +296,7 @@ class ExactlyOnceWriter:
         self, replica: Replica, producer_id: int, base_sequence: int, records: Sequence[Record]
     ) -> tuple[bytes, Header]:
         settings = replica.log.records.settings
-        data = build(
+        data = encode_batch(
             [record._replace(offset=at) for at, record in enumerate(records)],
             codec=CODECS.get(settings.compression_type, Codec.NONE),
             level=compression_level(settings),

@@ -15,8 +15,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from millstream.codec.batch import Header, read_header, verify
-from millstream.codec.records import Marker, Record, build, iterate, read_marker
+from millstream.codec.batch import Header, read_header, verify_batch
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import Marker, decode_marker
+from millstream.codec.records import Record, decode_each
 from millstream.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -103,7 +105,7 @@ class Ledger(Generic[R]):
         is_transactional = producer != NO_PRODUCER
         assert not is_transactional or self._transactions is not None
         now_ms = self._clock.now_ms()
-        data = build(
+        data = encode_batch(
             [Record(at, now_ms, *entry) for at, entry in enumerate(entries)],
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
@@ -196,7 +198,7 @@ class Ledger(Generic[R]):
             if header.is_control:
                 self._end(data, at)
             else:
-                for record in iterate(data, at, decompressed_bytes_max=UNPACKED_BYTES_MAX):
+                for record in decode_each(data, at, decompressed_bytes_max=UNPACKED_BYTES_MAX):
                     if record.offset >= self.applied_offset:
                         yield record, header
             # Not the last record's end: compaction leaves gaps, even at the end of a batch.
@@ -204,10 +206,10 @@ class Ledger(Generic[R]):
             at += header.size
 
     def _end(self, data: memoryview, at: int) -> None:
-        header = verify(data, at)
+        header = verify_batch(data, at)
         # Compaction may leave a marker empty, where the log needs a batch to end.
         if self._transactions is not None and header.count:
-            self._transactions.end(read_marker(data, at))
+            self._transactions.end(decode_marker(data, at))
 
     def _answer(self, record: Record, header: Header) -> None:
         reply = self._replies.get(record.offset)

@@ -7,9 +7,16 @@ Pure: a function of bytes, settings and the time passed in.
 
 from typing import NamedTuple
 
-from millstream.codec.batch import HEADER_BYTES, RECORD_BYTES_MIN, Header, admit, stamp_time
+from millstream.codec.batch import (
+    HEADER_BYTES,
+    RECORD_BYTES_MIN,
+    Header,
+    stamp_time,
+    verify_produced,
+)
 from millstream.codec.compression import Codec, decompress_small
-from millstream.codec.records import recompress, validate_records
+from millstream.codec.records import verify_records
+from millstream.codec.rewrite import recompress
 from millstream.engine.produce.unpacking import NotSmall
 from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
 from millstream.model import Buffer
@@ -46,7 +53,7 @@ def admit_batch(
 
     With `is_on_loop` raises `NotSmall` for a batch whose records take long to read.
     """
-    header = admit(data, size_max=settings.max_message_bytes)
+    header = verify_produced(data, size_max=settings.max_message_bytes)
     if header.size > settings.segment_bytes:
         raise BatchTooLarge(header.size, settings.segment_bytes)
     if header.count * RECORD_BYTES_MIN > decompressed_bytes_max:
@@ -56,7 +63,7 @@ def admit_batch(
     if settings.cleanup_policy.compacts:
         _check_keys(data, decompressed_bytes_max)
     elif settings.message_validation_type is ValidationType.RECORDS:
-        validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
+        verify_records(data, decompressed_bytes_max=decompressed_bytes_max)
     if settings.compression_type is not CompressionType.PRODUCER:
         codec = CODECS[settings.compression_type]
         if codec is not header.codec:
@@ -103,7 +110,7 @@ def _is_small(header: Header, data: Buffer) -> bool:
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """A compacted topic keeps the newest record per key, so each record needs one."""
-    at = validate_records(data, decompressed_bytes_max=decompressed_bytes_max).null_key_index
+    at = verify_records(data, decompressed_bytes_max=decompressed_bytes_max).null_key_index
     if at is not None:
         raise InvalidBatch(f"record {at} of the batch has no key, but its topic is compacted")
 
@@ -111,14 +118,14 @@ def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
 def _recompress(
     data: Buffer, codec: Codec, settings: TopicSettings, decompressed_bytes_max: int
 ) -> Admitted:
-    validate_records(data, decompressed_bytes_max=decompressed_bytes_max)
+    verify_records(data, decompressed_bytes_max=decompressed_bytes_max)
     rebuilt = recompress(
         data,
         codec,
         decompressed_bytes_max=decompressed_bytes_max,
         level=compression_level(settings),
     )
-    return Admitted(admit(rebuilt, size_max=settings.max_message_bytes), rebuilt)
+    return Admitted(verify_produced(rebuilt, size_max=settings.max_message_bytes), rebuilt)
 
 
 def _check_times(header: Header, settings: TopicSettings, now_ms: int) -> None:

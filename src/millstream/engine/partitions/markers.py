@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import ControlKind, Marker, control_batch
+from millstream.codec.markers import ControlKind, Marker, encode_marker
 from millstream.control.catalog import Catalog
 from millstream.errors import RequestError, StaleProducerEpoch, UnknownTopic
 from millstream.internal_topics.transactions import Participant, TransactionValue
@@ -33,7 +33,7 @@ def write_marker(
     `Producers.check_marker` and `Replica.append` raise.
     """
     replica.log.records.producers.check_marker(marker, must_be_newer=must_be_newer)
-    data = control_batch(
+    data = encode_marker(
         marker.kind,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,

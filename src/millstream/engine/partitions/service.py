@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, assert_never
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import Marker
+from millstream.codec.markers import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
 from millstream.cooperative import one_by_one

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.codec.batch import Header, read_header
-from millstream.codec.picking import pick_stretches
-from millstream.codec.records import STEP_BYTES, Record
+from millstream.codec.records import STEP_BYTES, Record, decode_containing
 from millstream.control.catalog import Catalog
 from millstream.engine.produce.options import (
     ENCODED_PREFIX,
@@ -367,10 +366,10 @@ class _Tail:
             return
         transaction = header.producer_id if header.is_transactional else NO_PRODUCER.producer_id
         place = Place(self._replica.id.partition, header.base_offset, transaction)
-        stretches = pick_stretches(header, bytes(payload), ENCODED_PREFIX)
+        chunks = decode_containing(header, bytes(payload), ENCODED_PREFIX)
         while True:
             try:
-                records = next(stretches, None)
+                records = next(chunks, None)
             except (CorruptBatch, InvalidBatch):
                 return  # Written without validation: its ids never counted; readers get the error.
             if records is None:

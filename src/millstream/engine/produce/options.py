@@ -18,8 +18,7 @@ from millstream.codec.compression import (
     decompress_small,
     unpacked_bytes_max,
 )
-from millstream.codec.picking import pick_stretches
-from millstream.codec.records import Record
+from millstream.codec.records import Record, decode_containing
 from millstream.cooperative import all_at_once
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
@@ -89,9 +88,9 @@ def read_batch(
     header: Header, payload: Buffer, *, now_ms: int, delay_ms_max: int
 ) -> Generator[None, None, QueueOptions]:
     """Read the options from the records that `search` returned, in short steps."""
-    stretches = pick_stretches(header, bytes(payload), ENCODED_PREFIX)
+    chunks = decode_containing(header, bytes(payload), ENCODED_PREFIX)
     base_offset = header.base_offset
-    numbered = ([(one.offset - base_offset, one) for one in some] for some in stretches)
+    numbered = ([(one.offset - base_offset, one) for one in some] for some in chunks)
     return _read(numbered, now_ms=now_ms, delay_ms_max=delay_ms_max)
 
 
@@ -127,13 +126,13 @@ def _invalid(problem: CorruptBatch) -> InvalidBatch:
 
 
 def _read(
-    stretches: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, delay_ms_max: int
+    chunks: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, delay_ms_max: int
 ) -> Generator[None, None, QueueOptions]:
     due_ms: dict[int, int] = {}
     message_ids: dict[int, bytes] = {}
     has_ttl = False
     delayed: dict[int, Record] = {}
-    for stretch in stretches:
+    for stretch in chunks:
         for index, record in stretch:
             headers = {name: value for name, value in record.headers if name in OPTION_HEADERS}
             if not headers:

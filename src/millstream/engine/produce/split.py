@@ -13,7 +13,8 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
-from millstream.codec.records import Record, filter_steps
+from millstream.codec.records import Record
+from millstream.codec.rewrite import filter_steps
 from millstream.config import Limits
 from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedRecord, DelayedShard

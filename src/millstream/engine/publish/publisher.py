@@ -17,8 +17,15 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from millstream.codec.records import Record, build
-from millstream.codec.spelling import Message, Mixture, pick, sizes_max, spell
+from millstream.codec.encoding import (
+    Message,
+    TemplatedMessages,
+    encode_batch,
+    encode_many,
+    message_sizes_max,
+    select_messages,
+)
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.control.catalog import Catalog, Topic
 from millstream.engine.gate import Gate, Operation, topic_resource
@@ -111,7 +118,7 @@ class Publisher:
         """Write messages of one topic, with one future for all; they have the broker's time.
 
         The future has no error of its own: `Receipts` holds the errors. It costs little where
-        neighbours share the same key and headers objects, and least if they are a `Mixture`.
+        neighbours share the same key and headers objects, and least for `TemplatedMessages`.
         """
         sending = self._sending(session, topic, partition, messages, acks)
         self._send(sending)
@@ -140,7 +147,7 @@ class Publisher:
         if partition is None:
             partition = self._place(known_topic, message[0])
         target, now_ms = TopicPartition(topic, partition), self._clock.now_ms()
-        batch = spell([message], now_ms)
+        batch = encode_many([message], now_ms)
         appending = self._partitions.append(session, target, batch, acks)
         return ReceiptFuture(appending, partial(receipt_of, target, now_ms))
 
@@ -192,7 +199,7 @@ class Publisher:
         batches: list[tuple[Part, Sequence[Message]]] = []
         for partition, indexes in self._spread(sending, topic):
             target = TopicPartition(topic.name, partition)
-            messages = pick(sending.messages, indexes)
+            messages = select_messages(sending.messages, indexes)
             batches += [
                 (Part(target, indexes[some]), messages[some]) for some in _cut(messages, bytes_max)
             ]
@@ -230,10 +237,10 @@ class Publisher:
         def place(key: bytes | None) -> int:
             return turn if key is None else self._partitioner.of_key(key, count)
 
-        if isinstance(messages, Mixture):
-            kinds = messages.kinds
-            known = {kind: place(kind.key) for kind in set(kinds)}
-            places = list(map(known.__getitem__, kinds))
+        if isinstance(messages, TemplatedMessages):
+            templates = messages.templates
+            known = {template: place(template.key) for template in set(templates)}
+            places = list(map(known.__getitem__, templates))
         else:
             places = [place(key) for key, _, _ in messages]
         indexes: defaultdict[int, list[int]] = defaultdict(list)
@@ -293,9 +300,9 @@ class _Sending:
         """Spell some of them, which are those of these indexes."""
         times = self.times
         if times is None:
-            return spell(messages, self.now_ms)
+            return encode_many(messages, self.now_ms)
         stamped = zip(indexes, messages, strict=True)
-        return build([Record(at, times[i], *one) for at, (i, one) in enumerate(stamped)])
+        return encode_batch([Record(at, times[i], *one) for at, (i, one) in enumerate(stamped)])
 
     def expect(self, parts: list[Part]) -> None:
         self._parts = parts
@@ -343,9 +350,9 @@ def _hand_out(
 
 def _cut(messages: Sequence[Message], bytes_max: int) -> list[slice]:
     """Runs of messages that fit into a batch; one that fits nowhere stands alone, to be refused."""
-    if sum(sizes_max(messages)) <= bytes_max:
+    if sum(message_sizes_max(messages)) <= bytes_max:
         return [slice(0, len(messages))]
-    ends = list(accumulate(sizes_max(messages)))
+    ends = list(accumulate(message_sizes_max(messages)))
     runs = []
     first = size = 0
     while first < len(ends):

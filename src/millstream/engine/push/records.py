@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from millstream.codec.batch import Header, read_header, verify
+from millstream.codec.batch import Header, read_header, verify_batch
 from millstream.codec.compression import Codec
-from millstream.codec.excerpt import read_some
-from millstream.codec.reading import read_batch
-from millstream.codec.records import Record
-from millstream.codec.scanning import Opened, open_small
+from millstream.codec.records import (
+    Record,
+    Unpacked,
+    decode_all,
+    decode_range,
+    verify_and_unpack_small,
+)
 from millstream.engine.filters.filter import Filter
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.partitions.slices import Slice, Want
@@ -116,7 +119,7 @@ async def _decode(
                 small = await _read_large(unpacking, data, at, header, offset, room)
             decoded, size = small
         except _UNREADABLE as problem:
-            verify(data, at)  # Raises for a wrong checksum: disk damage is never skipped.
+            verify_batch(data, at)  # Raises for a wrong checksum: disk damage is never skipped.
             if records:
                 break
             unpacking.report("push", part.target, header.base_offset, problem)
@@ -141,10 +144,10 @@ def _read_small(
         return _records(data, at, offset, room, None, bytes_max), header.size
     if header.count > CHUNK_RECORDS_MAX:
         return None
-    opened = open_small(data, at, bytes_max)
-    if opened is None:
+    unpacked_batch = verify_and_unpack_small(data, at, bytes_max)
+    if unpacked_batch is None:
         return None
-    return _records(data, at, offset, room, opened, bytes_max), len(opened[1])
+    return _records(data, at, offset, room, unpacked_batch, bytes_max), len(unpacked_batch[1])
 
 
 async def _read_large(
@@ -152,19 +155,24 @@ async def _read_large(
 ) -> tuple[list[Record], int]:
     # Never the whole batch: a long decode delays the other users of the thread.
     read = partial(
-        read_some, data, at, offset, room + 1, decompressed_bytes_max=unpacking.bytes_max
+        decode_range, data, at, offset, room + 1, decompressed_bytes_max=unpacking.bytes_max
     )
     return await unpacking.run(read, packed_bytes=header.size), CHUNK_UNPACKED_BYTES_MAX
 
 
 def _records(
-    data: memoryview, at: int, offset: Offset, room: int, opened: Opened | None, bytes_max: int
+    data: memoryview,
+    at: int,
+    offset: Offset,
+    room: int,
+    unpacked_batch: Unpacked | None,
+    bytes_max: int,
 ) -> list[Record]:
     if room < FEW_RECORDS:
-        return read_some(
-            data, at, offset, room + 1, decompressed_bytes_max=bytes_max, opened=opened
+        return decode_range(
+            data, at, offset, room + 1, decompressed_bytes_max=bytes_max, unpacked=unpacked_batch
         )
-    decoded = read_batch(data, at, decompressed_bytes_max=bytes_max, opened=opened)
+    decoded = decode_all(data, at, decompressed_bytes_max=bytes_max, unpacked=unpacked_batch)
     if decoded and decoded[0].offset < offset:
         return [record for record in decoded if record.offset >= offset]
     return decoded

@@ -1,15 +1,15 @@
 """What a published message becomes besides its payload: its topic, its key and its headers.
 
 Owns the way from a subject to a record: the first token is the topic, the whole is the key and
-stands in a header. The one thing to know: messages with the same line share one envelope and are of
-one kind, so that a batch spells what they share once.
+stands in a header. Messages with the same line share one envelope and
+one template, so that a batch encodes what they share once.
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
+from millstream.codec.encoding import MessageTemplate
 from millstream.codec.records import Record
-from millstream.codec.spelling import Kind
 from millstream.engine.produce import options
 from millstream.engine.publish.subjects import check_subject, topic_of
 from millstream.errors import RequestError
@@ -28,7 +28,8 @@ class Envelope(NamedTuple):
     key: bytes
     headers: HeaderList
     problem: RequestError | None = None  # Why nothing can be published under this heading.
-    kind: Kind | None = None  # As a batch spells it; known from the second time on.
+    # Made when the heading comes a second time.
+    template: MessageTemplate | None = None
 
 
 class Envelopes:
@@ -42,9 +43,9 @@ class Envelopes:
     def of(self, heading: Heading) -> Envelope:
         envelope = self._kept.get(heading)
         if envelope is not None:
-            if envelope.kind is None:
+            if envelope.template is None:
                 # Not before: most subjects of those who have very many do not come again.
-                envelope = envelope._replace(kind=kind_of(heading, envelope))
+                envelope = envelope._replace(template=template_of(heading, envelope))
                 self._kept[heading] = envelope
             return envelope
         envelope = make_envelope(heading)
@@ -66,9 +67,9 @@ class Envelopes:
         return envelope
 
 
-def kind_of(heading: Heading, envelope: Envelope) -> Kind:
+def template_of(heading: Heading, envelope: Envelope) -> MessageTemplate:
     """What all messages under a heading have in common."""
-    return Kind(envelope.key, heading.size, envelope.headers)
+    return MessageTemplate(envelope.key, heading.size, envelope.headers)
 
 
 def make_envelope(heading: Heading) -> Envelope:

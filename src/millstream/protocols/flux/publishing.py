@@ -8,17 +8,17 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from millstream.codec.spelling import Message, Mixture, pick
+from millstream.codec.encoding import Message, TemplatedMessages, select_messages
 from millstream.engine.publish.receipts import Receipt, Receipts
 from millstream.errors import RequestError, UnknownTopic
 from millstream.model import Session
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.context import Services
-from millstream.protocols.flux.envelopes import NO_TOPIC, Envelope, kind_of
+from millstream.protocols.flux.envelopes import NO_TOPIC, Envelope, template_of
 from millstream.protocols.flux.replies import Reply
 from millstream.protocols.flux.wire import Heading, Publications
 
-# With so many messages under each heading, on an average, it is worth while to find their kinds.
+# Messages per heading, on average, from which on templates are faster.
 ALIKE_MIN = 2
 
 
@@ -57,7 +57,7 @@ def publish(services: Services, session: Session, run: Publications) -> Publishe
     messages = _messages(known, run)
     sent = []
     for topic, indexes in by_topic.items():
-        chosen = pick(messages, indexes)
+        chosen = select_messages(messages, indexes)
         sent.append(_Sent(indexes, services.publisher.publish_many(session, topic, chosen)))
     return Published(_answered(sent, problems, len(payloads)), is_waiting)
 
@@ -76,12 +76,14 @@ def _by_topic(headings: list[Heading], known: _Known) -> dict[str, Sequence[int]
 def _messages(known: _Known, run: Publications) -> Sequence[Message]:
     """What the publications become, also those that have problems."""
     headings, payloads = run.headings, run.payloads
-    is_known = all(one.kind is not None for one in known.values())
+    is_known = all(one.template is not None for one in known.values())
     if is_known or len(known) * ALIKE_MIN <= len(headings):
-        kinds = {heading: one.kind or kind_of(heading, one) for heading, one in known.items()}
-        if len(kinds) == 1:
-            return Mixture([*kinds.values()] * len(headings), payloads)
-        return Mixture(list(map(kinds.__getitem__, headings)), payloads)
+        templates = {
+            heading: one.template or template_of(heading, one) for heading, one in known.items()
+        }
+        if len(templates) == 1:
+            return TemplatedMessages([*templates.values()] * len(headings), payloads)
+        return TemplatedMessages(list(map(templates.__getitem__, headings)), payloads)
     found = map(known.__getitem__, headings)
     return [(one.key, payload, one.headers) for one, payload in zip(found, payloads, strict=True)]
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.control.catalog import Topic
 from millstream.engine.partitions.service import Partitions
@@ -111,7 +112,7 @@ class OpenTransactions:
         one = self._find(name)  # It may have ended while the topic was created.
         now_ms = self._clock.now_ms()
         sequence = one.sequences.get(target, 0)
-        batch = build(
+        batch = encode_batch(
             [Record(0, now_ms, None, value)],
             producer_id=one.producer.producer_id,
             producer_epoch=one.producer.epoch,

@@ -8,9 +8,9 @@ response that it came with, so no state is kept from one response to the next.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify
+from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify_batch
 from millstream.codec.compression import Codec, decompress
-from millstream.codec.records import ControlKind, read_marker
+from millstream.codec.markers import ControlKind, decode_marker
 from millstream.errors import CorruptBatch
 from millstream.model import Buffer
 
@@ -57,13 +57,13 @@ def select(records: Buffer, *, start: int, end: int, aborted: Iterable[Aborted] 
         header = read_header(view, at)
         if len(view) - at < header.size:
             break
-        verify(view, at)
+        verify_batch(view, at)
         if header.base_offset >= end:
             return Selected(chosen, header.base_offset)
         while pending and pending[0].first_offset <= header.last_offset:
             doomed.add(pending.pop(0).producer_id)
         if header.is_control:
-            if header.count and read_marker(view, at).kind is ControlKind.ABORT:
+            if header.count and decode_marker(view, at).kind is ControlKind.ABORT:
                 doomed.discard(header.producer_id)
         elif header.is_transactional and header.producer_id in doomed:
             pass  # Part of an aborted transaction: not read.

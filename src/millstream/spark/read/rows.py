@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from millstream.codec.scanning import RECORD_BYTES_MIN, RECORD_HEADER_BYTES_MIN
+from millstream.codec.batch import RECORD_BYTES_MIN
+from millstream.codec.records import RECORD_HEADER_BYTES_MIN
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Buffer
 from millstream.spark.read.fetched import Payload

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from millstream.codec.batch import Header
 from millstream.codec.lifetime import NEVER_MS, Lifetime
-from millstream.codec.records import Record, filter_batch, iterate
+from millstream.codec.records import Record, decode_each
+from millstream.codec.rewrite import filter_batch
 from millstream.errors import RequestError
 from millstream.model import Buffer, Offset
 from millstream.storage.compaction.policy import NOTHING_DUE
@@ -111,7 +112,7 @@ class KeyMap:
         try:
             found = {
                 _short(record.key): record.offset
-                for record in iterate(batch, decompressed_bytes_max=decompressed_bytes_max)
+                for record in decode_each(batch, decompressed_bytes_max=decompressed_bytes_max)
                 if record.key is not None
             }
         except RequestError:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from millstream.codec.batch import CONTROL, Header
-from millstream.codec.records import Marker, read_marker
+from millstream.codec.markers import Marker, decode_marker
 from millstream.errors import BatchTooLarge, DamagedBatch, OffsetOutOfRange, storage_error
 from millstream.model import Boundary, Buffer, Offset
 from millstream.settings import TopicSettings
@@ -495,6 +495,6 @@ def _read_markers(chunks: Sequence[Buffer], headers: Sequence[Header]) -> dict[O
     at = 0
     for header in headers:
         if header.is_control and header.count:
-            markers[header.base_offset] = read_marker(data, at)
+            markers[header.base_offset] = decode_marker(data, at)
         at += header.size
     return markers

@@ -8,8 +8,8 @@ and one batch. Only time may need more, where timestamps run backwards around th
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from millstream.codec.batch import HEADER_BYTES, Header, verify
-from millstream.codec.records import Record, records
+from millstream.codec.batch import HEADER_BYTES, Header, verify_batch
+from millstream.codec.records import Record, decode_all
 from millstream.errors import CorruptBatch, DamagedBatch, DamagedLog, InvalidBatch, RequestError
 from millstream.model import Offset
 from millstream.storage.log.cache import LogCache, Verification, View
@@ -298,10 +298,10 @@ def _records(
     batch = FileRange(view.file, position, header.size, header.base_offset, header.end_offset)
     data = batch.read()
     try:
-        verify(data)
+        verify_batch(data)
     except (CorruptBatch, InvalidBatch) as problem:
         raise DamagedLog(f"batch at offset {header.base_offset}: {problem}") from problem
     try:
-        return records(data, decompressed_bytes_max=decompressed_bytes_max)
+        return decode_all(data, decompressed_bytes_max=decompressed_bytes_max)
     except RequestError:
         return [Record(header.base_offset, header.max_timestamp, None, None)]

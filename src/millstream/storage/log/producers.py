@@ -15,7 +15,7 @@ import msgspec
 from fastcrc import crc32
 
 from millstream.codec.batch import SEQUENCE_MAX, Header
-from millstream.codec.records import ControlKind, Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.errors import (
     DamagedLog,
     InvalidTransactionState,

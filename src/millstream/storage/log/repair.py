@@ -12,7 +12,7 @@ import msgspec
 from fastcrc import crc32
 
 from millstream.codec.batch import HEADER_BYTES, Header, read_header, seal
-from millstream.codec.records import ControlKind, control_batch
+from millstream.codec.markers import ControlKind, encode_marker
 from millstream.errors import DamagedLog, storage_error
 from millstream.model import Offset
 from millstream.ports import Files
@@ -179,7 +179,7 @@ def _encode(skipped: Skipped) -> bytes:
 
 def _filler(bad: BadRange, epoch: int) -> bytes:
     """A control batch that takes all the offsets; an empty batch would stop some clients."""
-    batch = control_batch(
+    batch = encode_marker(
         ControlKind.COMMIT,
         producer_id=-1,  # Nobody's transaction.
         producer_epoch=-1,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fastcrc import crc32
 
-from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify
+from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify_batch
 from millstream.errors import (
     CorruptBatch,
     DamagedLog,
@@ -104,7 +104,7 @@ class FileRange(NamedTuple):
         for position, header in walk(self.file, self.at, self.at + self.size):
             data = _read(self.file, position, header.size)
             try:
-                yield verify(data), memoryview(data)
+                yield verify_batch(data), memoryview(data)
             except (CorruptBatch, InvalidBatch) as problem:
                 raise DamagedLog(f"batch at offset {header.base_offset}: {problem}") from problem
 
@@ -392,7 +392,7 @@ def scan(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
         if header.size > end - at:
             raise CorruptBatch(f"batch of {header.size} bytes, {end - at} are there")
         if at + header.size <= start + len(chunk):
-            header = verify(chunk, at - start)
+            header = verify_batch(chunk, at - start)
         else:
             _verify_pieces(file, at, header)
         yield at, header

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
-from millstream.codec.records import read_marker
+from millstream.codec.markers import decode_marker
 from millstream.errors import (
     CorruptBatch,
     DamagedLog,
@@ -116,7 +116,7 @@ def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) ->
                 view.file, position, header.size, header.base_offset, header.end_offset
             )
             try:
-                marker = read_marker(batch.read())
+                marker = decode_marker(batch.read())
             except (CorruptBatch, InvalidBatch) as problem:
                 raise DamagedLog(f"marker at {header.base_offset}: {problem}") from problem
         producers.apply(header, marker)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from fastcrc import crc32
 
-from millstream.codec.batch import PREFIX_BYTES, Header, read_header, verify
+from millstream.codec.batch import PREFIX_BYTES, Header, read_header, verify_batch
 from millstream.errors import CorruptBatch, DamagedBatch, DamagedLog, InvalidBatch, storage_error
 from millstream.model import Boundary, Offset
 from millstream.ports import File
@@ -211,7 +211,7 @@ class _Stretch:
         if at + header.size > self._end:
             return None, f"a batch of {header.size} bytes reaches beyond the next index entry"
         try:
-            verify(self._data, at)
+            verify_batch(self._data, at)
         except (CorruptBatch, InvalidBatch) as problem:
             return header, str(problem)
         is_exact = self._part.is_dense or at == self._start
@@ -232,7 +232,7 @@ class _Stretch:
         if header is not None and at + header.size < self._end:
             behind = at + header.size
             try:
-                following = verify(self._data, behind)
+                following = verify_batch(self._data, behind)
             except (CorruptBatch, InvalidBatch):
                 return self._end, self._offset_behind
             if expected < following.base_offset < self._offset_behind:
@@ -303,7 +303,7 @@ def _sound_header(
             return None
         if epoch_in_force(boundaries, header.base_offset) not in (None, header.epoch):
             return None
-        return verify(data, start)
+        return verify_batch(data, start)
     except (CorruptBatch, InvalidBatch):
         return None
 

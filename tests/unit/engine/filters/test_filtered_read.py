@@ -6,7 +6,8 @@ import pytest
 
 from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config, Limits
 from millstream.engine.filters import filtered_read
 from millstream.engine.filters.filter import Filter, parse
@@ -25,7 +26,9 @@ LARGE = 2**20
 
 
 async def append(node: Node, *values: bytes, **options: object) -> None:
-    made = build([Record(at, NOW_MS, None, value) for at, value in enumerate(values)], **options)  # type: ignore[arg-type]
+    made = encode_batch(
+        [Record(at, NOW_MS, None, value) for at, value in enumerate(values)], **options
+    )  # type: ignore[arg-type]
     await node.partitions.append(SESSION, ORDERS, made, Acks.ALL)
 
 
@@ -187,7 +190,7 @@ def test_a_time_to_live_that_is_over_at_once_is_not_shown_to_who_waits() -> None
             await asyncio.sleep(1)
             now_ms = node.partitions._clock.now_ms()
             dead = Record(0, now_ms - 5, None, b"dead", (("ms-ttl-ms", b"1"),))
-            await node.partitions.append(SESSION, ORDERS, build([dead]), Acks.ALL)
+            await node.partitions.append(SESSION, ORDERS, encode_batch([dead]), Acks.ALL)
             await append(node, b"alive")
 
             assert shown(await waiting) == [(1, b"alive")]
@@ -380,7 +383,7 @@ def test_a_batch_that_cannot_be_decoded_matches_no_filter_and_has_no_time_to_liv
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders", settings={"message_ttl_headers": "on"})
-            made = build([Record(0, NOW_MS, None, b"x" * 20)])
+            made = encode_batch([Record(0, NOW_MS, None, b"x" * 20)])
             broken = seal(read_header(made), b"\x7f bad ms-ttl-ms nonsense")[1]
             await node.partitions.append(SESSION, ORDERS, broken, Acks.ALL)
 
@@ -412,7 +415,7 @@ def test_errors_stand_in_the_slice_as_with_plain_reads() -> None:
 
 
 def with_ttl(*lives: tuple[bytes, int | None], timestamp_ms: int = NOW_MS) -> bytes:
-    return build(
+    return encode_batch(
         [
             Record(
                 at,
@@ -563,7 +566,7 @@ def test_a_compacted_topic_forgets_a_key_when_the_time_of_its_newest_value_is_ov
 
             async def put(key: bytes, *, ttl_ms: int | None = None) -> None:
                 headers = () if ttl_ms is None else (("ms-ttl-ms", b"%d" % ttl_ms),)
-                made = build([Record(0, NOW_MS, key, b"v" * 300, headers)])
+                made = encode_batch([Record(0, NOW_MS, key, b"v" * 300, headers)])
                 await node.partitions.append(SESSION, ORDERS, made, Acks.ALL)
 
             await put(b"a")

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import ControlKind, Marker, Record, control_batch
+from millstream.codec.markers import ControlKind, Marker, encode_marker
+from millstream.codec.records import Record
 from millstream.control.catalog import Topic
 from millstream.engine.ledgers.ledger import Entry, Ledger
 from millstream.errors import (
@@ -144,7 +145,7 @@ def test_a_long_log_is_folded_in_bounded_steps_to_the_same_state() -> None:
 def test_control_batches_are_no_records_of_the_ledger() -> None:
     async def story() -> None:
         async with led() as at:
-            marker = control_batch(
+            marker = encode_marker(
                 ControlKind.ABORT,
                 producer_id=1,
                 producer_epoch=0,
@@ -178,7 +179,7 @@ class Drafts:
 
 
 def marker_of(kind: ControlKind, producer_id: int) -> bytes:
-    return control_batch(
+    return encode_marker(
         kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
     )
 

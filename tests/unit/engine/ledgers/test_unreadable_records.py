@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.engine.groups.views import Commit
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import SKIPPED_NAMED_MAX
@@ -48,7 +49,7 @@ async def prepare(node: Node) -> None:
 
 
 def append(replica: Replica, key: bytes | None, value: bytes | None) -> None:
-    data = build([Record(0, 0, key, value)])
+    data = encode_batch([Record(0, 0, key, value)])
     replica.append(data, read_header(data))
 
 

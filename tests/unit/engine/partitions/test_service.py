@@ -6,7 +6,9 @@ import pytest
 
 from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import Codec, compress
-from millstream.codec.records import ControlKind, Record, build, control_batch
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, encode_marker
+from millstream.codec.records import Record
 from millstream.config import Config, Limits
 from millstream.engine.partitions.slices import (
     AtMaxTimestamp,
@@ -230,7 +232,7 @@ def test_a_reader_with_another_leader_epoch_is_told_which_way_it_is_wrong() -> N
             InvalidTimestamp,
         ),
         (
-            control_batch(
+            encode_marker(
                 ControlKind.COMMIT,
                 producer_id=1,
                 producer_epoch=0,
@@ -261,7 +263,7 @@ def test_a_bad_batch_is_refused_and_leaves_no_trace(
 def forged(*, codec: Codec = Codec.NONE, payload: bytes, count: int = 2) -> bytes:
     """A batch whose header and checksum are right, over records that are not."""
     header = read_header(
-        build([Record(at, NOW_MS, None, b"x") for at in range(count)], codec=codec)
+        encode_batch([Record(at, NOW_MS, None, b"x") for at in range(count)], codec=codec)
     )
     return seal(header, payload)[1]
 
@@ -298,7 +300,7 @@ def test_records_that_contradict_their_header_are_refused_where_the_topic_asks_f
 
 def test_a_duplicate_is_answered_with_its_first_offset_and_a_gap_is_refused() -> None:
     def numbered(sequence: int) -> bytes:
-        return build(
+        return encode_batch(
             [Record(0, NOW_MS, None, b"%d" % sequence)],
             producer_id=5,
             producer_epoch=0,

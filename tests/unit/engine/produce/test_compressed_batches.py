@@ -7,7 +7,8 @@ import pytest
 
 from millstream.codec.batch import read_header, seal
 from millstream.codec.compression import RATIO_FREE_BYTES, Codec
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config, Limits
 from millstream.engine.filters.filter import parse
 from millstream.engine.partitions.slices import Earliest, Want
@@ -37,7 +38,7 @@ SMALL_LIMIT = Config(limits=Limits(batch_decompressed_bytes_max=3 * MIB))
 
 def bomb(codec: Codec) -> bytes:
     """More than `SMALL_LIMIT` allows."""
-    return build([Record(0, NOW_MS, b"key", bytes(4 * MIB))], codec=codec)
+    return encode_batch([Record(0, NOW_MS, b"key", bytes(4 * MIB))], codec=codec)
 
 
 def spoiled(codec: Codec) -> bytes:
@@ -136,9 +137,9 @@ def test_what_cannot_be_searched_is_refused_and_warned_of(
 def test_a_few_bytes_may_become_16_mib_and_many_as_much_as_the_limit() -> None:
     async def story() -> None:
         async with running_orders() as node:
-            few = build([Record(0, NOW_MS, None, bytes(RATIO_FREE_BYTES))], codec=Codec.ZSTD)
+            few = encode_batch([Record(0, NOW_MS, None, bytes(RATIO_FREE_BYTES))], codec=Codec.ZSTD)
             noise = os.urandom(64 * 1024)
-            many = build(
+            many = encode_batch(
                 [Record(0, NOW_MS, None, noise), Record(1, NOW_MS, None, bytes(32 * MIB))],
                 codec=Codec.ZSTD,
             )
@@ -176,7 +177,7 @@ def test_topics_that_read_every_record_do_so_on_a_thread_where_it_takes_long(
     async def story() -> None:
         config = Config(limits=Limits(batch_decompressed_bytes_max=3 * MIB))
         async with running_orders(config, max_message_bytes="4000000", **settings) as node:
-            large = build(
+            large = encode_batch(
                 [Record(at, NOW_MS, b"%d" % at, bytes(500)) for at in range(5_000)],
                 codec=Codec.LZ4,
             )

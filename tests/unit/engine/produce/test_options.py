@@ -4,7 +4,8 @@ import pytest
 
 from millstream.codec.batch import HEADER_BYTES, read_header, seal
 from millstream.codec.compression import Codec
-from millstream.codec.records import STEP_BYTES, Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import STEP_BYTES, Record, decode_all
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     MESSAGE_ID_BYTES_MAX,
@@ -40,7 +41,7 @@ def searched(data: Buffer) -> Buffer | None:
 
 
 def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> QueueOptions:
-    found = records(batch_of(*messages), decompressed_bytes_max=2**20)
+    found = decode_all(batch_of(*messages), decompressed_bytes_max=2**20)
     return read_options(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
 
 
@@ -73,7 +74,7 @@ def test_what_only_speaks_of_headers_asks_for_nothing(codec: Codec, count: int) 
 def test_a_header_is_found_in_as_much_as_may_be_unpacked(codec: Codec) -> None:
     large = Record(0, NOW_MS, None, bytes(15 * 2**20))
     asking = Record(1, NOW_MS, None, b"x", message(b"x", ttl_ms=1).headers)
-    data = build([large, asking], codec=codec)
+    data = encode_batch([large, asking], codec=codec)
 
     assert unpack_small(data, read_header(data), bytes_max=BYTES_MAX) is None
     assert searched(data) is not None
@@ -81,7 +82,7 @@ def test_a_header_is_found_in_as_much_as_may_be_unpacked(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_more_than_may_be_unpacked_is_refused(codec: Codec) -> None:
-    data = build([Record(0, NOW_MS, None, bytes(2**20))], codec=codec)
+    data = encode_batch([Record(0, NOW_MS, None, bytes(2**20))], codec=codec)
 
     with pytest.raises(UnpackedTooLarge, match="batch_decompressed_bytes_max"):
         unpack(data, read_header(data), bytes_max=2**20)
@@ -89,7 +90,7 @@ def test_more_than_may_be_unpacked_is_refused(codec: Codec) -> None:
 
 
 def test_a_few_bytes_may_not_become_very_many() -> None:
-    bomb = build([Record(0, NOW_MS, None, bytes(2**25))], codec=Codec.ZSTD)
+    bomb = encode_batch([Record(0, NOW_MS, None, bytes(2**25))], codec=Codec.ZSTD)
 
     with pytest.raises(UnpackedTooLarge):
         unpack(bomb, read_header(bomb), bytes_max=BYTES_MAX)
@@ -97,7 +98,7 @@ def test_a_few_bytes_may_not_become_very_many() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_its_codec_did_not_write_is_refused_for_good(codec: Codec) -> None:
-    good = build([Record(0, NOW_MS, None, b"x")], codec=codec)
+    good = encode_batch([Record(0, NOW_MS, None, b"x")], codec=codec)
     spoiled = seal(read_header(good), b"\xff no such codec")[1]
 
     with pytest.raises(InvalidBatch, match="cannot be unpacked"):

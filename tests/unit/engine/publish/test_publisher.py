@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from millstream.codec.records import Record, build, records
-from millstream.codec.spelling import Kind, Mixture, spell_batch
+from millstream.codec.encoding import MessageTemplate, TemplatedMessages, encode_batch, encode_many
+from millstream.codec.records import Record, decode_all
 from millstream.config import Config, Limits
 from millstream.engine.publish.partitioner import Partitioner, murmur2
 from millstream.engine.publish.publisher import Publication
@@ -112,9 +112,11 @@ def test_a_mixture_fares_as_its_messages_would_one_by_one() -> None:
 
     async def story() -> None:
         async with running_node() as node:
-            kinds = [Kind(b"k%d" % n, n, HEADERS) for n in (2, 90, 3)] + [Kind(b"k", 3_000, ())]
+            kinds = [MessageTemplate(b"k%d" % n, n, HEADERS) for n in (2, 90, 3)] + [
+                MessageTemplate(b"k", 3_000, ())
+            ]
             order = [kinds[at % 4] for at in range(400)]
-            mixed = Mixture(order, [b"%0*d" % (kind.size, 7) for kind in order])
+            mixed = TemplatedMessages(order, [b"%0*d" % (kind.size, 7) for kind in order])
             outcomes, stored = [], []
             for topic, messages in (("mixed", mixed), ("listed", list(mixed))):
                 small = {"max_message_bytes": "2000"}
@@ -222,7 +224,7 @@ def test_a_delayed_message_has_no_offset_yet() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 70, 9000])
-def test_the_fast_spelling_is_the_spelling_of_build(count: int) -> None:
+def test_encode_many_returns_the_bytes_of_encode_batch(count: int) -> None:
     cycle = [
         (None, None, ()),
         (b"key", b"value", HEADERS),
@@ -232,15 +234,12 @@ def test_the_fast_spelling_is_the_spelling_of_build(count: int) -> None:
     ]
     messages = [cycle[at % len(cycle)] for at in range(count)]
 
-    spelled = spell_batch(messages, 1234, producer_id=7, producer_epoch=1, base_sequence=3)
+    encoded = encode_many(messages, 1234)
 
-    assert spelled == build(
-        [Record(at, 1234, *message) for at, message in enumerate(messages)],
-        producer_id=7,
-        producer_epoch=1,
-        base_sequence=3,
+    assert encoded == encode_batch(
+        [Record(at, 1234, *message) for at, message in enumerate(messages)]
     )
-    assert len(records(spelled, decompressed_bytes_max=2**26)) == count
+    assert len(decode_all(encoded, decompressed_bytes_max=2**26)) == count
 
 
 def test_a_message_alone_gets_its_receipt() -> None:

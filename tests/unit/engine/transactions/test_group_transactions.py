@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import ControlKind, control_batch
+from millstream.codec.markers import ControlKind, encode_marker
 from millstream.config import Config, Limits, Timing
 from millstream.engine.gate import Operation
 from millstream.engine.groups.offsets import Outcomes
@@ -89,7 +89,7 @@ async def end(
     node: Node, kind: ControlKind = ControlKind.COMMIT, *, producer_id: int = PRODUCER_ID
 ) -> None:
     """Write the marker as the coordinator of the transaction would."""
-    data = control_batch(
+    data = encode_marker(
         kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
     )
     log = offsets_log(node)

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from millstream.codec.records import ControlKind, Marker, Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, Marker
+from millstream.codec.records import Record
 from millstream.config import Config, Limits, Timing
 from millstream.engine.partitions.markers import Markers
 from millstream.errors import (
@@ -295,7 +297,7 @@ def test_inside_a_transaction_nothing_is_written_outside_of_it() -> None:
             await writer.init()
             await writer.write(ORDERS, b"a")
 
-            plain = build(
+            plain = encode_batch(
                 [Record(0, 0, None, b"b")],
                 producer_id=writer.producer.producer_id,
                 producer_epoch=writer.producer.epoch,

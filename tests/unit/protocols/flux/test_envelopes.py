@@ -37,10 +37,10 @@ def test_a_heading_that_comes_again_has_the_same_envelope() -> None:
     first, *others = [known.of(heading) for _ in range(3)]
 
     # What it has in common with others in a batch is found out when it comes again.
-    assert [one._replace(kind=None) for one in others] == [first] * 2
+    assert [one._replace(template=None) for one in others] == [first] * 2
     assert others[0] is others[1]
-    assert others[0].kind is not None
-    assert (others[0].kind.key, others[0].kind.size) == (b"orders", 5)
+    assert others[0].template is not None
+    assert (others[0].template.key, others[0].template.size) == (b"orders", 5)
 
 
 def test_what_is_kept_is_bounded() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.config import Config, Flux, Limits
 from millstream.control.quotas import Entity
 from millstream.engine.partitions.slices import Want
@@ -28,7 +29,7 @@ async def stored(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
     data = part.records.read()
     found, at = [], 0
     while at < len(data):
-        found += records(data, at, decompressed_bytes_max=2**20)
+        found += decode_all(data, at, decompressed_bytes_max=2**20)
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     return found
 
@@ -179,7 +180,7 @@ def test_what_other_doors_wrote_cannot_break_a_line() -> None:
             talk = FluxTalk(node)
             await talk.say(b"SUB > s1")
             evil = (("ms-subject", b"a b\r\n+OK\r\n"), ("x\r\ny", b"1\r\n\r\n2"))
-            batch = build(
+            batch = encode_batch(
                 [Record(0, NOW_MS, None, b"one", evil), Record(1, NOW_MS, None, None, ())]
             )
             await node.partitions.append(SESSION, ORDERS, batch, Acks.ALL)

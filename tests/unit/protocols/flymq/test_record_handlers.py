@@ -5,7 +5,8 @@ from typing import Literal
 
 import pytest
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config, Limits
 from millstream.engine.publish.partitioner import murmur2
 from millstream.model import Acks, TopicPartition
@@ -22,7 +23,7 @@ from tests.unit.protocols.flymq.asking import Connection, Door, at_the_door, ope
 
 async def append(door: Door, topic: str, *values: bytes) -> None:
     """As a Kafka client does: many records in a batch."""
-    batch = build([Record(at, NOW_MS, None, value) for at, value in enumerate(values)])
+    batch = encode_batch([Record(at, NOW_MS, None, value) for at, value in enumerate(values)])
     await door.node.partitions.append(SESSION, TopicPartition(topic, 0), batch, Acks.ALL)
 
 

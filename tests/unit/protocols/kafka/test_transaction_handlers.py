@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from millstream.codec.records import Record, build
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
 from millstream.kafka_wire.apis.table import APIS, FEATURES, FINALIZED, api_versions
 from millstream.kafka_wire.apis.transactions import (
@@ -86,7 +87,7 @@ async def produce(
     sequence: int = 0,
     transactional_id: str | None = "billing",
 ) -> ErrorCode:
-    records = build(
+    records = encode_batch(
         [Record(0, NOW_MS, None, b"a")],
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,

@@ -3,7 +3,9 @@
 import pytest
 
 from millstream.codec.compression import Codec
-from millstream.codec.records import ControlKind, Record, build, control_batch
+from millstream.codec.encoding import encode_batch
+from millstream.codec.markers import ControlKind, encode_marker
+from millstream.codec.records import Record
 from millstream.errors import CorruptBatch
 from millstream.spark.read.fetched import PIECE_BYTES_MAX, Aborted, open_batches, select
 
@@ -11,7 +13,7 @@ FOREVER = 2**63 - 1
 
 
 def batch(base: int, count: int, *, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
-    return build(
+    return encode_batch(
         [Record(base + i, 5, None, b"value") for i in range(count)],
         base_offset=base,
         codec=codec,
@@ -23,7 +25,7 @@ def batch(base: int, count: int, *, producer: int = -1, codec: Codec = Codec.NON
 
 
 def marker(base: int, kind: ControlKind, producer: int) -> bytes:
-    return control_batch(
+    return encode_marker(
         kind,
         producer_id=producer,
         producer_epoch=0,
@@ -136,7 +138,7 @@ def test_plain_and_compressed_batches_mix() -> None:
 def test_what_expands_is_handed_out_in_pieces() -> None:
     large = Record(0, 5, None, bytes(PIECE_BYTES_MAX // 2 + 1))
     raw = b"".join(
-        build([large._replace(offset=i)], base_offset=i, codec=Codec.LZ4) for i in range(3)
+        encode_batch([large._replace(offset=i)], base_offset=i, codec=Codec.LZ4) for i in range(3)
     )
 
     pieces = list(open_batches(raw, select(raw, start=0, end=FOREVER).batches))

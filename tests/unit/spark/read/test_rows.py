@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from millstream.codec.batch import HEADER_BYTES, read_header, seal, stamp_time
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, build, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all
 from millstream.errors import CorruptBatch, InvalidBatch, RequestError
 from millstream.model import TopicPartition
 from millstream.spark.read.arrow import record_batch
@@ -62,8 +63,8 @@ def test_rows_are_the_records_of_the_codec(
     raw, expected, base = b"", [], 0
     for written, codec in drawn:
         moved = [r._replace(offset=r.offset + base) for r in near_now(written)]
-        batch = build(moved, base_offset=base, codec=codec)
-        expected += records(batch, decompressed_bytes_max=CAP)
+        batch = encode_batch(moved, base_offset=base, codec=codec)
+        expected += decode_all(batch, decompressed_bytes_max=CAP)
         base = moved[-1].offset + 1
         raw += batch
 
@@ -77,11 +78,11 @@ def test_rows_are_the_records_of_the_codec(
 @settings(deadline=None)
 @given(some_records(gaps=True))
 def test_times_are_those_of_the_codec_whatever_a_producer_made_up(written: list[Record]) -> None:
-    raw = build(written)
+    raw = encode_batch(written)
 
     ((data, payloads),) = open_batches(raw, select(raw, start=0, end=FOREVER).batches)
 
-    expected = records(raw, decompressed_bytes_max=CAP)
+    expected = decode_all(raw, decompressed_bytes_max=CAP)
     assert find_rows(data, payloads).timestamps_ms.tolist() == [r.timestamp for r in expected]
 
 
@@ -90,7 +91,7 @@ def test_times_are_those_of_the_codec_whatever_a_producer_made_up(written: list[
 def test_bytes_that_the_codec_refuses_are_refused(
     written: list[Record], data: st.DataObject
 ) -> None:
-    raw = build(written)
+    raw = encode_batch(written)
     payload = bytearray(raw[HEADER_BYTES:])
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -103,7 +104,7 @@ def test_bytes_that_the_codec_refuses_are_refused(
             return "refused"
 
     def by_the_codec() -> list[tuple[object, ...]]:
-        return [(r.offset, r.key, r.value) for r in records(forged, decompressed_bytes_max=CAP)]
+        return [(r.offset, r.key, r.value) for r in decode_all(forged, decompressed_bytes_max=CAP)]
 
     def here() -> list[tuple[object, ...]]:
         ((piece, payloads),) = open_batches(forged, select(forged, start=0, end=FOREVER).batches)
@@ -123,7 +124,7 @@ def test_long_batches_of_equal_records_are_found(count: int, size: int) -> None:
         for i in range(count if size < 1000 else min(count, 300))
     ]
 
-    found = rows_of(build(written, base_offset=7))
+    found = rows_of(encode_batch(written, base_offset=7))
 
     assert [(r["offset"], r["key"], r["value"]) for r in found] == [
         (r.offset, r.key, r.value) for r in written
@@ -133,19 +134,19 @@ def test_long_batches_of_equal_records_are_found(count: int, size: int) -> None:
 def test_long_batches_of_unequal_records_are_found() -> None:
     written = [Record(i, 5, None, b"v" * (i * 7919 % 333)) for i in range(3000)]
 
-    found = rows_of(build(written))
+    found = rows_of(encode_batch(written))
 
     assert [(r["key"], r["value"]) for r in found] == [(None, r.value) for r in written]
 
 
 def test_a_range_is_cut_to_the_offset() -> None:
-    raw = build([Record(i, 5, None, b"%d" % i) for i in range(10, 20)], base_offset=10)
+    raw = encode_batch([Record(i, 5, None, b"%d" % i) for i in range(10, 20)], base_offset=10)
 
     assert [row["offset"] for row in rows_of(raw, 13, 17)] == [13, 14, 15, 16]
 
 
 def test_append_time_is_the_time_of_every_record() -> None:
-    raw = build([Record(0, 5, None, b"a"), Record(1, 6, None, b"b")])
+    raw = encode_batch([Record(0, 5, None, b"a"), Record(1, 6, None, b"b")])
     _, timed = stamp_time(raw, read_header(raw), 1_700_000_000_123)
 
     found = rows_of(timed)
@@ -155,14 +156,14 @@ def test_append_time_is_the_time_of_every_record() -> None:
 
 
 def test_a_header_key_that_is_not_text_is_replaced() -> None:
-    raw = build([Record(0, 5, None, b"a", (("ab", b"x"),)), Record(1, 5, None, b"b")])
+    raw = encode_batch([Record(0, 5, None, b"a", (("ab", b"x"),)), Record(1, 5, None, b"b")])
     _, forged = seal(read_header(raw), raw[HEADER_BYTES:].replace(b"ab", b"a\xff"))
 
     assert [row["headers"] for row in rows_of(forged)] == [[{"key": "a\ufffd", "value": b"x"}], []]
 
 
 def test_only_the_columns_asked_for_are_built() -> None:
-    raw = build([Record(3, 5, b"k", b"v")], base_offset=3)
+    raw = encode_batch([Record(3, 5, b"k", b"v")], base_offset=3)
     ((data, payloads),) = open_batches(raw, select(raw, start=0, end=FOREVER).batches)
     schema = ROW.empty_table().select(["offset", "value"]).schema
 
@@ -172,7 +173,7 @@ def test_only_the_columns_asked_for_are_built() -> None:
 
 
 def test_a_count_that_no_bytes_can_hold_is_refused_before_anything_is_made() -> None:
-    raw = build([Record(0, 5, None, b"a")])
+    raw = encode_batch([Record(0, 5, None, b"a")])
     _, forged = seal(
         read_header(raw)._replace(count=2**30, last_offset_delta=2**30), raw[HEADER_BYTES:]
     )
@@ -182,7 +183,7 @@ def test_a_count_that_no_bytes_can_hold_is_refused_before_anything_is_made() -> 
 
 
 def test_positions_are_wide_enough_for_a_large_piece() -> None:
-    raw = build([Record(i, 5, None, b"v" * 2**20) for i in range(3)])
+    raw = encode_batch([Record(i, 5, None, b"v" * 2**20) for i in range(3)])
 
     ((data, payloads),) = open_batches(raw, select(raw, start=0, end=FOREVER).batches)
 

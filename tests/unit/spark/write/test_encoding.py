@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.codec.batch import HEADER_BYTES, admit
+from millstream.codec.batch import HEADER_BYTES, verify_produced
 from millstream.codec.compression import Codec
-from millstream.codec.records import Record, records, validate_records
+from millstream.codec.records import Record, decode_all, verify_records
 from millstream.model import Producer, TopicPartition
 from millstream.spark.errors import UnwritableRow
 from millstream.spark.write.encoding import batch, encode_rows, next_sequence
@@ -58,9 +58,9 @@ def sealed(rows: Columns, counts: list[int], *, bytes_max: int, codec: Codec) ->
 def read(data: list[bytes]) -> list[Record]:
     found = []
     for one in data:
-        assert admit(one, size_max=SIZE_MAX).producer_id == 7
-        validate_records(one, decompressed_bytes_max=SIZE_MAX)
-        found += records(one, decompressed_bytes_max=SIZE_MAX)
+        assert verify_produced(one, size_max=SIZE_MAX).producer_id == 7
+        verify_records(one, decompressed_bytes_max=SIZE_MAX)
+        found += decode_all(one, decompressed_bytes_max=SIZE_MAX)
     return found
 
 
@@ -118,7 +118,7 @@ def test_the_header_says_who_wrote_when_and_in_which_order() -> None:
         columns([(None, b"a", None), (None, b"b", None)]), [2], bytes_max=1_000, codec=Codec.NONE
     )
 
-    header = admit(data, size_max=SIZE_MAX)
+    header = verify_produced(data, size_max=SIZE_MAX)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 5)
     assert (header.base_timestamp, header.max_timestamp, header.is_transactional) == (99, 99, True)
 
@@ -157,7 +157,7 @@ def test_times_and_what_the_broker_is_asked_for_are_read_back(
         for at, due_ms, life in asked
     ]
     for data in made:
-        newest = admit(data, size_max=SIZE_MAX).max_timestamp
+        newest = verify_produced(data, size_max=SIZE_MAX).max_timestamp
         assert newest == max(record.timestamp for record in read([data]))
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.codec.batch import read_header
-from millstream.codec.records import records
+from millstream.codec.records import decode_all
 from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Producer, TopicPartition
@@ -73,7 +73,7 @@ class Log:
         if header.base_sequence > expected:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         self._next[target] = expected + header.count
-        found = records(data, decompressed_bytes_max=2**20)
+        found = decode_all(data, decompressed_bytes_max=2**20)
         self.values.setdefault(target, []).extend(record.value for record in found)
         return ErrorCode.NONE
 

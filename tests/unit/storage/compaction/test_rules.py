@@ -5,17 +5,12 @@ from typing import Any
 
 import pytest
 
-from millstream.codec.batch import Header, read_header, seal, verify
+from millstream.codec.batch import Header, read_header, seal, verify_batch
 from millstream.codec.compression import Codec
+from millstream.codec.encoding import encode_batch
 from millstream.codec.lifetime import Lifetime
-from millstream.codec.records import (
-    ControlKind,
-    Record,
-    build,
-    control_batch,
-    read_marker,
-    records,
-)
+from millstream.codec.markers import ControlKind, decode_marker, encode_marker
+from millstream.codec.records import Record, decode_all
 from millstream.storage.compaction.policy import NOTHING_DUE
 from millstream.storage.compaction.rules import (
     KEY_ENTRY_BYTES,
@@ -42,7 +37,7 @@ def batch(*pairs: tuple[str | None, str | None], at: int = 0, **fields: Any) -> 
         Record(at + n, 1_000 + at + n, _bytes(key), _bytes(value))
         for n, (key, value) in enumerate(pairs)
     ]
-    return build(found, base_offset=at, epoch=3, **fields)
+    return encode_batch(found, base_offset=at, epoch=3, **fields)
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -50,7 +45,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def marker(at: int, kind: ControlKind = ControlKind.ABORT, *, epoch: int = 0) -> bytes:
-    return control_batch(
+    return encode_marker(
         kind,
         producer_id=7,
         producer_epoch=epoch,
@@ -105,12 +100,12 @@ def survivors(
 
 
 def kept(rules: Survivors, data: bytes, *, must_stay: bool = False) -> bytes | None:
-    result = rules.of(verify(data), memoryview(data), must_stay=must_stay)
+    result = rules.of(verify_batch(data), memoryview(data), must_stay=must_stay)
     return None if result is None else bytes(result)
 
 
 def read(data: bytes | None) -> list[Record]:
-    return [] if data is None else records(data, decompressed_bytes_max=BYTES_MAX)
+    return [] if data is None else decode_all(data, decompressed_bytes_max=BYTES_MAX)
 
 
 def pairs(data: bytes | None) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -152,7 +147,7 @@ def test_kept_records_keep_timestamps_and_headers() -> None:
         Record(1, 9, b"b", b"2", (("h", b"x"), ("h", None))),
         Record(2, 3, b"a", b"3"),
     ]
-    data = build(found)
+    data = encode_batch(found)
 
     assert read(kept(survivors([data]), data)) == found[1:]
 
@@ -167,7 +162,7 @@ def test_a_batch_that_must_stay_stays_empty() -> None:
     data, later = batch(("a", "1"), ("a", "2"), at=5), batch(("a", "3"), at=7)
     result = kept(survivors([data, later]), data, must_stay=True)
 
-    header = verify(result or b"")
+    header = verify_batch(result or b"")
 
     assert (header.base_offset, header.last_offset, header.epoch) == (5, 6, 3)
     assert (header.count, header.size) == (0, 61)
@@ -238,7 +233,7 @@ def test_a_tombstone_gets_a_horizon_and_all_records_their_right_time() -> None:
 
     result = kept(rules, data)
 
-    header = verify(result or b"")
+    header = verify_batch(result or b"")
     assert header.has_delete_horizon
     assert header.base_timestamp == NOW_MS + RETENTION_MS
     assert read(result) == read(data)
@@ -281,7 +276,7 @@ def test_a_retention_without_end_does_not_overflow() -> None:
     data = batch(("a", None))
     rules = survivors([data], now_ms=2**63 - 10)
 
-    header = verify(kept(rules, data) or b"")
+    header = verify_batch(kept(rules, data) or b"")
 
     assert header.base_timestamp == 2**63 - 1
 
@@ -320,7 +315,7 @@ def test_a_marker_is_held_only_by_records_since_the_one_before() -> None:
     kept(rules, marker(1))
     second = kept(rules, marker(2)) or b""
 
-    assert verify(second).has_delete_horizon
+    assert verify_batch(second).has_delete_horizon
 
 
 def test_a_marker_stays_in_the_run_that_removes_the_aborted_records() -> None:
@@ -338,8 +333,8 @@ def test_a_marker_without_records_gets_a_horizon_and_its_transaction_is_forgotte
 
     result = kept(rules, end) or b""
 
-    assert verify(result).base_timestamp == NOW_MS + RETENTION_MS
-    assert read_marker(result) == read_marker(end)
+    assert verify_batch(result).base_timestamp == NOW_MS + RETENTION_MS
+    assert decode_marker(result) == decode_marker(end)
     assert rules.forgotten == [Aborted(7, 0, 1)]
     assert rules.due_ms == NOW_MS + RETENTION_MS
 
@@ -393,7 +388,7 @@ def test_the_last_batch_of_a_known_producer_stays_if_need_be_empty() -> None:
         [batch(("a", "3"), at=2)], producer_ends={7: ProducerEnd(last_offset=1, epoch=0)}
     )
 
-    header = verify(kept(rules, data) or b"")
+    header = verify_batch(kept(rules, data) or b"")
 
     assert header.count == 0
     assert (header.producer_id, header.producer_epoch, header.last_sequence) == (7, 0, 1)
@@ -420,10 +415,10 @@ def test_the_marker_that_tells_the_epoch_of_a_producer_stays() -> None:
 
 def test_an_unknown_kind_of_control_batch_stays() -> None:
     found = Record(0, 5, b"\0\0\0\2", b"whatever")
-    data = build([found], is_control=True)
+    data = encode_batch([found], is_control=True)
 
     assert kept(survivors([]), data) == data
-    assert isinstance(verify(data), Header)
+    assert isinstance(verify_batch(data), Header)
 
 
 # -- time to live ----------------------------------------------------------------------------------
@@ -443,7 +438,7 @@ def mortal(key: str | None, *lives_ms: int | None, at: int = 0) -> bytes:
         )
         for n, life_ms in enumerate(lives_ms)
     ]
-    return build(found, base_offset=at, epoch=3)
+    return encode_batch(found, base_offset=at, epoch=3)
 
 
 def test_in_a_topic_that_is_not_compacted_only_what_is_past_its_time_goes() -> None:
@@ -451,7 +446,7 @@ def test_in_a_topic_that_is_not_compacted_only_what_is_past_its_time_goes() -> N
     rules = survivors([], now_ms=NOW_MS + 1_000, compacts=False, lifetime=OWN_TIMES)
 
     assert [record.offset for record in read(kept(rules, data))] == [11, 12]
-    assert verify(kept(rules, data) or b"").last_offset == 12
+    assert verify_batch(kept(rules, data) or b"").last_offset == 12
 
 
 def test_a_log_is_gone_through_again_when_the_next_record_is_due_but_not_at_once() -> None:
@@ -502,4 +497,4 @@ def test_what_is_past_its_time_and_must_stay_stays_empty() -> None:
     emptied = kept(rules, mortal(None, 1, 1), must_stay=True)
 
     assert emptied is not None
-    assert (verify(emptied).count, verify(emptied).last_offset) == (0, 1)
+    assert (verify_batch(emptied).count, verify_batch(emptied).last_offset) == (0, 1)

@@ -5,7 +5,7 @@ from errno import ENOSPC
 
 import pytest
 
-from millstream.codec.records import ControlKind
+from millstream.codec.markers import ControlKind
 from millstream.errors import DamagedLog, NoSpace
 from millstream.storage.compaction.driver import MEMORY
 from millstream.storage.compaction.rules import KEY_ENTRY_BYTES

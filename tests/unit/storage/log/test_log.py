@@ -7,7 +7,7 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
-from millstream.codec.records import ControlKind, control_batch
+from millstream.codec.markers import ControlKind, encode_marker
 from millstream.cooperative import all_at_once
 from millstream.errors import (
     BatchTooLarge,
@@ -402,7 +402,7 @@ def test_the_tail_is_found_in_bounded_steps_while_the_log_changes(
 def test_the_tail_counts_no_markers_and_takes_a_compacted_batch_whole(log: Log) -> None:
     append(log, batch(0, 4))
     append(log, batch(4, 2, gap=4))
-    marker = control_batch(
+    marker = encode_marker(
         ControlKind.COMMIT,
         producer_id=1,
         producer_epoch=0,
@@ -849,7 +849,7 @@ def produce(log: Log, count: int, *, producer_id: int = 9) -> None:
 
 
 def end_transaction(log: Log, kind: ControlKind, *, producer_id: int = 9) -> None:
-    marker = control_batch(
+    marker = encode_marker(
         kind,
         producer_id=producer_id,
         producer_epoch=0,

@@ -7,7 +7,7 @@ import pytest
 from fastcrc import crc32
 
 from millstream.codec.batch import CONTROL, TRANSACTIONAL, Header
-from millstream.codec.records import ControlKind, Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.errors import (
     DamagedLog,
     InvalidTransactionState,

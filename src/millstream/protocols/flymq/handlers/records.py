@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple
 
+from millstream.codec.encoding import Message
 from millstream.codec.records import Record
-from millstream.codec.spelling import Message
 from millstream.engine.filters.filter import Filter, flymq_filter
 from millstream.engine.partitions.slices import Latest
 from millstream.engine.produce.options import NUMBER_DIGITS_MAX

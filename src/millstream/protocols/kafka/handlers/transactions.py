@@ -7,7 +7,7 @@ the codes of a coordinator; any other code, however temporary its reason, ends i
 
 from collections.abc import Awaitable, Iterable, Sequence
 
-from millstream.codec.records import ControlKind, Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.engine.transactions.service import Outcomes
 from millstream.errors import InvalidRequest, RequestError
 from millstream.internal_topics.transactions import TransactionState

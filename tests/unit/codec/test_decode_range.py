@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.compression import Codec
-from millstream.codec.excerpt import read_some
-from millstream.codec.records import Record, build, filter_batch, records
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record, decode_all, decode_range
+from millstream.codec.rewrite import filter_batch
 from millstream.errors import CorruptBatch
 from tests.support.tiers import sized
 
@@ -26,7 +27,7 @@ SIZES = st.sampled_from([0, 1, 50, 63, 64, 200, 9_000])
 def test_some_records_are_a_part_of_all(
     sizes: list[int], base_offset: int, behind: int, count_max: int, codec: Codec, has_gaps: bool
 ) -> None:
-    batch = build(
+    batch = encode_batch(
         [
             Record(base_offset + at, 1_000 * at, b"k" * (at % 3) or None, bytes(size))
             for at, size in enumerate(sizes)
@@ -39,15 +40,15 @@ def test_some_records_are_a_part_of_all(
         batch = kept or batch
     offset = base_offset + behind
 
-    some = read_some(b"pad" + batch, 3, offset, count_max, decompressed_bytes_max=BYTES_MAX)
+    some = decode_range(b"pad" + batch, 3, offset, count_max, decompressed_bytes_max=BYTES_MAX)
 
-    everything = records(batch, decompressed_bytes_max=BYTES_MAX)
+    everything = decode_all(batch, decompressed_bytes_max=BYTES_MAX)
     assert some == [one for one in everything if one.offset >= offset][:count_max]
 
 
 def test_a_batch_that_is_not_what_was_written_is_refused() -> None:
-    batch = bytearray(build([Record(0, 0, None, b"value")]))
+    batch = bytearray(encode_batch([Record(0, 0, None, b"value")]))
     batch[-3] ^= 1
 
     with pytest.raises(CorruptBatch, match="checksum"):
-        read_some(batch, 0, 0, 1, decompressed_bytes_max=BYTES_MAX)
+        decode_range(batch, 0, 0, 1, decompressed_bytes_max=BYTES_MAX)
