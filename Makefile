@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-for-run
+LINT_LOG := $(VENV)/lint.log
 WORKERS ?= auto
 SEEDS ?= 5000
 ROUNDS ?= 3
+# The tests start hundreds of processes: without cached bytecode each one compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-slow lint fmt coverage bench bench-before soak interop docs pictures dist clean
 
@@ -18,11 +21,15 @@ run: $(RUN_STAMP)  ## Install, start a broker and show the main job end to end.
 	rm -rf data/demo
 	$(BIN)/millstream demo --data-dir data/demo
 
-test: lint  ## Install, lint, check types and imports, run every test that is not slow.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25
+test: $(STAMP)  ## Install, then lint beside every test that is not slow.
+	@{ $(MAKE) --no-print-directory lint > $(LINT_LOG) 2>&1; lint=$$?; echo; cat $(LINT_LOG); exit $$lint; } & \
+	lint=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 25; tests=$$?; \
+	wait $$lint || { echo "make lint failed: its report is above and in $(LINT_LOG)"; exit 1; }; \
+	exit $$tests
 
 test-slow: $(STAMP)  ## Run the slow tests, and examples and seeds at their whole size.
-	TESTS_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 25 \
+	TESTS_TIER=slow $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 25 \
 		-m '(slow or sized) and not soak and not interop'
 
 lint: $(STAMP)  ## Check format, style, types and import contracts.

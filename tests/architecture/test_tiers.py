@@ -1,9 +1,12 @@
-"""Every test is in `make test` or in `make test-slow`, and sizes follow the tier."""
+"""Every test is in `make test` or in `make test-slow`; sizes follow the tier, workers get files."""
 
 import re
 
+import pytest
+
+from tests.support.scheduling import BY_TEST, COMPUTING, SPARK, in_running_order, unit_of
 from tests.support.source_tree import ROOT
-from tests.support.tiers import NOT_SLOW, SIZED, SLOW
+from tests.support.tiers import IS_WHOLE, NOT_SLOW, SIZED, SLOW, relative
 
 LITERAL = re.compile(r"max_examples=\d")
 
@@ -17,7 +20,9 @@ def test_numbers_of_examples_follow_the_tier() -> None:
 
 
 def test_the_tiers_name_what_exists() -> None:
-    missing = [name for name in (*SLOW, *NOT_SLOW, *SIZED) if not (ROOT / name).exists()]
+    names = (*SLOW, *NOT_SLOW, *SIZED, *COMPUTING, *BY_TEST, SPARK)
+
+    missing = [name for name in names if not (ROOT / name).exists()]
 
     assert missing == []
 
@@ -26,3 +31,24 @@ def test_ci_runs_both_tiers() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").split("\n")
 
     assert script[-3:-1] == ["make test", "make test-slow"]
+
+
+def test_a_worker_runs_a_whole_file_and_all_of_spark_in_the_fast_tier() -> None:
+    first, second = "tests/cli/test_x.py::test_a[b::c]", "tests/cli/test_x.py::test_b"
+    spark = {unit_of(f"{SPARK}{name}::test_a") for name in ("test_x.py", "test_y.py")}
+
+    assert unit_of(first) == unit_of(second) == "tests/cli/test_x.py"
+    assert len(spark) == (2 if IS_WHOLE else 1)
+
+
+def test_the_running_order_loses_no_test_and_keeps_files_together(
+    request: pytest.FixtureRequest,
+) -> None:
+    items = request.session.items
+
+    ordered = in_running_order(items)
+
+    paths = [relative(item.path) for item in ordered]
+    starts = [path for at, path in enumerate(paths) if at == 0 or paths[at - 1] != path]
+    assert sorted(map(id, ordered)) == sorted(map(id, items))
+    assert len(starts) == len(set(starts))

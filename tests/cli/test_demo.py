@@ -200,7 +200,6 @@ def test_on_a_terminal_it_shows_live_figures_until_ctrl_c(tmp_path: Path) -> Non
     assert_nothing_is_left(tmp_path, demonstration.shown)
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(900)
 def test_with_spark_orders_are_checked_added_up_and_found_again(tmp_path: Path) -> None:
     with terminal(tmp_path, "--orders", "5000") as demonstration:

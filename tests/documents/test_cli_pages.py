@@ -17,8 +17,8 @@ from tests.support.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
 REWRITE = "python -m millstream.cli.reference docs"
-# One JVM at a time, with the tests of Spark, and time for it to start.
-SPARK = (pytest.mark.xdist_group("spark"), pytest.mark.timeout(600))
+# Time for a JVM to start.
+SPARK = pytest.mark.timeout(600)
 
 
 def document(name: str) -> str:
@@ -72,7 +72,6 @@ def test_the_examples_print_what_the_document_says(name: str, tmp_path: Path) ->
     assert printed == steps(document(name))
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_the_first_page_prints_what_it_says_from_top_to_bottom(tmp_path: Path) -> None:
     acts = plot(document(WHOLE))

@@ -11,8 +11,8 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.documents import blocks, pages
 
-# One JVM at a time, with the tests of Spark, and time for it to start.
-SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300))
+# Time for a JVM to start.
+SPARK = (pytest.mark.slow, pytest.mark.timeout(300))
 
 EXAMPLES = [
     pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())

@@ -10,10 +10,9 @@ pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.timeout(300)
 
 FENCE = re.compile(r"^```python test\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SPARK = pytest.mark.xdist_group("spark")
 
 EXAMPLES = [
-    pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())
+    pytest.param(code, id=f"{document.name}-{at}")
     for document in sorted((ROOT / "docs").rglob("*.md"))
     for at, code in enumerate(FENCE.findall(document.read_text(encoding="utf-8")))
 ]

@@ -69,7 +69,6 @@ with TestClient(app) as http:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)
 def test_the_spark_job_writes_each_row_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)

@@ -17,10 +17,9 @@ _numbers = count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all that need the JVM in one worker of xdist, and give them time."""
+    """Give all that need the JVM time to start it."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(TEST_SECONDS_MAX))
 
 
