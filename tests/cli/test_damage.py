@@ -11,37 +11,12 @@ from millstream.client import ClientError, connect
 from millstream.client import Consumer as ClientConsumer
 from tests.cli.conftest import Cli, environment
 from tests.support.broker_process import BrokerProcess
-from tests.support.kafka_clients import produce
-
-BATCHES, BATCH = 20, 50
-BAD = 10 * BATCH  # The first offset of the batch that is damaged.
-RECORDS = BATCHES * BATCH
-
-
-def stored(home: Path) -> Path:
-    """The data of a broker that was stopped in order, with one byte of it changed since."""
-    process = BrokerProcess(home)
-    process.start()
-    with connect(process.address) as client:
-        client.admin.create_topic("orders", partitions=1)
-    for batch in range(BATCHES):
-        values = [b"%06d" % (batch * BATCH + at) for at in range(BATCH)]
-        produce(process.address, "orders", *values, **{"linger.ms": 200})
-    process.stop()
-    segment = next(
-        path
-        for path in (home / "data" / "logs").rglob("*.log")
-        if b"%06d" % BAD in path.read_bytes()
-    )
-    data = bytearray(segment.read_bytes())
-    data[data.index(b"%06d" % (BAD + 7))] ^= 1
-    segment.write_bytes(bytes(data))
-    return home
+from tests.support.rotten import BAD, BATCH, RECORDS, numbers, write_and_damage
 
 
 @pytest.fixture
 def rotten(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(stored(tmp_path))
+    process = BrokerProcess(write_and_damage(tmp_path))
     process.start()
     yield process
     process.stop()
@@ -71,10 +46,6 @@ def consumed(address: str, offset: int = 0) -> tuple[list[bytes | None], list[Ka
         raise AssertionError(f"silence after {len(values)} records")
     finally:
         consumer.close()
-
-
-def numbers(start: int, end: int) -> list[bytes]:
-    return [b"%06d" % at for at in range(start, end)]
 
 
 def test_damage_is_named_refused_and_skipped_by_order_only(rotten: BrokerProcess, cli: Cli) -> None:
@@ -118,7 +89,7 @@ def test_the_command_line_says_what_is_damaged(rotten: BrokerProcess, cli: Cli) 
 
 
 def test_a_stopped_node_is_repaired_offline(tmp_path: Path, cli: Cli) -> None:
-    data = stored(tmp_path) / "data"
+    data = write_and_damage(tmp_path) / "data"
     place = ("repair", "--skip", f"orders/0@{BAD}", "--yes", "--data-dir", str(data))
 
     gone = cli.json(*place)

@@ -49,6 +49,10 @@ class OutOfRange(Exception):
     """The offset asked for is not in the log, or not any more."""
 
 
+class Damaged(Exception):
+    """The broker refuses to read at this offset: the bytes on its disk are not what was written."""
+
+
 class Fetched(NamedTuple):
     """A piece of a partition's log, and the transactions in it that were aborted."""
 
@@ -217,7 +221,10 @@ class Cluster:
     def fetch(
         self, target: TopicPartition, offset: int, *, bytes_max: int | None = None
     ) -> Fetched:
-        """Read whole batches from `offset` on. Raises `OutOfRange` and `UnknownPartition`."""
+        """Read whole batches from `offset` on.
+
+        Raises `OutOfRange`, `Damaged` and `UnknownPartition`.
+        """
         request = self._fetch_request(target, offset, bytes_max or self.settings.fetch_bytes)
 
         def ask() -> Fetched:
@@ -244,6 +251,8 @@ class Cluster:
             for partition in topic.partitions:
                 if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise OutOfRange
+                if partition.error_code == ErrorCode.CORRUPT_MESSAGE:
+                    raise Damaged  # Retriable by Kafka's table, but a disk does not mend itself.
                 check(partition.error_code, target)
                 chunks = partition.records or [b""]
                 return Fetched(

@@ -21,6 +21,49 @@ class DataLoss(MillstreamError):
         )
 
 
+class DamagedRecords(MillstreamError):
+    """Records of the range cannot be served or decoded. Never skipped, whatever `failOnDataLoss`.
+
+    That option accepts records that are gone; these are still there, and may be restored.
+    """
+
+    @classmethod
+    def on_disk(cls, topic: str, partition: int, position: int) -> "DamagedRecords":
+        """The broker has refused to read at `position` with CORRUPT_MESSAGE."""
+        return cls(
+            f"partition {partition} of topic {topic} is damaged on the broker's disk at offset "
+            f"{position} (CORRUPT_MESSAGE); no record was skipped. Restore the broker's file from "
+            "a backup, or give the damaged records up, and start the query again. On Millstream, "
+            "`millstream health` names all damaged offsets and the file, and this command gives "
+            f"the records up: millstream repair --skip {topic}/{partition}@{position}"
+        )
+
+    @classmethod
+    def on_the_way(
+        cls, topic: str, partition: int, position: int, problem: Exception
+    ) -> "DamagedRecords":
+        """The bytes of a response are no batches, or fail their checksum."""
+        return cls(
+            f"the broker's response with partition {partition} of topic {topic} from offset "
+            f"{position} on was damaged: {problem}; no record was skipped. Start the query again; "
+            "if it fails at the same offset, see whether the broker reports damage there (on "
+            "Millstream: millstream health)"
+        )
+
+    @classmethod
+    def undecodable(
+        cls, topic: str, partition: int, offsets: range, problem: Exception
+    ) -> "DamagedRecords":
+        """A batch with a right checksum holds what are no records."""
+        return cls(
+            f"records of partition {partition} of topic {topic} cannot be decoded, within offsets "
+            f"{offsets.start} to {offsets.stop - 1}: {problem}; no record was skipped. Their "
+            "checksum is right, so their producer wrote them like this. To read on behind them, "
+            f'start a query with a new checkpoint and startingOffsets {{"{topic}": '
+            f'{{"{partition}": {offsets.stop}}}}}'
+        )
+
+
 class UnknownPartition(MillstreamError):
     """The topic or the partition does not exist, or not any more."""
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from millstream.spark.cluster import Cluster, Fetched, OutOfRange
-from millstream.spark.errors import DataLoss, UnknownPartition, Unreachable
+from millstream.errors import CorruptBatch, InvalidBatch, RequestError
+from millstream.spark.cluster import Cluster, Damaged, Fetched, OutOfRange
+from millstream.spark.errors import DamagedRecords, DataLoss, UnknownPartition, Unreachable
 from millstream.spark.options.places import EARLIEST, LATEST
 from millstream.spark.read.arrow import Array, Schema, record_batch
 from millstream.spark.read.fetched import Selected, open_batches, select
@@ -66,6 +67,10 @@ class RangeReader:
             except UnknownPartition:
                 report_loss(f"{offset_range} is gone", is_fatal=self._fails_on_data_loss)
                 break
+            except Damaged:
+                raise DamagedRecords.on_disk(*offset_range[:2], position) from None
+            except (CorruptBatch, InvalidBatch) as problem:
+                raise DamagedRecords.on_the_way(*offset_range[:2], position, problem) from None
             if selected.next_offset == position:
                 self._check_patience(offset_range, position, waits_since)
             unread = offset_range._replace(start=position)  # Its first batch may begin before that.
@@ -94,12 +99,16 @@ class RangeReader:
         selected: Selected,
         decoder: "ValueDecoder | None",
     ) -> Iterator[Array]:
-        for data, payloads in open_batches(fetched.records, selected.batches):
-            rows, values = find_rows(data, payloads).between(unread.start, unread.end), None
-            if decoder is not None:
-                rows, values = decoder.decode(rows)
-            if len(rows.offsets):
-                yield record_batch(unread.target, rows, self._schema, values)
+        try:
+            for data, payloads in open_batches(fetched.records, selected.batches):
+                rows, values = find_rows(data, payloads).between(unread.start, unread.end), None
+                if decoder is not None:
+                    rows, values = decoder.decode(rows)
+                if len(rows.offsets):
+                    yield record_batch(unread.target, rows, self._schema, values)
+        except RequestError:
+            _raise_undecodable(unread, fetched, selected)
+            raise
 
     def _after_loss(self, offset_range: OffsetRange, position: int) -> int:
         """Where to go on when the log does not have `position`; the range's end: nowhere."""
@@ -120,6 +129,17 @@ class RangeReader:
                 f"no records of {offset_range} came from offset {position} on for "
                 f"{self._poll_seconds_max:g} s (kafkaConsumer.pollTimeoutMs)"
             )
+
+
+def _raise_undecodable(unread: OffsetRange, fetched: Fetched, selected: Selected) -> None:
+    """Name the first batch that cannot be decoded; batches are decoded many at a time."""
+    for header, at in selected.batches:
+        try:
+            for data, payloads in open_batches(fetched.records, [(header, at)]):
+                find_rows(data, payloads)
+        except RequestError as problem:
+            offsets = range(header.base_offset, header.end_offset)
+            raise DamagedRecords.undecodable(*unread[:2], offsets, problem) from problem
 
 
 def _recreated(offset_range: OffsetRange) -> str:

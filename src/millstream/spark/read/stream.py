@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.errors import MillstreamError
+from millstream.errors import CorruptBatch, InvalidBatch, MillstreamError
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Again, OutOfRange
+from millstream.spark.cluster import Again, Damaged, OutOfRange
 from millstream.spark.groups import commit
 from millstream.spark.options.source import SourceOptions
 from millstream.spark.read.arrow import Array
@@ -213,9 +213,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The bytes per offset in this partition, by the next few batches as they are stored."""
         try:
             fetched = self._positions.cluster.fetch(target, offset, bytes_max=SAMPLE_BYTES)
-        except OutOfRange:
+            selected = select(fetched.records, start=offset, end=2**63 - 1)
+        except (OutOfRange, Damaged, CorruptBatch, InvalidBatch):
             return 1.0  # The task that reads it says what is wrong.
-        selected = select(fetched.records, start=offset, end=2**63 - 1)
         size = sum(header.size for header, _ in selected.batches)
         return max(size / max(selected.next_offset - offset, 1), 1.0)
 
