@@ -1,12 +1,20 @@
 """`millstream inspect`: what is on disk, offline, and nothing of it is changed."""
 
+import asyncio
 import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from millstream import Broker, BrokerConfig
 from millstream.client import connect
+from millstream.config import Limits
+from millstream.embedding import NewRecord
+from millstream.replication import scrubbing
+from millstream.settings import TopicSettings
 from tests.cli.conftest import Cli, environment
 from tests.support.broker_process import BrokerProcess
 
@@ -117,3 +125,57 @@ def test_what_is_no_log_is_refused(inspector: Cli, tmp_path: Path) -> None:
     assert "--records needs a .log file" in inspector.misuse("inspect", str(other), "--records")
     (tmp_path / "1.index").write_text("not an index")
     assert "cut short" in inspector.refusal("inspect", str(tmp_path / "1.index"))
+
+
+def test_the_scrubbers_progress_is_shown_running_and_stopped(
+    tmp_path: Path, inspector: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first pass begins when all segments are written, and saves its place at every step.
+    monkeypatch.setattr(scrubbing, "START_S", 2.0)
+    monkeypatch.setattr(scrubbing, "SAVE_S", 0.0)
+    data = tmp_path / "data"
+    config = BrokerConfig(
+        data_dir=str(data),
+        port=0,
+        topic_defaults=TopicSettings(segment_bytes=1024),
+        limits=Limits(scrub_bytes_per_second=4_000),
+    )
+
+    def has_saved() -> bool:
+        return (data / "scrub").exists()
+
+    async def story() -> str:
+        async with Broker(config) as broker:
+            await broker.topics.create("orders")
+            for number in range(10):
+                await broker.partitions.append("orders", 0, [NewRecord(b"%0800d" % number)])
+            while not has_saved():
+                await asyncio.sleep(0.01)
+            running = inspector.text("inspect", str(data))
+            while not inspector.json("inspect", f"{data}/scrub")["is_complete"]:
+                await asyncio.sleep(0.1)
+        return running
+
+    running = asyncio.run(story())
+
+    assert "last full scrub  none yet" in running
+    assert re.search(r"this scrub +\d{3,4} of \d{4,5} bytes since .*, now at orders/0@", running)
+    done = inspector.json("inspect", f"{data}/scrub")
+    assert done["last_full_pass_ms"] is not None
+    assert done["pass_bytes"] >= 9 * 800
+    stopped = inspector.text("inspect", str(data))
+    assert re.search(r"last full scrub +20\d\d-", stopped)
+    assert "this scrub" not in stopped
+
+
+def test_a_node_that_never_scrubbed_says_so(data: Path, inspector: Cli) -> None:
+    assert "scrubber: nothing is saved yet" in inspector.text("inspect", str(data))
+
+
+def test_a_damaged_scrub_file_is_named(data: Path, inspector: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    (copy / "scrub").write_bytes(b"00000000 {}")
+
+    assert "fails its checksum" in inspector.text("inspect", str(copy))
+    assert "fails its checksum" in inspector.run("inspect", str(copy / "scrub"), code=1).stdout

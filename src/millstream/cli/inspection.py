@@ -1,6 +1,7 @@
 """Reading a data directory offline, whatever state it is in, and changing nothing in it.
 
-Owns what `millstream inspect` finds: logs, segments, batches, records, index entries, producers.
+Owns what `millstream inspect` finds: logs, segments, batches, records, index entries, producers,
+and how far the scrubber is.
 Files are opened for reading only, so a running node is not disturbed; what it is writing at that
 moment may show as a torn tail. Damage is a finding here, not an error.
 """
@@ -25,6 +26,7 @@ from millstream.errors import (
     UnusableCommand,
 )
 from millstream.model import CONTROL_LOG, LogId
+from millstream.replication import scrubbing
 from millstream.storage.files.directory import LOGS, META
 from millstream.storage.files.disk import DiskFile
 from millstream.storage.files.skipped_commands import SKIPPED, decode_skipped
@@ -37,6 +39,7 @@ from millstream.storage.log.segment import INDEX, LOG, scan, walk
 Row: TypeAlias = dict[str, object]
 
 CONTROL_NAME = "(control log)"
+SCRUB = scrubbing.STATE
 _DAMAGE = (DamagedLog, CorruptBatch, InvalidBatch)
 
 
@@ -71,6 +74,39 @@ def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> lis
             }
         )
     return found
+
+
+def scrub_row(path: Path) -> Row | None:
+    """How far the scrubber of the data directory `path` is; None where it has saved nothing yet.
+
+    A running node saves its place about once a minute.
+    """
+    file = path / SCRUB
+    if not file.exists():
+        return None
+    try:
+        state = scrubbing.decode_state(file.read_bytes())
+    except (ValueError, msgspec.DecodeError) as problem:
+        return {"problem": f"{problem}; the next pass starts over"}
+    is_complete = state.last_full_pass_ms >= state.pass_started_ms
+    log_id = _log_id(state.log)
+    names, _ = _fold_control_log(path)
+    at = f"{names.get(log_id.topic_id.hex, state.log)}/{log_id.partition}" if log_id else None
+    return {
+        "last_full_pass_ms": state.last_full_pass_ms if state.last_full_pass_ms >= 0 else None,
+        "pass_started_ms": state.pass_started_ms if state.pass_started_ms >= 0 else None,
+        "is_complete": is_complete,
+        "pass_bytes": state.pass_bytes,
+        "sealed_bytes": _sealed_bytes(path),
+        "at": None if is_complete or at is None else f"{at}@{state.base_offset}",
+        "saved_ms": int(file.stat().st_mtime * 1000),
+    }
+
+
+def _sealed_bytes(path: Path) -> int:
+    """What a full pass reads: segments with an index, which is written when they are sealed."""
+    files = (path / LOGS).rglob(f"*{LOG}")
+    return sum(one.stat().st_size for one in files if one.with_suffix(INDEX).exists())
 
 
 def segments(directory: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:

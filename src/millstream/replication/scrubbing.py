@@ -39,6 +39,14 @@ class ScrubState(msgspec.Struct, kw_only=True):
     base_offset: Offset = 0
 
 
+def decode_state(data: bytes) -> ScrubState:
+    """Read the contents of the file `scrub`; `ValueError` if they are damaged."""
+    crc, _, body = data.partition(b" ")
+    if int(crc, 16) != crc32.iscsi(body):
+        raise ValueError(f"the file {STATE!r} fails its checksum")
+    return msgspec.json.decode(body, type=ScrubState)
+
+
 class Scrubber:
     def __init__(
         self,
@@ -62,8 +70,8 @@ class Scrubber:
         """Scrub for ever; returns at once if that is turned off."""
         if not self.bytes_per_second:
             return
-        await asyncio.sleep(START_S)
         await self._load()
+        await asyncio.sleep(START_S)
         while True:
             idle_ms = self.state.pass_started_ms + self._interval_ms - self._ports.clock.now_ms()
             is_complete = self.state.last_full_pass_ms >= self.state.pass_started_ms
@@ -133,10 +141,7 @@ class Scrubber:
         if not files.exists(STATE):
             return ScrubState()
         file = files.open(STATE)
-        crc, _, body = file.read(0, file.size()).partition(b" ")
-        if int(crc, 16) != crc32.iscsi(body):
-            raise ValueError(f"{STATE} fails its checksum")
-        return msgspec.json.decode(body, type=ScrubState)
+        return decode_state(bytes(file.read(0, file.size())))
 
     async def _save(self) -> None:
         self._saved_at = asyncio.get_running_loop().time()

@@ -1,13 +1,14 @@
 """`millstream inspect`: look into a data directory offline. What is found is `inspection`'s."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.render import Answer, Refused, answered, card, progress, rows, table
+from millstream.cli.render import Answer, Refused, answered, card, instant, progress, rows, table
 
 if TYPE_CHECKING:
     from millstream.cli.inspection import Row
@@ -23,7 +24,8 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
     """Show what is on disk, offline: logs, segments, batches, records, indexes. Changes nothing.
 
     PATH is a data directory, the directory of a log in it, or a file of a log: .log, .index or
-    .producers. The exit code is 1 if something is damaged.
+    .producers. Below the logs of a data directory stands how far the scrubber is; the file `scrub`
+    in it shows that alone. The exit code is 1 if something is damaged.
     """
     from millstream.cli import inspection
     from millstream.config_sources import load
@@ -49,12 +51,42 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
             return Answer({"proof": proof, "entries": entries}, text)
         case ".producers":
             return rows(inspection.producer_rows(path)[:count], nothing="no producers")
+    if path.name == inspection.SCRUB and inspection.is_data_directory(path.parent):
+        scrubbing = inspection.scrub_row(path.parent)
+        return Answer(scrubbing, _scrubbing(scrubbing), "problem" not in (scrubbing or {}))
     if not path.is_dir():
-        raise Refused(f"{path} is none of a data directory, a log, .log, .index or .producers")
-    read = inspection.logs if inspection.is_data_directory(path) else inspection.segments
+        raise Refused(
+            f"{path} is none of a data directory, a log, .log, .index, .producers or scrub"
+        )
+    is_whole = inspection.is_data_directory(path)
+    read = inspection.logs if is_whole else inspection.segments
     total = sum(file.stat().st_size for file in path.rglob("*.log"))
     with progress("reading", total) as told:
-        return _shown(read(path, is_verified=is_verified, told=told)[:count])
+        answer = _shown(read(path, is_verified=is_verified, told=told)[:count])
+    if not is_whole:
+        return answer
+    return answer._replace(text=f"{answer.text}\n\n{_scrubbing(inspection.scrub_row(path))}")
+
+
+def _scrubbing(row: "Row | None") -> str:
+    """The scrubber's progress, for people."""
+    if row is None:
+        return "scrubber: nothing is saved yet; the first pass begins a minute after a start"
+    if "problem" in row:
+        return f"scrubber: {row['problem']}"
+    last = row["last_full_pass_ms"]
+    lines = {"last_full_scrub": "none yet" if last is None else _instant(last)}
+    if not row["is_complete"]:
+        place = f", now at {row['at']}" if row["at"] else ""
+        lines["this_scrub"] = (
+            f"{row['pass_bytes']} of {row['sealed_bytes']} bytes since "
+            f"{_instant(row['pass_started_ms'])}{place}"
+        )
+    return card({**lines, "as_of": _instant(row["saved_ms"])})
+
+
+def _instant(milliseconds: object) -> str:
+    return instant(datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC))
 
 
 def _shown(found: Iterable["Row"]) -> Answer:
