@@ -52,7 +52,7 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
-	$(BIN)/python -m benchmarks.doors --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.protocols --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
 	$(BIN)/python -m benchmarks.growth

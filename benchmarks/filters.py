@@ -20,7 +20,7 @@ from millstream.engine.filters.filter import parse
 from millstream.engine.partitions.slices import Want
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node, build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 
 RECORDS = 200_000
 BATCH_RECORDS = 500

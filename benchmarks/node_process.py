@@ -20,7 +20,7 @@ from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node, build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 
 SESSION = Session(principal="bench")
 BATCH_BYTES = 64 * 1024

@@ -101,7 +101,7 @@ def command(*arguments: str) -> float:
 def serving(directory: Path) -> Iterator[tuple[float, str, float]]:
     """A broker: how long it took until it was reached, its address, and when it was started."""
     port = free_port()
-    others = [f"--{door}-port=0" for door in ("flux", "classic", "http")]
+    others = [f"--{protocol}-port=0" for protocol in ("flux", "classic", "http")]
     data = ["--data-dir", str(directory), f"--port={port}", *others]
     started = time.perf_counter()
     broker = subprocess.Popen(

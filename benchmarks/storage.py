@@ -25,7 +25,7 @@ from millstream.config import Config
 from millstream.metrics import SYNC_ROUNDS
 from millstream.model import Acks, Boundary, Epoch, NodeId, TopicPartition
 from millstream.server.node import build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 from millstream.settings import TopicSettings
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.log.cache import LogCache

@@ -93,7 +93,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flux:
-    """The Flux door: what its clients get unless they ask for something else."""
+    """The Flux protocol: defaults for clients that request nothing else."""
 
     sub_order: Literal["code", "readme"] = "code"  # SUB subject group sid, or SUB subject sid group
     ack_timeout_ms: int = 5_000  # 0: a message is done when it is sent.
@@ -125,7 +125,7 @@ class Flux:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classic:
-    """The classic door."""
+    """The classic protocol."""
 
     heartbeat_interval_ms: int = 30_000
     subscriber_silence_ms_max: int = 60_000  # Then a subscriber counts as gone.
@@ -133,7 +133,7 @@ class Classic:
     subscriptions_max: int = 1_000  # Of one connection.
 
 
-DOORS: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = (
+PROTOCOLS: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = (
     "kafka",
     "flymq",
     "flux",
@@ -151,8 +151,8 @@ class Config:
     storage: Literal["disk", "memory"] = "disk"
     durability: Literal["sync", "write"] = "sync"
     host: str = "127.0.0.1"
-    doors: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = DOORS
-    port: int = 9092  # Of Kafka and FlyMQ clients. 0: any free one, at the other doors as well.
+    listeners: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = PROTOCOLS
+    port: int = 9092  # Kafka and FlyMQ clients. 0: a free port, for every listener.
     flux_port: int = 4222
     classic_port: int = 9999
     http_port: int = 9094
@@ -180,9 +180,9 @@ class Config:
         if self.topic_defaults.view_of or self.topic_defaults.view_where:
             raise ValueError("view_of and view_where make a view of one topic: no node sets them")
 
-    def port_of(self, door: Literal["flux", "classic"]) -> int:
-        """Where to open it. Who asks for any free port wants to be in nobody's way."""
-        port = self.flux_port if door == "flux" else self.classic_port
+    def port_of(self, protocol: Literal["flux", "classic"]) -> int:
+        """The port of a listener. With `port = 0` every listener gets a free port."""
+        port = self.flux_port if protocol == "flux" else self.classic_port
         return port if self.port else 0
 
     @property

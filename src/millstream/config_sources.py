@@ -5,6 +5,7 @@ Later sources win: defaults, file, `MILLSTREAM_*` variables, flags.
 """
 
 import json
+import logging
 import os
 import re
 import tomllib
@@ -23,6 +24,11 @@ from millstream.model import NodeId
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
 # For clients of ours, not for the node: where they find a broker.
 ENVIRONMENT_NOT_CONFIG = {"MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONFIG", "MILLSTREAM_CONTEXT"}
+
+# Earlier names of keys, which files and variables of users may still have.
+RENAMED = {"doors": "listeners"}
+
+_log = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
@@ -56,6 +62,7 @@ def load_with_origins(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for source in _sources(path, os.environ if environment is None else environment, flags or {}):
+        source = _with_new_names(source)
         _check(source)
         _merge(values, source.values)
         origins |= {key: source.place(key) for key in _leaves(source.values)}
@@ -115,6 +122,22 @@ def _sources(
     yield Source("the command line", given, lambda key: f"flag --{key.replace('_', '-')}")
 
 
+def _with_new_names(source: Source) -> Source:
+    """Accept keys under their earlier names, with a warning that names the new one."""
+    values = dict(source.values)
+    for old, new in RENAMED.items():
+        if old not in values:
+            continue
+        if new in values:
+            raise StartupError(
+                f"configuration from {source.name}: {old!r} is the earlier name of {new!r}, "
+                f"and both are set; remove {old!r} ({source.place(old)})"
+            )
+        values[new] = values.pop(old)
+        _log.warning("%s: the setting %r is now %r; rename it", source.place(old), old, new)
+    return source._replace(values=values)
+
+
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -150,7 +173,7 @@ def _explain(problem: str, source: Source) -> str:
     return f"{key} = {value!r} is not {describe_type(kind)} ({source.place(key)})"
 
 
-_LISTS = {"doors", "nodes"}  # In the environment their items stand between commas.
+_LISTS = {"doors", "listeners", "nodes"}  # Comma-separated in the environment.
 
 # How msgspec ends its sentences: with the path of the value in what it was given.
 _AT = re.compile(r" - at `\$\.([^`]+)`")

@@ -130,12 +130,12 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Who is asking, and through which door."""
+    """The client of a call, and the protocol it speaks."""
 
     principal: str = "anonymous"
     client_id: str = ""
     address: str = ""
-    door: str = "embedded"
+    protocol: str = "embedded"
 
 
 _NONE: Mapping[int, Any] = MappingProxyType({})  # Of whatever values the field has.

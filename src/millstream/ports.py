@@ -1,4 +1,4 @@
-"""The one door to the outside world: time, randomness, files, threads, other nodes.
+"""The ports to the outside world: time, randomness, files, threads, other nodes.
 
 Owns the interfaces only. `storage.disk` and `server.node` implement them for real; the tests
 implement them with faults, so that a whole cluster runs inside one test under one seed. No other

@@ -2,8 +2,8 @@
 
 Owns the settings, their defaults, their bounds and the reading of them from text. The same object
 travels from the control ledger to the log; each layer reads the fields it carries out. Names are
-Kafka's with `_` for `.`, so that the Kafka door needs no table. Settings of Kafka that mean nothing
-here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, without effect.
+Kafka's with `_` for `.`, so that the Kafka protocol needs no table. Settings of Kafka that mean
+nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, without effect.
 """
 
 import re

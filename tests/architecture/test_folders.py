@@ -17,7 +17,6 @@ LARGER_FOLDERS = {
     "cli/explorer": (19, "to be cut in screens and what decides"),
     "client": (27, "to be cut in asyncio and what asks Millstream only"),
     "engine/push": (16, "to be cut in dispatcher and subscriptions"),
-    "server": (17, "to lose the assembly of the engine"),
 }
 SMALL_WITH_ONE_USER = {
     "protocols/flymq/router.py": "every protocol has its table of handlers in router.py",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 MILLSTREAM = Path(sys.executable).parent / "millstream"
-PORTS = [f"--{door}port=0" for door in ("", "flux-", "classic-", "http-")]
+PORTS = [f"--{prefix}port=0" for prefix in ("", "flux-", "classic-", "http-")]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
 
 # The aim is 300 ms on an idle machine. Here processor time counts, of the best of a few tries, and

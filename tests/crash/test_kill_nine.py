@@ -14,7 +14,7 @@ from millstream.config import Config
 from millstream.engine.partitions.slices import Want
 from millstream.model import Session
 from millstream.server.node import build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 from tests.support.nodes import ORDERS, values_of
 
 LIVES = 6

@@ -1,4 +1,4 @@
-"""Conversations at the classic door: a line of a script is a frame.
+"""Conversations over the classic protocol: a line of a script is a frame.
 
 `a: 7 PUBLISH topic=orders colour=red | hello` is a frame with the number 7, two properties and a
 body; a value with spaces stands in double quotes. `a: bytes 00 ff` sends just those. What every

@@ -1,8 +1,8 @@
-"""Conversations with a real broker told as scripts: what is the same at every door.
+"""Runs conversations with a real broker from scripts: what all protocols share.
 
 A script is blocks of what clients do and, behind `----`, what they are told. `a: words` is what
-client `a` sends, in the words of its door; all it sends in one block leaves in one write. `a< 2`
-waits until two messages have come to it. `broker key=value` at the top sets the configuration,
+client `a` sends, in the words of its protocol; all it sends in one block leaves in one write. `a<
+2` waits until two messages have come to it. `broker key=value` at the top sets the configuration,
 `restart` and `kill` end the broker and start it again where it was, `advance 500` moves its clock,
 `leave a` ends a connection, `topic t 3` makes a topic. `closed` is what a client is told by a
 broker that ends its connection.
@@ -31,7 +31,7 @@ class Heard(NamedTuple):
 
 
 class Client(Protocol):
-    """A connection to one door that knows where replies and messages end."""
+    """A connection over one protocol that knows where replies and messages end."""
 
     def say(self, lines: list[str]) -> None:
         """Send it all in one write, with something behind it that is answered in any case."""
@@ -45,10 +45,10 @@ class Client(Protocol):
     def close(self) -> None: ...
 
 
-Door = Callable[[RunningBroker], Client]
+Connect = Callable[[RunningBroker], Client]
 
 
-def run_script(text: str, door: Door, settings: Mapping[str, str]) -> str:
+def run_script(text: str, connect: Connect, settings: Mapping[str, str]) -> str:
     """Carry a script out, and return it with what came of it."""
     blocks = [block.partition("\n----")[0].strip("\n") for block in text.split("\n\n")]
     words = [
@@ -57,7 +57,7 @@ def run_script(text: str, door: Door, settings: Mapping[str, str]) -> str:
         if line.startswith("broker ")
         for word in line.split()[1:]
     ]
-    with _conversation(door, {**settings, **dict(word.split("=", 1) for word in words)}) as talk:
+    with _conversation(connect, {**settings, **dict(word.split("=", 1) for word in words)}) as talk:
         told = []
         for block in blocks:
             lines = [line for line in block.splitlines() if not line.startswith(("#", "broker "))]
@@ -78,9 +78,9 @@ class _Told:
 
 
 class Conversation:
-    def __init__(self, broker: RunningBroker, door: Door) -> None:
+    def __init__(self, broker: RunningBroker, connect: Connect) -> None:
         self._broker = broker
-        self._door = door
+        self._connect = connect
         self._clients: dict[str, Client] = {}
 
     def carry_out(self, lines: list[str]) -> list[str]:
@@ -133,7 +133,7 @@ class Conversation:
         for name, lines in sent.items():
             here = told.setdefault(name, _Told())
             if name not in self._clients:
-                self._clients[name] = self._door(self._broker)
+                self._clients[name] = self._connect(self._broker)
             client = self._clients[name]
             try:
                 client.say(lines)
@@ -145,11 +145,11 @@ class Conversation:
 
 
 @contextmanager
-def _conversation(door: Door, settings: Mapping[str, str]) -> Iterator[Conversation]:
+def _conversation(connect: Connect, settings: Mapping[str, str]) -> Iterator[Conversation]:
     variables = {f"MILLSTREAM_{key.replace('.', '__').upper()}": v for key, v in settings.items()}
     config = replace(load(environment=variables), timing=DEFAULTS.timing, limits=DEFAULTS.limits)
     with run_broker(config=config) as broker:
-        talk = Conversation(broker, door)
+        talk = Conversation(broker, connect)
         try:
             yield talk
         finally:

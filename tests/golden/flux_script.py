@@ -1,4 +1,4 @@
-"""Conversations at the Flux door: a line of a script is a line of the protocol.
+"""Conversations over the Flux protocol: a line of a script is a line of the protocol.
 
 Numbers of messages are large, so `#1` is the first that the script ever saw, in both directions.
 """

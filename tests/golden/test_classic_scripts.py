@@ -1,4 +1,4 @@
-"""Conversations at the classic door; a file's name is its claim."""
+"""Conversations over the classic protocol; a file's name is its claim."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Conversations at the Flux door; a file's name is its claim."""
+"""Conversations over the Flux protocol; a file's name is its claim."""
 
 from pathlib import Path
 

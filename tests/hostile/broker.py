@@ -61,8 +61,8 @@ class Broker:
             assert client.produce(batch(b"still here")).error_code == 0
 
 
-def _address(ready_line: str, door: str) -> tuple[str, int]:
-    host, _, port = ready_line.split(f" {door}=")[1].split()[0].rpartition(":")
+def _address(ready_line: str, protocol: str) -> tuple[str, int]:
+    host, _, port = ready_line.split(f" {protocol}=")[1].split()[0].rpartition(":")
     return host, int(port)
 
 

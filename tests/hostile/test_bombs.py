@@ -18,7 +18,7 @@ from millstream.errors import RequestError
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 from tests.hostile.broker import (
     PRODUCE,
     Broker,

@@ -1,4 +1,4 @@
-"""Bytes and habits that the Flux door does not expect: answered, bounded, and nobody's loss."""
+"""Bytes and habits that the Flux protocol does not expect: answered, bounded, and nobody's loss."""
 
 import socket
 import struct

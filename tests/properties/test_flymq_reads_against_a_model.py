@@ -13,13 +13,15 @@ from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, open_door
+from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
 TOPIC = TopicPartition("orders", 0)
 STEPS = 30
 
 
-async def write(door: Door, client: Connection, random: Random, number: int) -> list[bytes]:
+async def write(
+    listener: FlymqListener, client: Connection, random: Random, number: int
+) -> list[bytes]:
     """Write something in some way; return what readers shall see of it."""
     values = [b"%d-%d %s" % (number, at, random.choice([b"a", b"B"])) for at in range(5)]
     match random.randrange(4):
@@ -32,7 +34,7 @@ async def write(door: Door, client: Connection, random: Random, number: int) -> 
                 [Record(at, NOW_MS, b"key", value) for at, value in enumerate(some)],
                 codec=random.choice([Codec.NONE, Codec.GZIP, Codec.ZSTD]),
             )
-            await door.node.partitions.append(SESSION, TOPIC, batch, Acks.ALL)
+            await listener.node.partitions.append(SESSION, TOPIC, batch, Acks.ALL)
             return some
         case _:
             commits = random.random() < 0.5
@@ -67,14 +69,14 @@ async def drain(client: Connection, random: Random, where: str = "") -> list[byt
 def test_fetches_return_what_was_committed(seed: int) -> None:
     async def main() -> None:
         random = Random(seed)
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders")
             written: list[bytes] = []
             for number in range(STEPS):
-                written += await write(door, client, random, number)
+                written += await write(listener, client, random, number)
             while any(
-                v.state.name.startswith("PREPARE") for v in door.node.transactions.list(SESSION)
+                v.state.name.startswith("PREPARE") for v in listener.node.transactions.list(SESSION)
             ):
                 await asyncio.sleep(0.01)
 

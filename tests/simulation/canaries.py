@@ -80,8 +80,8 @@ def _crash_and_forget_the_vote(self: FakeLog, random: Any = None) -> None:
 
 @canary("votes-sent-before-they-are-durable", (Group, "_release"), caught_by=58)
 def _send_at_once(self: Group, node: Node) -> None:
-    while node.outbox:
-        _, to, message = node.outbox.popleft()
+    while node.push_channel:
+        _, to, message = node.push_channel.popleft()
         self.transmit(node.me, to, message)
 
 

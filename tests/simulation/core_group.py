@@ -27,7 +27,7 @@ class Node:
     core: Core | None = None
     life: int = 0
     gate: int = 0  # The journal entry that messages wait for.
-    outbox: deque[tuple[int, NodeId, Message]] = field(default_factory=deque)
+    push_channel: deque[tuple[int, NodeId, Message]] = field(default_factory=deque)
     unanswered: list[Batch] = field(default_factory=list)  # Proposed here, not acknowledged yet.
     cuts_seen: int = 0
     is_syncing: bool = False
@@ -87,7 +87,7 @@ class Group:
         node = self.nodes[me]
         node.core = None
         node.is_syncing = False
-        node.outbox.clear()
+        node.push_channel.clear()
         node.unanswered.clear()
         node.log.crash(random)
         self.check(node)
@@ -148,7 +148,7 @@ class Group:
     def carry_out(self, node: Node, effects: Effects) -> None:
         if effects.hard_state is not None:
             node.gate = node.log.journal_number
-        node.outbox.extend((node.gate, to, message) for to, message in effects.messages)
+        node.push_channel.extend((node.gate, to, message) for to, message in effects.messages)
         self._release(node)
         if node.log.is_dirty and not node.is_syncing:
             node.is_syncing = True
@@ -175,8 +175,8 @@ class Group:
 
     def _release(self, node: Node) -> None:
         """Send what no longer waits for a vote to be durable, in order."""
-        while node.outbox and node.outbox[0][0] <= node.log.journal_number_synced:
-            _, to, message = node.outbox.popleft()
+        while node.push_channel and node.push_channel[0][0] <= node.log.journal_number_synced:
+            _, to, message = node.push_channel.popleft()
             self.transmit(node.me, to, message)
 
     def _answer_producers(self, node: Node) -> None:

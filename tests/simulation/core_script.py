@@ -248,7 +248,7 @@ class Script(Group):
 
     def _sync_votes(self) -> bool:
         """Let a sync end on each node whose mail waits for one; False if there is none."""
-        waiting = [me for me, node in self.nodes.items() if node.outbox]
+        waiting = [me for me, node in self.nodes.items() if node.push_channel]
         for me in waiting:
             life, mark = self._marks.pop(me)
             self.sync_ended(self.nodes[me], life, mark)

@@ -8,7 +8,7 @@ from pathlib import Path
 from millstream.config_sources import ENVIRONMENT_PREFIX, load
 from millstream.testing.process import Subprocess
 
-# Any free port for each door.
+# Any free port for each listener.
 PORTS = dict.fromkeys(("port", "flux_port", "classic_port", "http_port"), 0)
 
 

@@ -1,4 +1,4 @@
-"""A bare connection to the classic door: it says what it is told to, and hears frame by frame."""
+"""A bare connection to the classic listener: sends what a test passes, reads frame by frame."""
 
 import socket
 from types import TracebackType

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from millstream.model import Buffer
-from millstream.server.connection import Address, Greeter, Guest, Pace
-from millstream.server.greeters import flux_greeter
+from millstream.server.gateway_factories import flux_gateway_factory
+from millstream.server.net.connection import Address, GatewayFactory, NewClient, Pace
+from millstream.server.net.push_channel import PushChannel
 from millstream.server.node import Node
-from millstream.server.outbox import Outbox
 
 
 class FluxTalk:
-    """Its own outbox: with `has_room` off it takes nothing that nobody asked for."""
+    """Its own push_channel: with `has_room` off it takes nothing that nobody asked for."""
 
-    def __init__(self, node: Node, greet: Greeter | None = None) -> None:
+    def __init__(self, node: Node, make_gateway: GatewayFactory | None = None) -> None:
         self.heard = b""
         self.has_room = True
         self.is_awaited = False
         self.on_room: Callable[[], None] | None = None
         self.pace = Pace()
-        # All that is asked of an outbox is here.
-        outbox = cast(Outbox, self)
-        guest = Guest(Address("127.0.0.1", 4222), "127.0.0.1", self.pace, outbox)
-        self.gateway = (greet or flux_greeter(node))(guest)
+        # All that is asked of an push_channel is here.
+        push_channel = cast(PushChannel, self)
+        client = NewClient(Address("127.0.0.1", 4222), "127.0.0.1", self.pace, push_channel)
+        self.gateway = (make_gateway or flux_gateway_factory(node))(client)
 
     def fail(self, problem: Exception, /) -> None:
         raise problem

@@ -14,7 +14,7 @@ from millstream.engine.partitions.slices import Slice
 from millstream.model import Session, TopicPartition
 from millstream.ports import Files, Ports
 from millstream.server.node import Node, build_node, running
-from millstream.server.outside import NoLinks
+from millstream.server.system.real_ports import NoLinks
 from millstream.storage.files.memory import MemoryFiles
 
 T = TypeVar("T")

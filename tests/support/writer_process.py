@@ -17,7 +17,7 @@ from millstream.config import Config
 from millstream.errors import TopicExists
 from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node, build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 from millstream.settings import TopicSettings
 
 SESSION = Session(principal="writer")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millstream.config import Config
-from millstream.config_sources import load
+from millstream.config_sources import load, load_with_origins
 from millstream.errors import StartupError
 from millstream.settings import CleanupPolicy
 
@@ -98,3 +98,28 @@ def test_a_bad_file_is_one_sentence(
 
     with pytest.raises(StartupError, match=expected):
         load(path=str(file), environment={})
+
+
+def test_the_earlier_name_of_a_setting_still_works_and_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('doors = ["kafka"]')
+
+    from_file, origins = load_with_origins(path=str(path), environment={})
+    from_variable = load(environment={"MILLSTREAM_DOORS": "kafka,flux"})
+
+    assert from_file.listeners == ("kafka",)
+    assert origins["listeners"] == f"file {path}"
+    assert from_variable.listeners == ("kafka", "flux")
+    assert caplog.messages == [
+        f"file {path}: the setting 'doors' is now 'listeners'; rename it",
+        "environment MILLSTREAM_DOORS: the setting 'doors' is now 'listeners'; rename it",
+    ]
+
+
+def test_a_setting_under_both_of_its_names_is_refused() -> None:
+    environment = {"MILLSTREAM_DOORS": "kafka", "MILLSTREAM_LISTENERS": "flux"}
+
+    with pytest.raises(StartupError, match="'doors' is the earlier name of 'listeners'"):
+        load(environment=environment)

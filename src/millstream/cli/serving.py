@@ -18,9 +18,9 @@ from typing import TextIO
 from millstream.config import Config
 from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
-from millstream.server.machine import Machine, fit, look_around
-from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
+from millstream.server.system.machine import Machine, fit, look_around
+from millstream.server.system.real_ports import real_ports
 
 DONE, FAILED = 0, 1
 HUMAN_LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"

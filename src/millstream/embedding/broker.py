@@ -19,11 +19,11 @@ from millstream.embedding.topics import Topics
 from millstream.model import CONTROL_LOG, Session
 from millstream.ports import Clock, Files
 from millstream.replication.group_commit import LANES_MAX
-from millstream.server.connection import Address
-from millstream.server.doors import Interpose
-from millstream.server.machine import fit, look_around
-from millstream.server.outside import WorkerThreads, real_ports
+from millstream.server.listeners import Interpose
+from millstream.server.net.connection import Address
 from millstream.server.service import Service, first_of
+from millstream.server.system.machine import fit, look_around
+from millstream.server.system.real_ports import WorkerThreads, real_ports
 
 
 class Broker:

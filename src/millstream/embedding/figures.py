@@ -76,7 +76,7 @@ class Figures:
             appended_bytes_rate=(now.appended_bytes - before.appended_bytes) / seconds,
             read_bytes_rate=(now.read_bytes - before.read_bytes) / seconds,
             requests_rate=(now.requests - before.requests) / seconds,
-            connections=self._service.doors.connection_count,
+            connections=self._service.listeners.connection_count,
             topics=len(node.topics.list(self._session)),
             partitions=len(node.hub.replicas) - 1,  # Short of the control log.
             memory_bytes=_memory_bytes(),

@@ -1,1 +1,1 @@
-"""The doors: each package speaks one wire protocol and knows none of the others."""
+"""The protocols: each package speaks one wire protocol and knows none of the others."""

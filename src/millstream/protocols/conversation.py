@@ -1,6 +1,6 @@
-"""What every door's conversation is given by its connection.
+"""What a connection offers the gateway of any protocol.
 
-Owns the words between a gateway and the socket it never sees; `server` keeps what they promise.
+Declares what a gateway may call; `server.net` implements it. A gateway never sees a socket.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,10 +17,10 @@ class Pace(Protocol):
     ends_with_client: bool  # What is being answered is for a client that goes on sending.
 
 
-class Outbox(Protocol):
-    """The way of what nobody asked for: it leaves between the replies."""
+class PushChannel(Protocol):
+    """Server pushes: frames sent between replies, without a request."""
 
-    is_awaited: bool  # The client waits to be told something: its silence is no reason to go.
+    is_awaited: bool  # The client waits for pushes: the idle timeout does not apply.
     on_room: Callable[[], None] | None  # Called when there is room again after a refusal.
 
     def send(self, buffers: Iterable[Buffer], /) -> bool:

@@ -1,4 +1,4 @@
-"""One replica's part in one consensus group: roles, elections, and the door for every input.
+"""One replica's part in one consensus group: roles, elections, and the entry point of every input.
 
 Raft whose log is the partition log. There is no entry envelope: the index is the offset, the term
 is the leader epoch in every batch. Opening an epoch takes no offset; it is a boundary kept beside
@@ -105,7 +105,7 @@ class Core:
 
     @property
     def is_established(self) -> bool:
-        """Does it lead, and see all that was ever acknowledged? Open the doors then, not before."""
+        """Does it lead, and see all that was ever acknowledged? Listeners open then, not before."""
         return self._leader is not None and self._leader.is_established
 
     @property

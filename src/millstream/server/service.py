@@ -1,7 +1,7 @@
-"""A node with its doors open: the one way to run a broker, as a process or inside another.
+"""Runs a node with its listeners, as a process or inside another program.
 
-Owns the order between the two: the doors open once the node is ready and close before it stops. The
-one thing to know: `stop` ends in good order, cancelling `run` pulls the plug.
+The listeners open once the node is ready and close before it stops. `stop` is an orderly stop;
+cancelling `run` has the effect of a crash.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from typing import Any
 
 from millstream.config import Config
 from millstream.ports import Ports
-from millstream.server.connection import Address
-from millstream.server.doors import Doors, Interpose, take_ports
 from millstream.server.faults import is_fatal
-from millstream.server.loop_monitor import LoopMonitor
+from millstream.server.listeners import Interpose, Listeners, take_ports
+from millstream.server.net.connection import Address
 from millstream.server.node import build_node
-from millstream.server.outside import elapsed_s
+from millstream.server.system.loop_monitor import LoopMonitor
+from millstream.server.system.real_ports import elapsed_s
 
 
 class Service:
@@ -36,7 +36,7 @@ class Service:
         taken = take_ports(config)
         try:
             self.node = build_node(config, ports)
-            self.doors = Doors(self.node, taken, interpose, descriptors_max=descriptors_max)
+            self.listeners = Listeners(self.node, taken, interpose, descriptors_max=descriptors_max)
         except BaseException:
             for port in taken.values():
                 port.close()
@@ -47,16 +47,16 @@ class Service:
 
     @property
     def address(self) -> Address:
-        """Where Kafka clients connect, once it is opened."""
-        return self.doors.open["kafka"].address
+        """The address of the Kafka listener, once it is open."""
+        return self.listeners.open["kafka"].address
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Where each door is, by its name, once they are opened."""
-        return {name: listener.address for name, listener in self.doors.open.items()}
+        """The address of each listener, by its name, once they are open."""
+        return {name: listener.address for name, listener in self.listeners.open.items()}
 
     def stop(self) -> None:
-        """Ask it to stop in good order, at whatever point it is; `run` returns when it has."""
+        """Request an orderly stop, at any time; `run` returns when it is done."""
         self._stop_asked.set()
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Service:
             self.node.abandon()
             raise
         finally:
-            self.doors.close()
+            self.listeners.close()
             self.opened.clear()
             loop.set_exception_handler(before)
 
@@ -79,7 +79,7 @@ class Service:
         loop: asyncio.AbstractEventLoop,
         context: dict[str, Any],  # As asyncio has it.
     ) -> None:
-        """An error in a callback of the loop: the node's own stops it, all others are logged."""
+        """Handle an error in a loop callback: a fatal one stops the node, others are logged."""
         problem = context.get("exception")
         if isinstance(problem, Exception) and is_fatal(problem):
             self.node.faults.report(problem)
@@ -92,21 +92,21 @@ class Service:
         async with asyncio.TaskGroup() as group:
             life = group.create_task(self.node.run())
             life.add_done_callback(lambda _: self._stop_asked.set())
-            serving = group.create_task(self._open_doors())
+            serving = group.create_task(self._open_listeners())
             monitoring = group.create_task(self._monitor.run())
             await self._stop_asked.wait()
             monitoring.cancel()
-            await self.doors.stop()
+            await self.listeners.stop()
             serving.cancel()
             self.node.stop()
 
-    async def _open_doors(self) -> None:
+    async def _open_listeners(self) -> None:
         await self.node.ready.wait()
-        await self.doors.run(self.opened)
+        await self.listeners.run(self.opened)
 
 
 def first_of(problem: BaseException) -> BaseException:
-    """What went wrong first: one sentence for a person, where task groups make a tree."""
+    """The first error in a tree of exception groups: one sentence for the operator."""
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     return problem

@@ -10,8 +10,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from millstream.server.connection import Gateway, Outcome
-from millstream.server.outlet import Reply
+from millstream.server.net.connection import Gateway, Outcome
+from millstream.server.net.writer import Reply
 
 What = Literal["produce", "commit", "transaction"]
 

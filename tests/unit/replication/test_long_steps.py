@@ -17,7 +17,7 @@ from millstream.errors import NotLeader
 from millstream.model import Acks, NodeId, TopicPartition
 from millstream.ports import Ports
 from millstream.server.node import Node, build_node, running
-from millstream.server.outside import real_ports
+from millstream.server.system.real_ports import real_ports
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.logs import append
 from tests.support.logs import batch as stamped_batch

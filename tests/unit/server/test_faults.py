@@ -14,10 +14,10 @@ from millstream.protocols.flux import gateway
 from millstream.protocols.flux.messages import Messages
 from millstream.server.faults import BELOW_THE_GATE
 from millstream.server.node import Phase
-from millstream.server.outside import real_ports
 from millstream.server.service import Service, first_of
+from millstream.server.system.real_ports import real_ports
 from millstream.storage.log.log import Log
-from tests.support.doors import LOOPS, run_on
+from tests.support.line_server import LOOPS, run_on
 from tests.support.source_tree import ROOT
 
 CONFIG = Config(storage="memory", port=0)

@@ -35,7 +35,7 @@ from millstream.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-BROKER = Session(principal="millstream", door="internal")
+BROKER = Session(principal="millstream", protocol="internal")
 REPLICAS = 3  # Or the number of nodes, if that is less.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is loaded.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.

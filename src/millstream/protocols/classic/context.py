@@ -54,7 +54,7 @@ class Roster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Shared by all conversations of the door."""
+    """Shared by all connections of the classic listener."""
 
     config: Config
     clock: Clock

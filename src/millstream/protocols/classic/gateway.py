@@ -27,7 +27,7 @@ from millstream.protocols.classic.wire import (
     decode,
     encode,
 )
-from millstream.protocols.conversation import Outbox
+from millstream.protocols.conversation import PushChannel
 
 NAME_LENGTH_MAX = 255
 _HOUR_MS = 60 * 60 * 1000
@@ -41,16 +41,16 @@ Answer = Coroutine[Any, Any, Properties]
 
 
 class ClassicGateway:
-    def __init__(self, services: Services, *, outbox: Outbox, peer: str) -> None:
+    def __init__(self, services: Services, *, push_channel: PushChannel, peer: str) -> None:
         self.unfinished_bytes = 0
         self._services = services
         self._settings = services.config.classic
-        self._outbox = outbox
-        self._session = Session(address=peer, door="classic")
+        self._push_channel = push_channel
+        self._session = Session(address=peer, protocol="classic")
         self._frames = Frames(frame_bytes_max=services.config.limits.frame_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._pusher = Pusher(
-            outbox, services.roster, pause_s=self._settings.subscribe_pause_ms / 1000
+            push_channel, services.roster, pause_s=self._settings.subscribe_pause_ms / 1000
         )
         self._undone = 0  # Requests that are carried out only when it is their turn.
         self._heard_at = self._loop.time()
@@ -204,7 +204,7 @@ class ClassicGateway:
         if silent_s * 1000 > self._settings.subscriber_silence_ms_max:
             for name in self._pusher.names:
                 self._pusher.remove(name)
-        self._outbox.send([self._spell(Kind.HEARTBEAT, 0, {})])
+        self._push_channel.send([self._spell(Kind.HEARTBEAT, 0, {})])
         self._beating = self._loop.call_later(
             self._settings.heartbeat_interval_ms / 1000, self._beat
         )

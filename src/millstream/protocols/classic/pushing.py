@@ -18,14 +18,14 @@ from millstream.engine.push import Delivered, Member, Send
 from millstream.protocols.classic.context import Name, Roster
 from millstream.protocols.classic.translation import data_frame
 from millstream.protocols.classic.wire import encode
-from millstream.protocols.conversation import Outbox
+from millstream.protocols.conversation import PushChannel
 
 NUMBERS_AHEAD = 8  # How many requests a client may have on their way: its threads ask on their own.
 
 
 class Pusher:
-    def __init__(self, outbox: Outbox, roster: Roster, *, pause_s: float) -> None:
-        self._outbox = outbox
+    def __init__(self, push_channel: PushChannel, roster: Roster, *, pause_s: float) -> None:
+        self._push_channel = push_channel
         self._roster = roster
         self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
@@ -37,7 +37,7 @@ class Pusher:
         self._push_at = 0.0  # Nothing is pushed before; by the loop's clock.
         self._quiet_at = 0.0  # Until then the client may have asked for the next thing.
         self._timer: asyncio.Handle | None = None  # Of the next try; all is held until then.
-        outbox.on_room = self._release
+        push_channel.on_room = self._release
 
     @property
     def names(self) -> list[Name]:
@@ -81,9 +81,9 @@ class Pusher:
 
     def add(self, name: Name, member: Member) -> None:
         member.on_end = lambda: self.remove(name)
-        member.on_failure = self._outbox.fail
+        member.on_failure = self._push_channel.fail
         self._members[name] = member
-        self._outbox.is_awaited = True
+        self._push_channel.is_awaited = True
         self._push_at = self._loop.time() + self._pause_s
         self._release_in(self._pause_s)
 
@@ -95,7 +95,7 @@ class Pusher:
         self._held = deque(one for one in self._held if one[0] != name)
         member.close()
         self._roster.leave(name)
-        self._outbox.is_awaited = bool(self._members)
+        self._push_channel.is_awaited = bool(self._members)
 
     def close(self) -> None:
         for name in self.names:
@@ -107,7 +107,7 @@ class Pusher:
 
     def _push(self, name: Name, delivered: Sequence[Delivered]) -> bool:
         frames = [encode(data_frame(one, name.subscription)) for one in delivered]
-        if not self._outbox.send(frames):
+        if not self._push_channel.send(frames):
             self._is_refused = True
             return False
         member = self._members[name]

@@ -1,8 +1,8 @@
 """Classic messages as records and back: which property is what.
 
 Pure. A property that the protocol itself does not use is a header of the record, and the other way
-round; so what any other door writes beside a value is there, as far as it can be spelt as text. The
-record's key, which this protocol has no word for, is the property `ms-key`.
+round; so what any other protocol writes beside a value is there, as far as it can be spelt as text.
+The record's key, which this protocol has no word for, is the property `ms-key`.
 """
 
 from millstream.engine.publish.publisher import Publication

@@ -17,7 +17,7 @@ from millstream.protocols.flux.wire import Known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Shared by all conversations of a door, with what any of them found out."""
+    """Shared by all connections of a Flux listener, caches included."""
 
     config: Config
     cluster_id: str

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from millstream import __version__
 from millstream.config import Limits
 from millstream.model import Session
-from millstream.protocols.conversation import Outbox, Pace
+from millstream.protocols.conversation import Pace, PushChannel
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.commands import (
     Acks,
@@ -59,13 +59,13 @@ class FluxGateway:
         services: Services,
         limits: Limits,
         *,
-        outbox: Outbox,
+        push_channel: PushChannel,
         dialled: str,
         peer: str,
         pace: Pace,
     ) -> None:
         config = services.config.flux
-        session = Session(address=peer, door="flux")
+        session = Session(address=peer, protocol="flux")
         self._services = services
         self._session = session
         self._dialled = dialled
@@ -77,7 +77,7 @@ class FluxGateway:
         )
         self._parser = Parser(services.known, bounds, SubOrder(config.sub_order))
         self._messages = Messages(services.topics, session)
-        way_out = WayOut(outbox, self._messages, self._meter)
+        way_out = WayOut(push_channel, self._messages, self._meter)
         self._subscriptions = Subscriptions(services, session, way_out)
         self._replays = Replays(services, session, self._messages, self._meter)
         self._is_held = False  # A command is not through that nothing may overtake.

@@ -12,7 +12,7 @@ from millstream.protocols.flux.commands import Mistake
 HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
-# What clients of Flux call what every door of the broker understands.
+# Flux names of the headers that every protocol of the broker understands.
 _INSIDE = {"msg-id": MESSAGE_ID_HEADER}
 _OUTSIDE = {MESSAGE_ID_HEADER: "Msg-ID"}
 _END = b"\r\n\r\n"
@@ -42,7 +42,7 @@ def read_headers(block: bytes) -> HeaderList | Mistake:
 def spell_headers(headers: HeaderList) -> bytes:
     """Spell what a record has, without its subject, which stands in the message's line.
 
-    What could end a line early, because it came through another door, becomes a space.
+    A line break in a value that another protocol wrote becomes a space.
     """
     lines = [
         b"%b: %b\r\n" % (_clean(_OUTSIDE.get(name, name).encode()), _clean(value or b""))

@@ -1,7 +1,7 @@
 """Records as Flux clients get them: MSG frames, with the number that names the record.
 
 Owns the spelling of a record for one connection: with its headers or without, and under a subject
-that cannot break the line. The one thing to know: a record that came through another door may have
+that cannot break the line. The one thing to know: a record that came over another protocol may have
 any subject; what would end a word or a line early is replaced.
 """
 

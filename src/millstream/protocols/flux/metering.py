@@ -1,4 +1,4 @@
-"""Quotas at the Flux door: what a client publishes and is sent is charged to it.
+"""Quotas of Flux clients: charges each client for what it publishes and receives.
 
 Owns how it waits. Who publishes or reads too much is answered, and is not read from for a while;
 who is sent too much is sent nothing for a while. The accounts are the engine's.

@@ -25,7 +25,7 @@ from millstream.engine.push import (
 from millstream.engine.push.specs import check_flow
 from millstream.errors import RequestError
 from millstream.model import Offset, Session, TopicPartition
-from millstream.protocols.conversation import Outbox
+from millstream.protocols.conversation import PushChannel
 from millstream.protocols.flux import replies
 from millstream.protocols.flux.commands import (
     Ack,
@@ -46,8 +46,8 @@ OFFSET_MASK = 2**OFFSET_BITS - 1  # Of a number: the offset, plus one.
 class WayOut:
     """How messages leave: in one write for many, and not while the client is over its quota."""
 
-    def __init__(self, outbox: Outbox, messages: Messages, meter: Meter) -> None:
-        self.outbox = outbox
+    def __init__(self, push_channel: PushChannel, messages: Messages, meter: Meter) -> None:
+        self.push_channel = push_channel
         self.messages = messages
         self._meter = meter
         self._is_muted = False
@@ -56,7 +56,7 @@ class WayOut:
         if self._is_muted:
             return False
         frames = self.messages.spell(delivered, sid)
-        if not self.outbox.send((frames,)):
+        if not self.push_channel.send((frames,)):
             return False
         wait_s = self._meter.delivered(len(frames))
         if wait_s:
@@ -66,8 +66,8 @@ class WayOut:
 
     def _resume(self) -> None:
         self._is_muted = False
-        if self.outbox.on_room is not None:
-            self.outbox.on_room()
+        if self.push_channel.on_room is not None:
+            self.push_channel.on_room()
 
 
 class Subscription:
@@ -112,11 +112,11 @@ class Subscriptions:
         self._config = services.config.flux
         self._session = session
         self._way_out = way_out
-        self._outbox = way_out.outbox
+        self._push_channel = way_out.push_channel
         self._by_sid: dict[str, Subscription] = {}
         self._ending: dict[Subscription, None] = {}  # After so many messages.
         self._flows: dict[str, FlowPolicy] = {}  # Set by FLOWCTL, before or after the SUB.
-        way_out.outbox.on_room = self._resume
+        way_out.push_channel.on_room = self._resume
 
     async def subscribe(self, command: Subscribe) -> bytes:
         if command.sid in self._by_sid:
@@ -135,8 +135,8 @@ class Subscriptions:
             member.close()  # The client left while we waited.
             return b""
         held.member = member
-        member.on_failure = self._outbox.fail
-        self._outbox.is_awaited = True
+        member.on_failure = self._push_channel.fail
+        self._push_channel.is_awaited = True
         # The answer is written before the loop's next turn, the first message after it.
         asyncio.get_running_loop().call_soon(held.open)
         return replies.OK
@@ -243,7 +243,7 @@ class Subscriptions:
         self._flows.pop(held.sid, None)
         self._ending.pop(held, None)
         held.close()
-        self._outbox.is_awaited = bool(self._by_sid)
+        self._push_channel.is_awaited = bool(self._by_sid)
 
     def _end_those_done(self) -> None:
         for held in list(self._ending):

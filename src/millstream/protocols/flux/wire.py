@@ -47,7 +47,7 @@ class Heading:
         self.seam = seam  # What lies between two payloads, if the next has the same heading.
 
 
-Known = dict[bytes, Heading]  # By the line of a PUB, without its LF. For all clients of a door.
+Known = dict[bytes, Heading]  # By the line of a PUB, without its LF. For all clients of a listener.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The FlyMQ door: its wire format, and the handlers behind it. `gateway` is the way in."""
+"""The FlyMQ protocol: wire format, gateway and handlers."""

@@ -1,6 +1,6 @@
 """What a handler is given besides its request: the engine, who asks, and what was said before.
 
-Owns the bundle and the little that the door remembers: who attends which group, over all
+Owns the bundle and the little that the listener remembers: who attends which group, over all
 connections, and how far a connection's filtered reads have come.
 """
 
@@ -78,7 +78,7 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The engine, as far as FlyMQ clients may ask of it, and what the door's connections share."""
+    """The services that FlyMQ handlers call, and the state that all connections share."""
 
     config: Config
     cluster_id: str

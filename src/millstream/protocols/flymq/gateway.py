@@ -101,7 +101,7 @@ class FlymqGateway:
         self._conversation = Conversation(services.attendance)
         self._context = Context(
             services,
-            Session(address=peer, door="flymq"),
+            Session(address=peer, protocol="flymq"),
             dialled,
             self._conversation,
             acks_for(services.config),

@@ -1,10 +1,10 @@
-"""FlyMQ's transactions, each lent one of the door's own transactional ids for its length.
+"""FlyMQ's transactions, each lent one of the listener's own transactional ids for its length.
 
 Owns who writes under which id. FlyMQ names a transaction when it begins, any connection may go on
-with it, and after its end the name is worth nothing. The engine's ids are for ever, so the door has
-a few and lends them out again, to one transaction at a time. The one thing to know: an id that was
-just used is not lent again before the markers of its last transaction are written, and one whose
-end is not known is taken over anew, which aborts what may still be open under it.
+with it, and after its end the name is worth nothing. The engine's ids are for ever, so the listener
+has a few and lends them out again, to one transaction at a time. The one thing to know: an id that
+was just used is not lent again before the markers of its last transaction are written, and one
+whose end is not known is taken over anew, which aborts what may still be open under it.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _SETTLED = {
 
 @dataclass(slots=True)
 class _Loan:
-    """A transactional id of the door's, and who writes under it; None: it must be taken over."""
+    """A transactional id of the listener, with its producer; None: it must be taken over."""
 
     transactional_id: str
     producer: Producer | None = None

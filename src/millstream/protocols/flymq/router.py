@@ -1,4 +1,4 @@
-"""Which handler answers which opcode: the table of what the FlyMQ door serves."""
+"""The table of the handlers that answer FlyMQ opcodes."""
 
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.handlers import (

@@ -108,7 +108,7 @@ class KafkaGateway:
         if len(client_id) > CLIENT_ID_LENGTH_MAX:
             client_id = client_id[:CLIENT_ID_LENGTH_MAX]
         if self._session is None or self._session.client_id != client_id:
-            self._session = Session(client_id=client_id, address=self._peer, door="kafka")
+            self._session = Session(client_id=client_id, address=self._peer, protocol="kafka")
         return self._session
 
 

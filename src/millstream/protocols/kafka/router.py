@@ -1,4 +1,4 @@
-"""Which handler answers which API: the table of what the Kafka door serves.
+"""The table of the handlers that answer Kafka APIs.
 
 Owns the table. What is not in it is neither advertised nor decoded.
 """

@@ -335,7 +335,7 @@ def test_a_group_that_nobody_came_back_for_is_forgotten() -> None:
     run(story())
 
 
-# -- the door --------------------------------------------------------------------------------------
+# -- the gate --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", ["", f"a{BATCH_MEMBER_MARK}b"])

@@ -17,7 +17,7 @@ TARGET = TopicPartition("orders", 0)
 PAUSE_S = 0.05
 
 
-class FakeOutbox:
+class FakePushChannel:
     def __init__(self) -> None:
         self.is_awaited = False
         self.has_room = True
@@ -37,9 +37,9 @@ class Conversation:
     """A pusher with one member."""
 
     def __init__(self) -> None:
-        self.outbox = FakeOutbox()
+        self.push_channel = FakePushChannel()
         self.roster = Roster()
-        self.pusher = Pusher(self.outbox, self.roster, pause_s=PAUSE_S)
+        self.pusher = Pusher(self.push_channel, self.roster, pause_s=PAUSE_S)
         self.acknowledged: list[int] = []
         self.resumed = 0
         self.send = self.join("billing")
@@ -77,12 +77,12 @@ def test_records_wait_for_the_pause_after_joining() -> None:
         assert talk.send(_records(0, 1))
         await asyncio.sleep(PAUSE_S / 2)
         assert talk.send(_records(2))
-        assert talk.outbox.numbers == talk.acknowledged == []
+        assert talk.push_channel.numbers == talk.acknowledged == []
 
         await asyncio.sleep(PAUSE_S)
-        assert talk.outbox.numbers == talk.acknowledged == [0, 1, 2]
+        assert talk.push_channel.numbers == talk.acknowledged == [0, 1, 2]
         assert talk.send(_records(3))
-        assert talk.outbox.numbers == [0, 1, 2, 3]
+        assert talk.push_channel.numbers == [0, 1, 2, 3]
 
     run(story())
 
@@ -97,11 +97,11 @@ def test_records_wait_for_the_answer_to_a_request() -> None:
         assert talk.send(_records(90))
         talk.pusher.answered()
         await asyncio.sleep(1)
-        assert talk.outbox.numbers == []
+        assert talk.push_channel.numbers == []
         talk.pusher.answered()
-        assert talk.outbox.numbers == []  # The answer is not out yet.
+        assert talk.push_channel.numbers == []  # The answer is not out yet.
         await asyncio.sleep(0.001)
-        assert talk.outbox.numbers == [90]
+        assert talk.push_channel.numbers == [90]
 
     run(story())
 
@@ -119,15 +119,15 @@ def test_a_number_that_the_next_requests_may_have_waits_until_they_are_past_or_d
         assert talk.send(_records(4, 5 + NUMBERS_AHEAD))
         assert talk.send(_records(5))
         assert talk.send(_records(6))
-        assert talk.outbox.numbers == [4, 5 + NUMBERS_AHEAD]
+        assert talk.push_channel.numbers == [4, 5 + NUMBERS_AHEAD]
         talk.ask(5)
         talk.pusher.answered()
         await asyncio.sleep(0.001)
-        assert talk.outbox.numbers[2:] == [5]
+        assert talk.push_channel.numbers[2:] == [5]
         await asyncio.sleep(PAUSE_S)
-        assert talk.outbox.numbers[2:] == [5, 6]
+        assert talk.push_channel.numbers[2:] == [5, 6]
         assert talk.send(_records(7))
-        assert talk.outbox.numbers[2:] == [5, 6, 7]
+        assert talk.push_channel.numbers[2:] == [5, 6, 7]
 
     run(story())
 
@@ -136,15 +136,15 @@ def test_a_client_without_room_loses_its_turn_until_there_is_some() -> None:
     async def story() -> None:
         talk = Conversation()
         await asyncio.sleep(2 * PAUSE_S)
-        talk.outbox.has_room = False
+        talk.push_channel.has_room = False
 
         assert not talk.send(_records(0))
-        talk.outbox.has_room = True
-        assert talk.outbox.on_room is not None
-        talk.outbox.on_room()
+        talk.push_channel.has_room = True
+        assert talk.push_channel.on_room is not None
+        talk.push_channel.on_room()
 
         assert talk.resumed == 1
-        assert talk.outbox.numbers == talk.acknowledged == []
+        assert talk.push_channel.numbers == talk.acknowledged == []
 
     run(story())
 
@@ -153,16 +153,16 @@ def test_what_was_held_and_finds_no_room_goes_before_all_else() -> None:
     async def story() -> None:
         talk = Conversation()
         assert talk.send(_records(0))
-        talk.outbox.has_room = False
+        talk.push_channel.has_room = False
         await asyncio.sleep(2 * PAUSE_S)
 
         assert not talk.send(_records(1))
-        talk.outbox.has_room = True
+        talk.push_channel.has_room = True
         assert not talk.send(_records(1))
-        assert talk.outbox.on_room is not None
-        talk.outbox.on_room()
+        assert talk.push_channel.on_room is not None
+        talk.push_channel.on_room()
 
-        assert talk.outbox.numbers == talk.acknowledged == [0]
+        assert talk.push_channel.numbers == talk.acknowledged == [0]
         assert talk.resumed == 1
 
     run(story())
@@ -176,12 +176,12 @@ def test_what_is_held_for_who_leaves_is_not_acknowledged() -> None:
         assert send(_records(0, 1))
 
         talk.pusher.remove(Name("billing", "me"))
-        assert talk.outbox.is_awaited
+        assert talk.push_channel.is_awaited
         await asyncio.sleep(2 * PAUSE_S)
-        assert talk.outbox.numbers == talk.acknowledged == [0, 1]
+        assert talk.push_channel.numbers == talk.acknowledged == [0, 1]
 
         talk.pusher.close()
-        assert not talk.outbox.is_awaited
+        assert not talk.push_channel.is_awaited
         assert talk.roster.reached("orders") == 0
 
     run(story())

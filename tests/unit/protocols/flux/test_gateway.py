@@ -16,7 +16,7 @@ from millstream.errors import NotLeader, RequestError, StorageUnavailable
 from millstream.metrics import APPENDED_BATCHES
 from millstream.model import Acks, TopicPartition
 from millstream.protocols.flux import replaying
-from millstream.server.greeters import flux_greeter
+from millstream.server.gateway_factories import flux_gateway_factory
 from millstream.server.node import Node
 from tests.support.flux import FluxTalk, messages
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, running_node
@@ -173,7 +173,7 @@ def test_a_client_that_listens_may_be_silent() -> None:
     run(story())
 
 
-def test_what_other_doors_wrote_cannot_break_a_line() -> None:
+def test_what_other_protocols_wrote_cannot_break_a_line() -> None:
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
@@ -429,8 +429,8 @@ def test_the_last_message_is_found_behind_many_that_expired() -> None:
 def test_who_is_gone_is_sent_nothing() -> None:
     async def story() -> None:
         async with running_node() as node:
-            greet = flux_greeter(node)
-            gone, here = FluxTalk(node, greet), FluxTalk(node, greet)
+            make_gateway = flux_gateway_factory(node)
+            gone, here = FluxTalk(node, make_gateway), FluxTalk(node, make_gateway)
             await gone.say(b"SUB orders s1", b"SUB orders workers s2")
             await here.say(b"SUB orders s1")
             gone.gateway.close()

@@ -58,7 +58,7 @@ def test_headers_are_read_as_they_are_spelled() -> None:
     assert read_headers(spell_headers(())) == ()
 
 
-def test_headers_of_other_doors_cannot_break_the_block() -> None:
+def test_headers_of_other_protocols_cannot_break_the_block() -> None:
     assert spell_headers((("a\r\nb", b"c\r\n\r\nd"), ("null", None))) == (
         b"a  b: c    d\r\nnull: \r\n\r\n"
     )

@@ -1,4 +1,4 @@
-"""The FlyMQ door of a node on virtual time: connections without sockets, frames both ways."""
+"""The FlyMQ listener of a node on virtual time: connections without sockets, frames both ways."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,10 +10,10 @@ from millstream.config import Config
 from millstream.protocols.flymq.gateway import FlymqGateway
 from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import Body, Opcode
-from millstream.server.connection import Address, Guest, Pace
-from millstream.server.greeters import flymq_greeter
+from millstream.server.gateway_factories import flymq_gateway_factory
+from millstream.server.net.connection import Address, NewClient, Pace
+from millstream.server.net.push_channel import PushChannel
 from millstream.server.node import Node
-from millstream.server.outbox import Outbox
 from tests.support.flymq import asking, reply_in
 from tests.support.nodes import running_node
 from tests.support.virtual_loop import run
@@ -65,41 +65,45 @@ class Connection:
         self.gateway.close()
 
 
-class Door:
+class FlymqListener:
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._greet = flymq_greeter(node)
+        self._make_gateway = flymq_gateway_factory(node)
 
     def connect(self) -> Connection:
         pace = Pace()
-        gateway = self._greet(Guest(Address("localhost", 9092), "10.0.0.7", pace, Outbox()))
+        gateway = self._make_gateway(
+            NewClient(Address("localhost", 9092), "10.0.0.7", pace, PushChannel())
+        )
         assert isinstance(gateway, FlymqGateway)
         return Connection(gateway, pace)
 
 
 @asynccontextmanager
-async def open_door(config: Config | None = None) -> AsyncIterator[Door]:
+async def open_listener(config: Config | None = None) -> AsyncIterator[FlymqListener]:
     async with running_node(config) as node:
-        yield Door(node)
+        yield FlymqListener(node)
 
 
-def at_the_door(
+def with_listener(
     config: Config | None = None,
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Run a test on virtual time: with a door of its own, and whatever else it asks pytest for."""
+    """Run a test on virtual time, with a listener of its own and the fixtures it names."""
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @wraps(test)
         def given(**others: Any) -> None:
             async def main() -> None:
-                async with open_door(config) as door:
-                    await test(door, **others)
+                async with open_listener(config) as listener:
+                    await test(listener, **others)
 
             run(main())
 
         signature = inspect.signature(test)
-        asked = [one for name, one in signature.parameters.items() if name != "door"]
-        given.__signature__ = signature.replace(parameters=asked)  # type: ignore[attr-defined]
+        fixtures = [
+            parameter for name, parameter in signature.parameters.items() if name != "listener"
+        ]
+        given.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return given
 
     return decorate

@@ -1,4 +1,4 @@
-"""Dead letters through the FlyMQ door: what a subscription gave up, seen, sent back, purged."""
+"""Dead letters through the FlyMQ listener: what a subscription gave up, seen, sent back, purged."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, open_door
+from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
 
-async def give_up(door: Door, *values: bytes) -> Connection:
+async def give_up(listener: FlymqListener, *values: bytes) -> Connection:
     """Produce records, and have a subscription reject them all."""
-    client = door.connect()
+    client = listener.connect()
     for value in values:
         await client.produce("orders", value)
     delivered: list[Delivered] = []
@@ -27,7 +27,7 @@ async def give_up(door: Door, *values: bytes) -> Connection:
         return True
 
     spec = SubscriptionSpec(name="readers", topics=("orders",), start=Earliest())
-    member = await door.node.deliveries.subscribe(SESSION, spec, take)
+    member = await listener.node.deliveries.subscribe(SESSION, spec, take)
     while len(delivered) < len(values):
         await asyncio.sleep(0.01)
     for one in delivered:
@@ -52,8 +52,8 @@ async def replay(client: Connection, name: str, topic: str = "orders") -> None:
 
 def test_what_was_given_up_is_seen_with_its_error() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await give_up(door, b"a", b"b")
+        async with open_listener() as listener:
+            client = await give_up(listener, b"a", b"b")
 
             assert await letters(client) == (
                 ("0-0", b"a", "no such customer", 1),
@@ -68,16 +68,16 @@ def test_what_was_given_up_is_seen_with_its_error() -> None:
 
 def test_a_topic_without_dead_letters_has_an_empty_list() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            assert await letters(door.connect(), "nothing") == ()
+        async with open_listener() as listener:
+            assert await letters(listener.connect(), "nothing") == ()
 
     run(main())
 
 
 def test_a_dead_letter_is_sent_back_once_by_its_id_or_its_offset() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await give_up(door, b"a", b"b")
+        async with open_listener() as listener:
+            client = await give_up(listener, b"a", b"b")
 
             await replay(client, "0-1")
             by_offset = bodies.ReplayByOffset("orders", 0)
@@ -94,8 +94,8 @@ def test_a_dead_letter_is_sent_back_once_by_its_id_or_its_offset() -> None:
 
 def test_dead_letters_are_purged() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await give_up(door, b"a", b"b")
+        async with open_listener() as listener:
+            client = await give_up(listener, b"a", b"b")
 
             request = bodies.TopicOnly("orders")
             told = await client.ask(Opcode.PURGE_DLQ, request, bodies.Message)
@@ -108,8 +108,8 @@ def test_dead_letters_are_purged() -> None:
 
 def test_a_list_stays_small_enough_for_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await give_up(door, b"a", b"b", b"c")
+        async with open_listener() as listener:
+            client = await give_up(listener, b"a", b"b", b"c")
             monkeypatch.setattr(dead_letters, "REPLY_BYTES_MAX", 10_000)
 
             assert [letter.id for letter in await letters(client)] == ["0-0", "0-1"]

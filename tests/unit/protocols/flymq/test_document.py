@@ -1,4 +1,4 @@
-"""The page about the FlyMQ door lists the layouts that are read and written."""
+"""The page about the FlyMQ listener lists the layouts that are read and written."""
 
 import pytest
 

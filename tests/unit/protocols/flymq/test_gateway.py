@@ -26,7 +26,7 @@ from millstream.protocols.flymq.gateway import LOADING_S_MAX, FlymqGateway
 from millstream.protocols.flymq.wire import bodies
 from millstream.protocols.flymq.wire.frames import HEAD, Opcode, encode_request
 from millstream.protocols.flymq.wire.shapes import fields_of, read_body
-from millstream.server.connection import Pace
+from millstream.server.net.connection import Pace
 from tests.support.nodes import InlineThreads
 from tests.support.virtual_loop import run
 

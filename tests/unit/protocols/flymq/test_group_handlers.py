@@ -1,4 +1,4 @@
-"""Groups through the FlyMQ door: the same offsets that Kafka's clients commit and see."""
+"""Groups through the FlyMQ listener: the same offsets that Kafka's clients commit and see."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, open_door
+from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -43,8 +43,8 @@ async def describe(client: Connection, topic: str, group: str = "g") -> bodies.G
     return await client.ask(Opcode.DESCRIBE_GROUP, request, bodies.Group)
 
 
-async def filled(door: Door, count: int = 5) -> Connection:
-    client = door.connect()
+async def filled(listener: FlymqListener, count: int = 5) -> Connection:
+    client = listener.connect()
     for number in range(count):
         await client.produce("orders", b"%d" % number)
     return client
@@ -52,8 +52,8 @@ async def filled(door: Door, count: int = 5) -> Connection:
 
 def test_a_group_starts_where_its_mode_says() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
 
             assert await subscribe(client, "earliest") == 0
             assert await subscribe(client, "latest") == 5
@@ -70,8 +70,8 @@ def test_a_group_starts_where_its_mode_says() -> None:
 
 def test_the_end_of_an_empty_partition_is_0_and_its_lag_too() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders")
 
             assert await subscribe(client, "latest") == 0
@@ -83,8 +83,8 @@ def test_the_end_of_an_empty_partition_is_0_and_its_lag_too() -> None:
 
 def test_a_partition_that_does_not_exist_is_an_error_by_which_clients_count() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders", 2)
 
             for mode in ("earliest", "latest", "commit"):
@@ -97,16 +97,16 @@ def test_a_partition_that_does_not_exist_is_an_error_by_which_clients_count() ->
 
 def test_a_commit_is_seen_by_kafka_and_one_of_kafkas_here() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
 
             await commit(client, 3)
-            found = await door.node.groups.fetch_offsets(SESSION, "g", [ORDERS])
+            found = await listener.node.groups.fetch_offsets(SESSION, "g", [ORDERS])
             told = found[ORDERS]
             assert isinstance(told, Committed)
             assert told.offset == 3
 
-            await door.node.groups.commit_offsets(SESSION, "g", {ORDERS: Commit(2)})
+            await listener.node.groups.commit_offsets(SESSION, "g", {ORDERS: Commit(2)})
             assert await get_offset(client) == 2
 
     run(main())
@@ -114,8 +114,8 @@ def test_a_commit_is_seen_by_kafka_and_one_of_kafkas_here() -> None:
 
 def test_a_commit_may_go_back_but_not_to_where_no_topic_is() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await commit(client, 4)
             await commit(client, 1)
 
@@ -130,21 +130,21 @@ def test_a_commit_may_go_back_but_not_to_where_no_topic_is() -> None:
 
 def test_another_connection_goes_on_where_one_committed() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await commit(client, 3)
 
             client.close()
 
-            assert await subscribe(door.connect(), "commit") == 3
+            assert await subscribe(listener.connect(), "commit") == 3
 
     run(main())
 
 
 def test_offsets_are_reset() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
 
             for mode, offset, expected in (("latest", 0, 5), ("earliest", 9, 0), ("offset", 2, 2)):
                 await reset(client, mode, offset)
@@ -157,8 +157,8 @@ def test_offsets_are_reset() -> None:
 
 def test_the_lag_is_what_was_not_committed() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await commit(client, 2)
             request = bodies.GroupPartition("orders", "g", 0)
 
@@ -169,8 +169,8 @@ def test_the_lag_is_what_was_not_committed() -> None:
 
 def test_an_unknown_group_is_named_with_its_topic() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
 
             with pytest.raises(Refused, match="consumer group not found: orders:g"):
                 await get_offset(client)
@@ -182,8 +182,8 @@ def test_an_unknown_group_is_named_with_its_topic() -> None:
 
 def test_a_group_is_listed_once_for_each_of_its_topics() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await client.create("payments")
             await commit(client, 3)
             await commit(client, 0, topic="payments")
@@ -202,10 +202,10 @@ def test_a_group_is_listed_once_for_each_of_its_topics() -> None:
 
 def test_a_group_of_the_longest_name_is_listed() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             name = "g" * TEXT_BYTES_MAX
-            await door.node.groups.commit_offsets(SESSION, name, {ORDERS: Commit(2)})
+            await listener.node.groups.commit_offsets(SESSION, name, {ORDERS: Commit(2)})
 
             assert [group.group for group in await groups(client)] == [name]
 
@@ -214,8 +214,8 @@ def test_a_group_of_the_longest_name_is_listed() -> None:
 
 def test_who_subscribes_is_a_member_until_it_goes() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            first, second = await filled(door), door.connect()
+        async with open_listener() as listener:
+            first, second = await filled(listener), listener.connect()
             await subscribe(first, "latest")
             await subscribe(second, "latest")
             await subscribe(second, "earliest")
@@ -229,10 +229,10 @@ def test_who_subscribes_is_a_member_until_it_goes() -> None:
 
 def test_members_that_came_through_kafka_are_counted() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await commit(client, 3)
-            await door.node.groups.join(
+            await listener.node.groups.join(
                 SESSION,
                 "g",
                 protocol_type="consumer",
@@ -251,8 +251,8 @@ def test_members_that_came_through_kafka_are_counted() -> None:
 
 def test_a_group_is_deleted_in_a_topic_or_as_a_whole() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
             await client.create("payments")
             await commit(client, 3)
             await commit(client, 1, topic="payments")
@@ -276,8 +276,8 @@ def test_a_group_is_deleted_in_a_topic_or_as_a_whole() -> None:
 @pytest.mark.parametrize("topic", ["orders", ""])
 def test_a_deleted_group_is_gone_also_if_somebody_attends_it(topic: str) -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client, other = await filled(door), door.connect()
+        async with open_listener() as listener:
+            client, other = await filled(listener), listener.connect()
             for one in (client, other):
                 await subscribe(one, "latest")
             await commit(client, 3)
@@ -290,15 +290,15 @@ def test_a_deleted_group_is_gone_also_if_somebody_attends_it(topic: str) -> None
             other.close()
             assert await groups(client) == (("orders", "g", 1, ()),)
             client.close()
-            assert await groups(door.connect()) == ()
+            assert await groups(listener.connect()) == ()
 
     run(main())
 
 
 def test_a_time_is_found() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = await filled(door)
+        async with open_listener() as listener:
+            client = await filled(listener)
 
             async def seek(timestamp_ms: int) -> int:
                 request = bodies.SeekToTimestamp("orders", 0, timestamp_ms)

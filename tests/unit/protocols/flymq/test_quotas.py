@@ -1,4 +1,4 @@
-"""Who is slowed down at the FlyMQ door: it is answered, and its next request waits."""
+"""Who is slowed down at the FlyMQ listener: it is answered, and its next request waits."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, En
 from millstream.protocols.flymq.gateway import EMPTY_FETCHES_MAX, THROTTLE_MS_MAX
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, open_door
+from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
 EVERYBODY = Entity("anonymous", None)
 
 
-async def limit(door: Door, rate: str, bytes_per_second: float) -> None:
-    await door.node.client_quotas.alter(SESSION, EVERYBODY, {rate: bytes_per_second})
+async def limit(listener: FlymqListener, rate: str, bytes_per_second: float) -> None:
+    await listener.node.client_quotas.alter(SESSION, EVERYBODY, {rate: bytes_per_second})
 
 
 def muted_s(client: Connection) -> float:
@@ -22,9 +22,9 @@ def muted_s(client: Connection) -> float:
 
 def test_who_writes_more_than_its_quota_waits() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
-            await limit(door, PRODUCER_BYTE_RATE, 1_000)
+        async with open_listener() as listener:
+            client = listener.connect()
+            await limit(listener, PRODUCER_BYTE_RATE, 1_000)
 
             await client.produce("orders", b"x")
             assert muted_s(client) == 0
@@ -36,11 +36,11 @@ def test_who_writes_more_than_its_quota_waits() -> None:
 
 def test_who_reads_more_than_its_quota_waits_but_not_for_ever() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             for _ in range(2):
                 await client.produce("orders", bytes(100_000))
-            await limit(door, CONSUMER_BYTE_RATE, 1_000)
+            await limit(listener, CONSUMER_BYTE_RATE, 1_000)
 
             assert (await client.fetch("orders")).record_count == 2
             assert 0 < muted_s(client) <= THROTTLE_MS_MAX / 1000
@@ -50,8 +50,8 @@ def test_who_reads_more_than_its_quota_waits_but_not_for_ever() -> None:
 
 def test_who_finds_nothing_again_and_again_waits_a_little_until_it_finds_something() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders")
             for _ in range(EMPTY_FETCHES_MAX):
                 await client.fetch("orders")
@@ -71,8 +71,8 @@ def test_who_finds_nothing_again_and_again_waits_a_little_until_it_finds_somethi
 
 def test_without_quotas_nobody_waits() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             for _ in range(5):
                 await client.produce("orders", bytes(100_000))
             await client.fetch("orders")

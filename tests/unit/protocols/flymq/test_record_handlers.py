@@ -1,4 +1,4 @@
-"""Records through the FlyMQ door: what is produced, what is read, and what is searched for."""
+"""Records through the FlyMQ listener: what is produced, what is read, and what is searched for."""
 
 import asyncio
 from typing import Literal
@@ -18,21 +18,26 @@ from millstream.protocols.flymq.wire.frames import Body, Opcode
 from tests.support.flymq import Refused, asking, reply_in
 from tests.support.nodes import NOW_MS, SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, at_the_door, open_door
+from tests.unit.protocols.flymq.asking import (
+    Connection,
+    FlymqListener,
+    open_listener,
+    with_listener,
+)
 
 
-async def append(door: Door, topic: str, *values: bytes) -> None:
+async def append(listener: FlymqListener, topic: str, *values: bytes) -> None:
     """As a Kafka client does: many records in a batch."""
     batch = encode_batch([Record(at, NOW_MS, None, value) for at, value in enumerate(values)])
-    await door.node.partitions.append(SESSION, TopicPartition(topic, 0), batch, Acks.ALL)
+    await listener.node.partitions.append(SESSION, TopicPartition(topic, 0), batch, Acks.ALL)
 
 
-async def holding(door: Door, topic: str, *batches: tuple[bytes, ...]) -> Connection:
+async def holding(listener: FlymqListener, topic: str, *batches: tuple[bytes, ...]) -> Connection:
     """A client of a topic that holds these."""
-    client = door.connect()
+    client = listener.connect()
     await client.create(topic)
     for values in batches:
-        await append(door, topic, *values)
+        await append(listener, topic, *values)
     return client
 
 
@@ -59,9 +64,9 @@ async def produce_with_ttl(client: Connection, value: bytes, ttl_ms: int) -> bod
 # -- producing -----------------------------------------------------------------------------------
 
 
-@at_the_door()
-async def test_a_produce_is_told_where_its_record_went(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_a_produce_is_told_where_its_record_went(listener: FlymqListener) -> None:
+    client = listener.connect()
 
     first = await client.produce("orders", b"v0")
     second = await client.produce("orders", b"", key=b"key")
@@ -72,9 +77,9 @@ async def test_a_produce_is_told_where_its_record_went(door: Door) -> None:
     assert await client.fetch("orders") == (2, 2, ((0, b"", b"v0"), (1, b"key", b"")))
 
 
-@at_the_door()
-async def test_the_partition_of_a_produce_is_honoured(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_the_partition_of_a_produce_is_honoured(listener: FlymqListener) -> None:
+    client = listener.connect()
     await client.create("orders", 3)
 
     assert (await client.produce("orders", b"x", partition=2)).partition == 2
@@ -82,9 +87,11 @@ async def test_the_partition_of_a_produce_is_honoured(door: Door) -> None:
         await client.produce("orders", b"x", partition=3)
 
 
-@at_the_door()
-async def test_a_key_goes_where_kafka_puts_it_and_records_without_take_turns(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_a_key_goes_where_kafka_puts_it_and_records_without_take_turns(
+    listener: FlymqListener,
+) -> None:
+    client = listener.connect()
     await client.create("orders", 3)
 
     keyed = {(await client.produce("orders", b"x", key=b"ann")).partition for _ in "abc"}
@@ -94,15 +101,19 @@ async def test_a_key_goes_where_kafka_puts_it_and_records_without_take_turns(doo
     assert sorted(others) == [0, 1, 2]
 
 
-@at_the_door(Config(auto_create_topics=False))
-async def test_a_topic_is_not_made_by_a_produce_where_that_is_switched_off(door: Door) -> None:
+@with_listener(Config(auto_create_topics=False))
+async def test_a_topic_is_not_made_by_a_produce_where_that_is_switched_off(
+    listener: FlymqListener,
+) -> None:
     with pytest.raises(Refused, match="topic not found: orders"):
-        await door.connect().produce("orders", b"x")
+        await listener.connect().produce("orders", b"x")
 
 
-@at_the_door()
-async def test_a_record_that_is_too_large_is_refused_and_the_next_one_taken(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_a_record_that_is_too_large_is_refused_and_the_next_one_taken(
+    listener: FlymqListener,
+) -> None:
+    client = listener.connect()
     with pytest.raises(Refused, match="at most"):
         await client.produce("orders", bytes(2**21))
 
@@ -112,9 +123,11 @@ async def test_a_record_that_is_too_large_is_refused_and_the_next_one_taken(door
 # -- reading -------------------------------------------------------------------------------------
 
 
-@at_the_door()
-async def test_a_fetch_says_where_to_go_on_and_brings_ten_unless_told(door: Door) -> None:
-    client = await holding(door, "orders", tuple(b"%d" % number for number in range(25)))
+@with_listener()
+async def test_a_fetch_says_where_to_go_on_and_brings_ten_unless_told(
+    listener: FlymqListener,
+) -> None:
+    client = await holding(listener, "orders", tuple(b"%d" % number for number in range(25)))
 
     first = await client.fetch("orders", count=0)
     last = await client.fetch("orders", 20, count=100)
@@ -130,8 +143,8 @@ def test_a_fetch_sent_along_with_a_produce_finds_its_record(
     durability: Literal["sync", "write"], where: str
 ) -> None:
     async def main() -> None:
-        async with open_door(Config(durability=durability)) as door:
-            client = await holding(door, "orders")
+        async with open_listener(Config(durability=durability)) as listener:
+            client = await holding(listener, "orders")
             frames = asking(Opcode.PRODUCE, bodies.Produce("orders", b"", b"v0", -1))
             frames += asking(Opcode.FETCH, bodies.Fetch("orders", 0, 0, 10, where))
 
@@ -144,17 +157,21 @@ def test_a_fetch_sent_along_with_a_produce_finds_its_record(
 
 
 @pytest.mark.parametrize("offset", [3, 4, 1_000])
-@at_the_door()
-async def test_at_the_end_and_behind_it_there_is_nothing_yet(door: Door, offset: int) -> None:
-    client = await holding(door, "orders", (b"a", b"b", b"c"))
+@with_listener()
+async def test_at_the_end_and_behind_it_there_is_nothing_yet(
+    listener: FlymqListener, offset: int
+) -> None:
+    client = await holding(listener, "orders", (b"a", b"b", b"c"))
 
     assert await client.fetch("orders", offset) == (0, offset, ())
 
 
-@at_the_door()
-async def test_before_the_start_of_the_log_is_its_start_but_no_record(door: Door) -> None:
-    client = await holding(door, "orders", (b"a",), (b"b",), (b"c",))
-    door.node.partitions.delete_records(SESSION, TopicPartition("orders", 0), 2)
+@with_listener()
+async def test_before_the_start_of_the_log_is_its_start_but_no_record(
+    listener: FlymqListener,
+) -> None:
+    client = await holding(listener, "orders", (b"a",), (b"b",), (b"c",))
+    listener.node.partitions.delete_records(SESSION, TopicPartition("orders", 0), 2)
 
     assert await client.fetch("orders", 0) == (1, 3, ((2, b"", b"c"),))
     with pytest.raises(Refused, match="no record at offset 0, the next is at 2"):
@@ -169,25 +186,25 @@ async def test_before_the_start_of_the_log_is_its_start_but_no_record(door: Door
         pytest.param((5_000, 1), 0, (1, 1), id="one that does not fit comes alone"),
     ],
 )
-@at_the_door()
+@with_listener()
 async def test_a_reply_stays_small_enough_for_a_frame(
-    door: Door,
+    listener: FlymqListener,
     monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[int, ...],
     offset: int,
     found: tuple[int, int],
 ) -> None:
     monkeypatch.setattr(records, "REPLY_BYTES_MAX", 1_000)
-    client = await holding(door, "orders", tuple(map(bytes, sizes)))
+    client = await holding(listener, "orders", tuple(map(bytes, sizes)))
 
     fetched = await client.fetch("orders", offset)
 
     assert (fetched.record_count, fetched.next_offset) == found
 
 
-@at_the_door()
-async def test_a_record_is_consumed_by_its_offset(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_a_record_is_consumed_by_its_offset(listener: FlymqListener) -> None:
+    client = listener.connect()
     await client.produce("orders", b"a")
     await client.produce("orders", b"b", key=b"k")
 
@@ -207,11 +224,11 @@ async def test_a_record_is_consumed_by_its_offset(door: Door) -> None:
         ("orders", -1, "^partition -1 not found in topic orders$"),
     ],
 )
-@at_the_door()
+@with_listener()
 async def test_what_does_not_exist_cannot_be_read(
-    door: Door, opcode: Opcode, topic: str, partition: int, words: str
+    listener: FlymqListener, opcode: Opcode, topic: str, partition: int, words: str
 ) -> None:
-    client = await holding(door, "orders")
+    client = await holding(listener, "orders")
 
     with pytest.raises(Refused, match=words):
         await client.ask(opcode, bodies.Fetch(topic, partition, 0, 10), bodies.Fetched)
@@ -220,48 +237,50 @@ async def test_what_does_not_exist_cannot_be_read(
 # -- searching -----------------------------------------------------------------------------------
 
 
-@at_the_door()
-async def test_a_filter_is_searched_for_until_it_matches(door: Door) -> None:
+@with_listener()
+async def test_a_filter_is_searched_for_until_it_matches(listener: FlymqListener) -> None:
     quiet = [(b"quiet",) * 1_000] * 5
-    client = await holding(door, "logs", *quiet, (b"an ERROR", b"quiet", b"another error"))
+    client = await holding(listener, "logs", *quiet, (b"an ERROR", b"quiet", b"another error"))
 
     found = await client.fetch("logs", where="error")
 
     assert found == (2, 5_003, ((5_000, b"", b"an ERROR"), (5_002, b"", b"another error")))
 
 
-@at_the_door()
-async def test_a_filter_that_matches_nothing_says_how_far_it_looked(door: Door) -> None:
-    client = await holding(door, "logs", (b"quiet",))
+@with_listener()
+async def test_a_filter_that_matches_nothing_says_how_far_it_looked(
+    listener: FlymqListener,
+) -> None:
+    client = await holding(listener, "logs", (b"quiet",))
 
     assert await client.fetch("logs", where="error") == (0, 1, ())
 
 
-@at_the_door()
+@with_listener()
 async def test_a_search_that_was_cut_goes_on_where_it_was(
-    door: Door, monkeypatch: pytest.MonkeyPatch
+    listener: FlymqListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that got nothing asks again from the same offset."""
     monkeypatch.setattr(records, "SEARCH_S_MAX", -1.0)  # One step at a time.
-    client = await holding(door, "logs", *[(bytes(300_000),)] * 3, (b"an error",))
+    client = await holding(listener, "logs", *[(bytes(300_000),)] * 3, (b"an error",))
 
     found = [await client.fetch("logs", 0, where="error") for _ in range(10)]
 
     assert ((3, b"", b"an error"),) in [one.records for one in found]
 
 
-@at_the_door()
-async def test_what_a_connection_remembers_of_searches_is_bounded(door: Door) -> None:
-    client = await holding(door, "logs", (b"quiet",))
+@with_listener()
+async def test_what_a_connection_remembers_of_searches_is_bounded(listener: FlymqListener) -> None:
+    client = await holding(listener, "logs", (b"quiet",))
     for number in range(200):
         await client.fetch("logs", where=f"nothing {number}")
 
     assert len(client.gateway._conversation._reached) == SCANS_KEPT_MAX
 
 
-@at_the_door()
-async def test_a_search_in_a_topic_made_anew_begins_at_its_start(door: Door) -> None:
-    client = await holding(door, "logs", (b"quiet",) * 3)
+@with_listener()
+async def test_a_search_in_a_topic_made_anew_begins_at_its_start(listener: FlymqListener) -> None:
+    client = await holding(listener, "logs", (b"quiet",) * 3)
     await client.fetch("logs", where="error")
     await client.ask(Opcode.DELETE_TOPIC, bodies.TopicOnly("logs"), bodies.Done)
 
@@ -273,9 +292,9 @@ async def test_a_search_in_a_topic_made_anew_begins_at_its_start(door: Door) -> 
 # -- delays and time to live ---------------------------------------------------------------------
 
 
-@at_the_door()
-async def test_a_delayed_record_appears_when_it_is_due(door: Door) -> None:
-    client = await holding(door, "orders")
+@with_listener()
+async def test_a_delayed_record_appears_when_it_is_due(listener: FlymqListener) -> None:
+    client = await holding(listener, "orders")
 
     told = await produce_delayed(client, b"later", 5_000)
 
@@ -287,9 +306,9 @@ async def test_a_delayed_record_appears_when_it_is_due(door: Door) -> None:
     assert await client.values("orders") == [b"later"]
 
 
-@at_the_door()
-async def test_a_delayed_record_is_cancelled_by_its_id(door: Door) -> None:
-    client = await holding(door, "orders")
+@with_listener()
+async def test_a_delayed_record_is_cancelled_by_its_id(listener: FlymqListener) -> None:
+    client = await holding(listener, "orders")
     told = await produce_delayed(client, b"never", 5_000)
 
     assert (await cancel(client, told.id)).success
@@ -299,9 +318,9 @@ async def test_a_delayed_record_is_cancelled_by_its_id(door: Door) -> None:
         await cancel(client, told.id)
 
 
-@at_the_door()
-async def test_without_a_delay_a_record_is_there_at_once(door: Door) -> None:
-    client = door.connect()
+@with_listener()
+async def test_without_a_delay_a_record_is_there_at_once(listener: FlymqListener) -> None:
+    client = listener.connect()
 
     told = await produce_delayed(client, b"now", 0)
 
@@ -309,9 +328,9 @@ async def test_without_a_delay_a_record_is_there_at_once(door: Door) -> None:
     assert await client.values("orders") == [b"now"]
 
 
-@at_the_door()
-async def test_a_record_is_gone_when_its_time_to_live_is_over(door: Door) -> None:
-    client = await holding(door, "orders")
+@with_listener()
+async def test_a_record_is_gone_when_its_time_to_live_is_over(listener: FlymqListener) -> None:
+    client = await holding(listener, "orders")
 
     told = await produce_with_ttl(client, b"brief", 5_000)
     for value, ttl_ms in ((b"lasting", 0), (b"almost for ever", 10**18 - 1)):
@@ -359,11 +378,11 @@ _ABOVE_ALL = 2**64 - 1
         ),
     ],
 )
-@at_the_door(Config(limits=Limits(deferred_ms_max=1_000)))
+@with_listener(Config(limits=Limits(deferred_ms_max=1_000)))
 async def test_a_number_beyond_its_bound_is_refused_with_it(
-    door: Door, opcode: Opcode, request_: Body, words: str
+    listener: FlymqListener, opcode: Opcode, request_: Body, words: str
 ) -> None:
-    client = await holding(door, "orders", (b"a",))
+    client = await holding(listener, "orders", (b"a",))
 
     with pytest.raises(Refused, match=words):
         await client.ask(opcode, request_, bodies.Done)

@@ -1,4 +1,4 @@
-"""Topics and the cluster through the FlyMQ door."""
+"""Topics and the cluster through the FlyMQ listener."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, open_door
+from tests.unit.protocols.flymq.asking import Connection, open_listener
 
 
 async def topics(client: Connection) -> tuple[str, ...]:
@@ -26,14 +26,14 @@ async def cluster(client: Connection, topic: str = "") -> bodies.ClusterMetadata
 
 def test_topics_are_made_listed_and_deleted() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("payments", 0)
             await client.create("orders", 3)
 
             assert await topics(client) == ("orders", "payments")
-            assert door.node.topics.describe(SESSION, "payments").partition_count == 1
-            assert door.node.topics.describe(SESSION, "orders").partition_count == 3
+            assert listener.node.topics.describe(SESSION, "payments").partition_count == 1
+            assert listener.node.topics.describe(SESSION, "orders").partition_count == 3
             await delete(client, "orders")
             assert await topics(client) == ("payments",)
 
@@ -42,21 +42,21 @@ def test_topics_are_made_listed_and_deleted() -> None:
 
 def test_what_is_there_is_made_and_what_is_not_is_deleted_without_a_word() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders", 2)
             await client.create("orders", 7)
             await delete(client, "nothing")
 
-            assert door.node.topics.describe(SESSION, "orders").partition_count == 2
+            assert listener.node.topics.describe(SESSION, "orders").partition_count == 2
 
     run(main())
 
 
 def test_the_brokers_own_topics_are_not_shown() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.produce("orders", b"x")
             request = bodies.Commit("orders", "g", 0, 1)
             await client.ask(Opcode.COMMIT, request, bodies.Done)
@@ -72,21 +72,21 @@ def test_the_brokers_own_topics_are_not_shown() -> None:
 )
 def test_what_cannot_be_made_is_refused(topic: str, partitions: int) -> None:
     async def main() -> None:
-        async with open_door() as door:
+        async with open_listener() as listener:
             with pytest.raises(Refused):
-                await door.connect().create(topic, partitions)
+                await listener.connect().create(topic, partitions)
 
     run(main())
 
 
 def test_the_metadata_of_a_topic_has_its_offsets() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders", 2)
             for _ in range(3):
                 await client.produce("orders", b"x", partition=1)
-            door.node.partitions.delete_records(SESSION, TopicPartition("orders", 1), 2)
+            listener.node.partitions.delete_records(SESSION, TopicPartition("orders", 1), 2)
             request = bodies.TopicOnly("orders")
 
             told = await client.ask(Opcode.METADATA, request, bodies.TopicMetadata)
@@ -98,8 +98,8 @@ def test_the_metadata_of_a_topic_has_its_offsets() -> None:
 
 def test_a_cluster_of_one_leads_everything_where_it_was_dialled() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders", 1)
             await client.create("payments", 2)
 
@@ -112,7 +112,7 @@ def test_a_cluster_of_one_leads_everything_where_it_was_dialled() -> None:
             )
             assert partition.epoch >= 1
             assert [topic.topic for topic in everything.topics] == ["orders", "payments"]
-            assert everything.cluster_id == one.cluster_id == door.node.cluster_id
+            assert everything.cluster_id == one.cluster_id == listener.node.cluster_id
             with pytest.raises(Refused, match="topic not found: nothing"):
                 await cluster(client, "nothing")
 
@@ -121,13 +121,13 @@ def test_a_cluster_of_one_leads_everything_where_it_was_dialled() -> None:
 
 def test_the_status_counts_what_is_there() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await client.create("orders", 3)
 
             told = await client.ask(Opcode.CLUSTER_STATUS, bodies.Nothing(), bodies.ClusterStatus)
 
-            assert told == (door.node.cluster_id, "1", "online", 1, 1, 3)
+            assert told == (listener.node.cluster_id, "1", "online", 1, 1, 3)
 
     run(main())
 
@@ -143,8 +143,8 @@ def test_nobody_joins_or_leaves_because_a_client_says_so(
     opcode: Opcode, request_body: tuple[object, ...]
 ) -> None:
     async def main() -> None:
-        async with open_door() as door:
+        async with open_listener() as listener:
             with pytest.raises(Refused, match="is configured, and not changed by clients"):
-                await door.connect().ask(opcode, request_body, bodies.Message)
+                await listener.connect().ask(opcode, request_body, bodies.Message)
 
     run(main())

@@ -1,4 +1,4 @@
-"""Transactions through the FlyMQ door: real ones, under ids that are lent again and again."""
+"""Transactions through the FlyMQ listener: real ones, under ids that are lent again and again."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from millstream.protocols.flymq.wire.frames import Opcode
 from tests.support.flymq import Refused
 from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
-from tests.unit.protocols.flymq.asking import Connection, Door, open_door
+from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
 
 async def begin(client: Connection) -> str:
@@ -41,14 +41,14 @@ async def abort(client: Connection, name: str) -> None:
     assert await client.ask(Opcode.ABORT_TX, request, bodies.TransactionOutcome) == (name, True)
 
 
-def ids(door: Door) -> list[TransactionView]:
-    return door.node.transactions.list(SESSION)
+def ids(listener: FlymqListener) -> list[TransactionView]:
+    return listener.node.transactions.list(SESSION)
 
 
 def test_records_are_seen_once_their_transaction_is_committed() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             first = await produce(client, name, b"a")
             second = await produce(client, name, b"b")
@@ -64,8 +64,8 @@ def test_records_are_seen_once_their_transaction_is_committed() -> None:
 
 def test_records_of_an_aborted_transaction_are_never_seen() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             await produce(client, name, b"never")
             await abort(client, name)
@@ -78,8 +78,8 @@ def test_records_of_an_aborted_transaction_are_never_seen() -> None:
 
 def test_behind_many_records_of_an_aborted_transaction_the_next_one_is_found() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             for _ in range(20):
                 await produce(client, name, bytes(100_000))
@@ -99,17 +99,17 @@ def test_an_end_whose_markers_take_long_is_answered_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             await produce(client, name, b"a")
-            describe = door.node.transactions.describe
+            describe = listener.node.transactions.describe
 
             async def unmarked(session: Session, transactional_id: str) -> TransactionView:
                 found = await describe(session, transactional_id)
                 return found._replace(state=TransactionState.PREPARE_COMMIT)
 
-            monkeypatch.setattr(door.node.transactions, "describe", unmarked)
+            monkeypatch.setattr(listener.node.transactions, "describe", unmarked)
             begun = asyncio.get_running_loop().time()
             await commit(client, name)
 
@@ -121,8 +121,8 @@ def test_an_end_whose_markers_take_long_is_answered_all_the_same(
 
 def test_a_transaction_spans_topics_partitions_and_connections() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            first, second = door.connect(), door.connect()
+        async with open_listener() as listener:
+            first, second = listener.connect(), listener.connect()
             await first.create("orders", 2)
             name = await begin(first)
             for number in range(4):
@@ -140,8 +140,8 @@ def test_a_transaction_spans_topics_partitions_and_connections() -> None:
 
 def test_a_name_that_is_unknown_or_ended_is_an_error() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             await produce(client, name, b"a")
             await commit(client, name)
@@ -158,8 +158,8 @@ def test_a_name_that_is_unknown_or_ended_is_an_error() -> None:
 
 def test_a_transaction_without_records_ends_either_way() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
 
             await commit(client, await begin(client))
             await abort(client, await begin(client))
@@ -174,8 +174,8 @@ def test_a_transaction_without_records_ends_either_way() -> None:
 
 def test_two_transactions_are_open_side_by_side() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             kept, dropped = await begin(client), await begin(client)
             await produce(client, dropped, b"dropped")
             await produce(client, kept, b"kept")
@@ -191,8 +191,8 @@ def test_two_transactions_are_open_side_by_side() -> None:
 
 def test_ids_are_lent_again() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             names = set()
             for number in range(20):
                 name = await begin(client)
@@ -201,7 +201,7 @@ def test_ids_are_lent_again() -> None:
                 await (commit if number % 2 else abort)(client, name)
 
             assert len(names) == 20
-            assert len(ids(door)) <= 2
+            assert len(ids(listener)) <= 2
             assert await client.values("orders") == [b"%d" % at for at in range(1, 20, 2)]
 
     run(main())
@@ -209,8 +209,8 @@ def test_ids_are_lent_again() -> None:
 
 def test_an_id_whose_markers_are_not_written_yet_is_not_lent() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             for number in range(10):
                 name = await begin(client)
                 await produce(client, name, b"%d" % number)
@@ -224,8 +224,8 @@ def test_an_id_whose_markers_are_not_written_yet_is_not_lent() -> None:
 def test_a_transaction_that_nobody_ends_is_aborted() -> None:
     async def main() -> None:
         config = Config(timing=Timing(transaction_check_ms=1_000))
-        async with open_door(config) as door:
-            client = door.connect()
+        async with open_listener(config) as listener:
+            client = listener.connect()
             name = await begin(client)
             await produce(client, name, b"forgotten")
             await asyncio.sleep(TIMEOUT_MS / 1000 + 5)
@@ -243,13 +243,13 @@ def test_a_transaction_that_nobody_ends_is_aborted() -> None:
     run(main())
 
 
-def test_a_transaction_of_an_earlier_life_of_the_door_does_not_stand_in_the_way() -> None:
+def test_a_transaction_of_an_earlier_life_of_the_listener_does_not_stand_in_the_way() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             await produce(client, await begin(client), b"left open")
 
-            later = Door(door.node).connect()
+            later = FlymqListener(listener.node).connect()
             name = await begin(later)
             await produce(later, name, b"new")
             await commit(later, name)
@@ -266,8 +266,8 @@ def test_a_transaction_of_an_earlier_life_of_the_door_does_not_stand_in_the_way(
 def test_there_is_a_bound_on_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr(open_transactions, "OPEN_MAX", 3)
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             names = [await begin(client) for _ in range(3)]
 
             with pytest.raises(Refused, match="3 transactions are open already"):
@@ -280,8 +280,8 @@ def test_there_is_a_bound_on_open_transactions(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_record_that_is_refused_leaves_the_transaction_as_it_was() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             name = await begin(client)
             await produce(client, name, b"a")
             with pytest.raises(Refused, match="at most"):

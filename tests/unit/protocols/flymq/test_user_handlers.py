@@ -10,7 +10,7 @@ from millstream.protocols.flymq.wire.frames import OPERATIONS, Opcode
 from tests.support.flymq import Refused
 from tests.support.virtual_loop import run
 from tests.unit.protocols.flymq.arbitrary import arbitrary
-from tests.unit.protocols.flymq.asking import open_door
+from tests.unit.protocols.flymq.asking import open_listener
 
 REFUSED = {
     "schemas are not enabled": range(0x10, 0x16),
@@ -26,8 +26,8 @@ def test_every_opcode_has_a_handler() -> None:
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_what_is_not_there_is_refused_in_a_sentence(sentence: str) -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
             for number in REFUSED[sentence]:
                 opcode = Opcode(number)
                 for form in OPERATIONS[opcode].requests:
@@ -39,8 +39,8 @@ def test_what_is_not_there_is_refused_in_a_sentence(sentence: str) -> None:
 
 def test_everybody_may_log_in_and_is_nobody() -> None:
     async def main() -> None:
-        async with open_door() as door:
-            client = door.connect()
+        async with open_listener() as listener:
+            client = listener.connect()
 
             told = await client.ask(
                 Opcode.AUTH,

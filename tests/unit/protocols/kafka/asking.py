@@ -10,7 +10,7 @@ from millstream.model import Session
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.router import HANDLERS
-from millstream.server.connection import Pace
+from millstream.server.net.connection import Pace
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 

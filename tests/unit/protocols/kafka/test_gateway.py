@@ -18,7 +18,7 @@ from millstream.kafka_wire.schema import Message
 from millstream.model import Session
 from millstream.protocols.kafka.context import Context, Endpoint
 from millstream.protocols.kafka.gateway import CLIENT_ID_LENGTH_MAX, Handler, KafkaGateway
-from millstream.server.connection import Pace
+from millstream.server.net.connection import Pace
 from tests.support.virtual_loop import run
 
 HEARTBEAT, API_VERSIONS = 12, 18
@@ -190,7 +190,9 @@ def test_the_session_says_who_asks_and_from_where() -> None:
 
         assert [one.client_id for one in handlers.sessions] == ["a", "a", "b"]
         assert handlers.sessions[0] is handlers.sessions[1]
-        assert {(one.address, one.door) for one in handlers.sessions} == {("10.0.0.7", "kafka")}
+        assert {(session.address, session.protocol) for session in handlers.sessions} == {
+            ("10.0.0.7", "kafka")
+        }
 
     run(main())
 

@@ -42,7 +42,7 @@ async def _end(context: Context, name: str, *, commits: bool) -> bodies.Transact
 
 @contextmanager
 def _found(name: str) -> Iterator[None]:
-    """The ids under which transactions are written are the door's; clients know their names."""
+    """The listener owns the transactional ids; clients know their names."""
     try:
         yield
     except TransactionNotFound:

@@ -1,0 +1,1 @@
+"""Sockets: ports, connections, and the bytes that enter and leave through them."""

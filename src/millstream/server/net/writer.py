@@ -1,0 +1,178 @@
+"""The way out of a connection: what is put in leaves in order, no faster than the client takes it.
+
+Owns what waits to be written. Small replies are gathered and leave in one write; ranges of files go
+from the page cache into the socket, or are read a piece at a time where that cannot be (TLS, files
+in memory, ranges too small to be worth it). The one thing to know: the transport is told to report
+whatever it could not write at once, so "drained" means that the socket has taken everything, and
+only then may bytes go past the transport.
+"""
+
+import asyncio
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias
+
+from millstream.model import Buffer
+from millstream.ports import Threads
+from millstream.server.system.descriptors import can_send, is_cached, send_file
+
+BUFFERS = (bytes, bytearray, memoryview)
+
+PIECE_BYTES_MAX = 2**20  # Of a file, in memory or in one system call.
+GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without waiting for others.
+# Measured over loopback: below a megabyte or two a read and a write cost less, from four on twice
+# as much. Pages that a socket refers to fill its buffer sooner than bytes that it has copied.
+SENDFILE_BYTES_MIN = 2 * 2**20
+# What goes through the transport when the socket is full: the transport knows how to wait for it.
+NUDGE_BYTES = 64 * 1024
+
+
+class Range(Protocol):
+    """Bytes that lie in a file and are read when it is their turn to be sent."""
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file; -1 where there is none."""
+
+    @property
+    def at(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+    def part(self, start: int, size: int, /) -> "Range":
+        """Some of the same bytes, which need not be whole of anything."""
+
+
+Reply: TypeAlias = Sequence[Buffer | Range]
+
+
+class Writer:
+    def __init__(
+        self, transport: asyncio.Transport, threads: Threads, *, buffered_bytes_max: int
+    ) -> None:
+        self.moved_at = 0.0  # When bytes last left, by the loop's clock.
+        self._transport = transport
+        self._threads = threads
+        self._buffered_bytes_max = buffered_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[Buffer] = []
+        self._gathered_bytes = 0
+        self._is_leaving_soon = False
+        self._is_drained = asyncio.Event()
+        self._is_drained.set()
+        transport.set_write_buffer_limits(high=0)
+        socket = transport.get_extra_info("socket")
+        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        self._descriptor: int = socket.fileno() if is_plain else -1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a reply may be put in without waiting for the client."""
+        return self._is_drained.is_set()
+
+    def put(self, buffers: Iterable[Buffer]) -> None:
+        """Take buffers; they leave with the next `flush`, or at once if they are many."""
+        for buffer in buffers:
+            self._gathered.append(buffer)
+            self._gathered_bytes += len(buffer)
+        if self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        self._is_leaving_soon = False
+        if not self._gathered or self._transport.is_closing():
+            return
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        self.moved_at = self._loop.time()
+        self._transport.writelines(gathered)
+
+    def flush_soon(self) -> None:
+        """Flush when all that can be answered now has been: one write serves them all."""
+        if self._gathered and not self._is_leaving_soon:
+            self._is_leaving_soon = True
+            self._loop.call_soon(self.flush)
+
+    async def send(self, reply: Reply) -> None:
+        """Take a reply of any size; return when there is room for the next one.
+
+        The end of it leaves with the next `flush`.
+        """
+        for part in reply:
+            if isinstance(part, BUFFERS):
+                self.put((part,))
+            elif part.size < SENDFILE_BYTES_MIN or not self._may_bypass(part):
+                await self._copy(part)
+            else:
+                self.flush()
+                await self._bypass(part)
+        if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
+            await self._is_drained.wait()
+
+    def pause(self) -> None:
+        """The transport holds bytes that the socket did not take."""
+        self._is_drained.clear()
+
+    def resume(self) -> None:
+        self.moved_at = self._loop.time()
+        self._is_drained.set()
+
+    # -- ranges ------------------------------------------------------------------------------------
+
+    def _may_bypass(self, part: Range) -> bool:
+        return self._descriptor >= 0 and can_send(part.descriptor)
+
+    async def _copy(self, part: Range) -> None:
+        # A piece at a time: the next is read when the client has taken enough of this one.
+        for piece in _pieces(part):
+            self.put((await self._read(piece),))
+            if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
+                await self._is_drained.wait()
+
+    async def _bypass(self, part: Range) -> None:
+        for piece in _pieces(part):
+            await self._is_drained.wait()
+            if is_cached(piece.descriptor, piece.at, piece.size):
+                await self._send_file(piece)
+            else:
+                self._write(await self._read(piece))
+
+    async def _send_file(self, piece: Range) -> None:
+        sent = 0
+        while sent < piece.size:
+            if self._transport.is_closing():
+                raise ConnectionResetError  # Its descriptor may soon be another connection's.
+            try:
+                sent += send_file(
+                    self._descriptor, piece.descriptor, piece.at + sent, piece.size - sent
+                )
+            except OSError as problem:
+                if problem.errno != errno.EIO:
+                    raise
+                # The file's, not the socket's. Reading tells, and takes note of it.
+                self._write(await self._read(piece.part(sent, piece.size - sent)))
+                break
+            if sent == piece.size:
+                break
+            nudge = piece.part(sent, min(NUDGE_BYTES, piece.size - sent)).read()
+            self._write(nudge)
+            sent += len(nudge)
+            await self._is_drained.wait()
+        self.moved_at = self._loop.time()
+
+    def _write(self, data: bytes) -> None:
+        self.moved_at = self._loop.time()
+        self._transport.write(data)
+
+    async def _read(self, piece: Range) -> bytes:
+        """Read on the loop what is in memory, elsewhere what the disk must be asked for."""
+        if piece.descriptor < 0 or is_cached(piece.descriptor, piece.at, piece.size):
+            return piece.read()
+        return await self._threads.run(piece.read)
+
+
+def _pieces(part: Range) -> Iterator[Range]:
+    for start in range(0, part.size, PIECE_BYTES_MAX):
+        yield part.part(start, min(PIECE_BYTES_MAX, part.size - start))

@@ -1,0 +1,1 @@
+"""The machine below a node: clock, threads, descriptors, limits and the load of the loop."""
