@@ -189,7 +189,7 @@ def test_a_bit_flip_in_a_synced_segment_is_refused_to_readers_and_nothing_else_i
 
         async with running_node(SMALL_SEGMENTS, files=files) as node:
             await append(node, b"more")
-            (bad,) = node.hub.replicas[log].log.records.damage()
+            (bad,) = node.hub.replicas[log].log.damage()
             for offset in range(31):
                 want = Want(ORDERS, offset, 1)
                 (part,) = await node.partitions.read(SESSION, [want])

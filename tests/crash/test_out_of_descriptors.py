@@ -147,7 +147,7 @@ def test_a_topic_created_without_descriptors_opens_by_itself() -> None:
         async with running_node(files=files) as node:
             log_id = node.topics.describe(SESSION, "new").log(0)
             replica = node.hub.replicas.pop(log_id)
-            replica.log.records.abandon()
+            replica.log.abandon()
 
             files.is_dry = True
             node.hub.keep(log_id, frozenset({node.config.node_id}), TopicSettings())

@@ -69,7 +69,7 @@ async def end(writer: Writer, *, commits: bool) -> None:
     node: Node = writer.node
     await writer.end(commits=commits)
     replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
-    while replica.log.records.producers.first_unstable_offset is not None:
+    while replica.log.producers.first_unstable_offset is not None:
         await asyncio.sleep(0.01)
 
 

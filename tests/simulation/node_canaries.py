@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from millstream.model import NEVER_VOTED, Position
 from millstream.raft.member import Effects
+from millstream.replication.consensus_log import ConsensusLog
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
-from millstream.replication.replica_log import ReplicaLog
 from millstream.storage.journal.journal import Journal
 from millstream.storage.log.log import Log
 
@@ -24,8 +24,8 @@ def acknowledge_before_the_sync() -> Iterator[None]:
 
     def carry_out(self: GroupCommit, replica: Replica, effects: Effects) -> None:
         original(self, replica, effects)
-        if replica.core.durable_position != replica.log.last and not replica.is_gone:
-            original(self, replica, replica.core.durable(replica.log.last))
+        if replica.core.durable_position != replica.consensus_log.last and not replica.is_gone:
+            original(self, replica, replica.core.durable(replica.consensus_log.last))
 
     original = GroupCommit.carry_out
     with patch.object(GroupCommit, "carry_out", carry_out):
@@ -89,12 +89,12 @@ def forget_votes() -> Iterator[None]:
 def keep_boundaries_when_cutting() -> Iterator[None]:
     """Truncates records and leaves the boundaries of what is gone."""
 
-    def truncate(self: ReplicaLog, to: Position) -> None:
+    def truncate(self: ConsensusLog, to: Position) -> None:
         self.cuts += 1
-        if to.end_offset < self.records.end_offset:
-            self.records.truncate(to.end_offset)
+        if to.end_offset < self.log.end_offset:
+            self.log.truncate(to.end_offset)
 
-    with patch.object(ReplicaLog, "truncate", truncate):
+    with patch.object(ConsensusLog, "truncate", truncate):
         yield
 
 

@@ -20,7 +20,7 @@ def read_committed(replica: Replica, start: Offset) -> dict[Offset, Entry]:
     found: dict[Offset, Entry] = {}
     end, start = replica.high_watermark, max(start, replica.log.start_offset)
     while start < end:
-        part = replica.log.records.read(start, bytes_max=2**20, end_offset=end)
+        part = replica.log.read(start, bytes_max=2**20, end_offset=end)
         if part is None:
             return found  # A watermark learnt from a log start may lie inside a batch.
         data, at = part.read(), 0

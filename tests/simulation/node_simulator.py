@@ -274,8 +274,8 @@ class Cluster:
             if len(life.node.hub.replicas) != self.partitions + 1:
                 return False
             for log_id, replica in life.node.hub.replicas.items():
-                places.setdefault(log_id, set()).add(replica.log.last)
-                if replica.high_watermark != replica.log.records.end_offset:
+                places.setdefault(log_id, set()).add(replica.consensus_log.last)
+                if replica.high_watermark != replica.log.end_offset:
                     return False
                 if not replica.is_settled:
                     return False

@@ -82,7 +82,7 @@ class Figures:
             memory_bytes=_memory_bytes(),
             cpu_seconds=now.cpu_seconds,
             cpu_percent=100 * (now.cpu_seconds - before.cpu_seconds) / seconds,
-            log_bytes=sum(r.log.records.health().size_bytes for r in node.hub.replicas.values()),
+            log_bytes=sum(r.log.health().size_bytes for r in node.hub.replicas.values()),
             disk_free_bytes=shutil.disk_usage(node.config.data_dir).free if is_on_disk else None,
         )
 

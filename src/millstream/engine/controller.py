@@ -31,7 +31,7 @@ from millstream.model import Epoch, NodeId, Offset
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Applied = Callable[[AnyCommand, Topic | Resource], None]
 
@@ -119,7 +119,7 @@ class Controller:
             replica.leader,
             replica.core.epoch,
             replica.high_watermark,
-            replica.log.records.end_offset,
+            replica.log.end_offset,
             self._clock.now_ms(),
         )
 
@@ -133,13 +133,13 @@ class Controller:
             if isinstance(problem, StorageError) and self._ledger.retry(problem, self._fold):
                 return
             self._failure = problem
-            log.critical("stopping: the control log cannot be applied problem=%s", problem)
+            _log.critical("stopping: the control log cannot be applied problem=%s", problem)
             self._ledger.close(StorageUnavailable(str(problem)))
             self._has_failed.set()
 
     def _apply(self, record: Record) -> Outcome:
         if record.offset in self._skipped:
-            log.warning("skipped a command, as `repair` was told to offset=%d", record.offset)
+            _log.warning("skipped a command, as `repair` was told to offset=%d", record.offset)
             self.state.applied_offset = record.offset + 1
             raise StorageUnavailable(f"the command at offset {record.offset} is skipped")
         command, outcome = self.state.fold(record.offset, record.value)

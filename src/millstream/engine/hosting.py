@@ -21,7 +21,7 @@ from millstream.errors import UnknownTopic
 from millstream.model import CONTROL_LOG, NodeId
 from millstream.replication.hub import Hub
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 TOPICS_AT_ONCE = 100  # About 3 ms.
 DROPPED_AT_ONCE = 500  # Partitions, in about 3 ms.
@@ -67,7 +67,7 @@ class Hosting:
             if stray.topic_id in self._deleted:
                 self._hub.drop(stray)  # A crash came between the command and the removal.
             elif stray.topic_id not in known:
-                log.warning("left alone a log that no topic speaks of log=%s", stray)
+                _log.warning("left alone a log that no topic speaks of log=%s", stray)
                 self._hub.strays.append(stray)
         for stray in self._hub.logs_in_journal():
             if stray.topic_id in self._deleted:
@@ -88,7 +88,7 @@ class Hosting:
 
     def _keep(self, topic: Topic) -> None:
         for problem in topic.setting_problems():
-            log.warning("a setting of another version topic=%s problem=%s", topic.name, problem)
+            _log.warning("a setting of another version topic=%s problem=%s", topic.name, problem)
         settings = topic.settings(self._defaults.settings)
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:

@@ -43,7 +43,7 @@ class Repairs:
         damaged = [
             (self._target(log_id), bad)
             for log_id, replica in hub.replicas.items()
-            for bad in replica.log.records.damage()
+            for bad in replica.log.damage()
         ]
         skipped = [(self._target(log_id), skip) for log_id, skip in await hub.skipped()]
         closed = [(self._target(log_id), str(why)) for log_id, why in hub.damaged.items()]

@@ -11,7 +11,7 @@ from millstream.errors import InvalidSetting
 from millstream.model import NodeId
 from millstream.settings import TopicSettings, with_overrides
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class TopicDefaults:
@@ -43,5 +43,5 @@ class TopicDefaults:
                 self.settings = with_overrides(self.settings, {name: text})
             except InvalidSetting as problem:
                 # Committed by another version with other rules.
-                log.warning("left out a setting of this node problem=%s", problem)
+                _log.warning("left out a setting of this node problem=%s", problem)
         return self.settings != before

@@ -116,7 +116,7 @@ class GroupCommit:
         if effects.unreadable is not None:
             self._metrics.add(STORAGE_FAILURES)
             replica.refused(effects.unreadable)
-        if replica.log.records.is_dirty or not replica.is_durable:
+        if replica.log.is_dirty or not replica.is_durable:
             self._note_write(replica)
         if self._journal.is_dirty:
             self._wake.set()
@@ -196,7 +196,7 @@ class GroupCommit:
             asyncio.get_running_loop().call_soon(self._trust)
         for replica in trusted:
             if replica.failure is None and not replica.is_gone:
-                self._report_durable(replica, replica.log.last)
+                self._report_durable(replica, replica.consensus_log.last)
 
     def _send(self, replica: Replica, to: NodeId, message: Message) -> None:
         if replica.vote_round <= self._done:
@@ -212,14 +212,16 @@ class GroupCommit:
             self._round_due = None
         self._begun += 1
         number = self._begun
-        marks = [_Mark(r, r.log.last, r.log.cuts) for r in self._take_dirty() if not r.is_gone]
+        marks = [
+            _Mark(r, r.consensus_log.last, r.consensus_log.cuts)
+            for r in self._take_dirty()
+            if not r.is_gone
+        ]
         started = asyncio.get_running_loop().time()
         try:
             # The journal goes first: a sealed segment's index then never outlives its epochs.
             journal_work = self._journal.begin_sync()
-            works = [
-                (mark.replica.log.records, mark.replica.log.records.begin_sync()) for mark in marks
-            ]
+            works = [(mark.replica.log, mark.replica.log.begin_sync()) for mark in marks]
             await self._sync(journal_work, [work for _, work in works if work is not None])
         except (OSError, StorageError) as problem:
             if _may_pass(problem):
@@ -233,7 +235,7 @@ class GroupCommit:
         self._done = number
         if journal_work is not None:
             self._journal.end_sync()
-        self._report(marks, [records for records, work in works if work is not None])
+        self._report(marks, [log for log, work in works if work is not None])
 
     def _take_dirty(self) -> Iterable[Replica]:
         """The logs of the next round: at most `ROUND_LOGS_MAX`, and those that `synced` awaits."""
@@ -267,8 +269,8 @@ class GroupCommit:
                 raise outcome
 
     def _report(self, marks: Iterable[_Mark], synced: Iterable[Log]) -> None:
-        for records in synced:
-            records.end_sync()
+        for log in synced:
+            log.end_sync()
         for number, _, done in self._awaiting:
             if number <= self._done and not done.done():
                 done.set_result(None)
@@ -279,7 +281,7 @@ class GroupCommit:
         for replica, position, cuts in marks:
             if replica.is_gone or replica.failure is not None:
                 continue
-            if replica.log.cuts == cuts:
+            if replica.consensus_log.cuts == cuts:
                 self._report_durable(replica, position)
             else:
                 # Cut while the sync ran: the same bytes may have been written anew since.

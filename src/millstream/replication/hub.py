@@ -37,11 +37,11 @@ from millstream.ports import PeerMessage, Ports
 from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Message
+from millstream.replication.consensus_log import ConsensusLog
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import Opening, Openings, Recovery, log_directory
 from millstream.replication.repairing import read_all_skipped, report_damage, skip_damage
 from millstream.replication.replica import Replica
-from millstream.replication.replica_log import ReplicaLog
 from millstream.replication.scrubbing import Scrubber
 from millstream.replication.space import watch_space
 from millstream.replication.upkeep import Upkeep
@@ -140,7 +140,7 @@ class Hub:
         """
         replica = self.replicas.get(log_id)
         if replica is not None:
-            replica.log.records.settings = settings
+            replica.log.settings = settings
             return
         opening = self._openings.find(log_id)
         if opening is not None:
@@ -171,7 +171,7 @@ class Hub:
         self._unopened.pop(log_id, None)
         if replica is not None:
             replica.leave()
-            replica.log.records.abandon()
+            replica.log.abandon()
             self._ticking.pop(replica, None)
             self._metrics.set(REPLICAS, len(self.replicas))
         if not self._openings.drop(log_id):
@@ -310,7 +310,7 @@ class Hub:
         if self.commits.failure is not None or self.commits.is_under_way:
             for replica in self.replicas.values():
                 replica.leave()
-                replica.log.records.abandon()
+                replica.log.abandon()
             self._journal.abandon()
             return False
         work = self._journal.begin_sync()
@@ -319,7 +319,7 @@ class Hub:
             self._journal.end_sync()
         for replica in self.replicas.values():
             replica.leave()
-            replica.log.records.close()
+            replica.log.close()
         self._journal.close()
         return not self.damaged and not self._unopened and self._openings.is_idle
 
@@ -406,7 +406,7 @@ class Hub:
         self._fold_soon(replica)
 
     def _fold_soon(self, replica: Replica) -> None:
-        if not replica.log.records.is_folded:
+        if not replica.log.is_folded:
             self._folding[replica] = None
             self._folding_wake.set()
 
@@ -423,7 +423,7 @@ class Hub:
     async def _fold(self, replica: Replica) -> None:
         while replica.failure is None and not replica.is_gone:
             try:
-                if replica.log.records.fold():
+                if replica.log.fold():
                     replica.folded()
                     return
             except StorageError as problem:
@@ -460,12 +460,12 @@ class Hub:
         if problem.is_transient:
             self._unopened[log_id] = opening.founders, opening.settings, opening.name
 
-    def _take_part(self, opening: Opening, records: Log) -> Replica:
+    def _take_part(self, opening: Opening, log: Log) -> Replica:
         """From here on the log belongs to the event loop, and takes part in consensus."""
         log_id = opening.log_id
-        records.settings = opening.settings  # They may have changed meanwhile.
-        records.share(self._cache)
-        replica = self._replica(opening, records)
+        log.settings = opening.settings  # They may have changed meanwhile.
+        log.share(self._cache)
+        replica = self._replica(opening, log)
         self.damaged.pop(log_id, None)
         self.replicas[log_id] = replica
         self._metrics.set(REPLICAS, len(self.replicas))
@@ -474,24 +474,26 @@ class Hub:
             self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
         return replica
 
-    def _replica(self, opening: Opening, records: Log) -> Replica:
+    def _replica(self, opening: Opening, log: Log) -> Replica:
         log_id, founders, state = opening.log_id, opening.founders, opening.state
         assert state == self._journal.state(log_id), "only a replica changes what the journal says"
-        kept = [b for b in state.boundaries if b.start_offset <= records.end_offset]
+        kept = [b for b in state.boundaries if b.start_offset <= log.end_offset]
         if len(kept) < len(state.boundaries):
             self._journal.cut_epochs(log_id, kept[-1].epoch if kept else NO_EPOCH)
-        log = ReplicaLog(
+        consensus_log = ConsensusLog(
             log_id,
-            records,
+            log,
             self._journal,
             self._ports.clock,
             founders=founders,
             fetch_bytes_max=self._config.limits.replica_fetch_bytes_max,
         )
-        core = Core(self._me, log, state.hard_state, self._ports.entropy, timing=self._timing)
+        core = Core(
+            self._me, consensus_log, state.hard_state, self._ports.entropy, timing=self._timing
+        )
         return Replica(
             log_id,
-            log,
+            consensus_log,
             core,
             self.commits.carry_out,
             self.commits.hurry,

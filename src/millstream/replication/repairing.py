@@ -50,11 +50,11 @@ async def skip_damage(
     replica: Replica, offset: Offset, *, commits: GroupCommit, ports: Ports
 ) -> Skipped:
     """Have readers go on behind the damage at `offset`; `InvalidRequest` if there is none."""
-    records = replica.log.records
-    if not records.start_offset <= offset < records.end_offset:
+    log = replica.log
+    if not log.start_offset <= offset < log.end_offset:
         raise InvalidRequest(
-            f"offset {offset} is not in the log, which has {records.start_offset} to "
-            f"{records.end_offset - 1}"
+            f"offset {offset} is not in the log, which has {log.start_offset} to "
+            f"{log.end_offset - 1}"
         )
     try:
         segment = await _sealed_segment(replica, offset, commits, ports)
@@ -63,14 +63,14 @@ async def skip_damage(
         repair = Repair(
             ports.files,
             segment,
-            records.contents(segment),
+            log.contents(segment),
             bad,
-            epoch=replica.log.epoch_at(bad.base_offset) or 0,
+            epoch=replica.consensus_log.epoch_at(bad.base_offset) or 0,
             now_ms=ports.clock.now_ms(),
-            interval_bytes=records.settings.index_interval_bytes,
+            interval_bytes=log.settings.index_interval_bytes,
         )
         new = await ports.threads.run(repair.carry_out)
-        if not records.replace([segment], new):
+        if not log.replace([segment], new):
             raise Overloaded(f"{segment.path} was compacted meanwhile: repair again")
         await commits.synced(replica)
     except StorageError as problem:
@@ -93,18 +93,18 @@ async def _sealed_segment(
     replica: Replica, offset: Offset, commits: GroupCommit, ports: Ports
 ) -> Segment:
     """The segment that holds `offset`, verified there and sealed."""
-    records = replica.log.records
-    segment = records.segment_at(offset)
-    work = records.verification(segment)
+    log = replica.log
+    segment = log.segment_at(offset)
+    work = log.verification(segment)
     if work is not None:
         await ports.threads.run(work.carry_out)
         work.finish()
     if damage_at(segment.damage, offset) is None:
         raise InvalidRequest(f"the batch at offset {offset} is sound: nothing to repair")
-    if segment is records.active:
-        records.roll()
+    if segment is log.active:
+        log.roll()
         commits.carry_out(replica, Effects())
         await commits.synced(replica)
-    if segment not in records.sealed():
+    if segment not in log.sealed():
         raise Overloaded(f"{segment.path} is being sealed: repair again in a moment")
     return segment

@@ -29,7 +29,7 @@ from millstream.model import Appended, Buffer, LogId, NodeId, Offset
 from millstream.raft.core import Core
 from millstream.raft.member import Effects
 from millstream.raft.roles import Role
-from millstream.replication.replica_log import ReplicaLog, Stamped
+from millstream.replication.consensus_log import ConsensusLog, Stamped
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Replica:
     def __init__(
         self,
         log_id: LogId,
-        log: ReplicaLog,
+        consensus_log: ConsensusLog,
         core: Core,
         carry_out: CarryOut,
         hurry: Callable[[], None],
@@ -66,7 +66,8 @@ class Replica:
     ) -> None:
         self.id = log_id
         self.name = name or str(log_id)  # As an operator knows it: topic and partition.
-        self.log = log
+        self.log = consensus_log.log  # The records, in segments.
+        self.consensus_log = consensus_log  # The same with its epochs, as consensus sees it.
         self.core = core
         self.failure: StorageError | None = None  # Once set, this replica takes part no more.
         self.is_gone = False
@@ -102,12 +103,12 @@ class Replica:
         """
         if self.core.role is not Role.LEADER:
             return self.leader is not None
-        return self.core.is_established and self.log.records.is_folded
+        return self.core.is_established and self.log.is_folded
 
     @property
     def is_durable(self) -> bool:
         """Whether all of the log would survive a power cut, as far as is known."""
-        return self.core.durable_position == self.log.last
+        return self.core.durable_position == self.consensus_log.last
 
     @property
     def is_awaited(self) -> bool:
@@ -124,7 +125,7 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        return self.log.records.producers.last_stable_offset(self.core.high_watermark)
+        return self.log.producers.last_stable_offset(self.core.high_watermark)
 
     @property
     def in_step_count(self) -> int:
@@ -141,14 +142,14 @@ class Replica:
             raise StorageUnavailable(str(self.failure))
         if not self.core.takes_proposals:
             raise NotLeader(self.id, self.leader)
-        records = self.log.records
-        if not records.is_folded:
+        log = self.log
+        if not log.is_folded:
             raise NotSettled(self.id)
-        start = records.start_offset
-        duplicate = records.producers.check(header)
+        start = log.start_offset
+        duplicate = log.producers.check(header)
         if duplicate is not None:
             return Appended(duplicate.base_offset, duplicate.end_offset, duplicate.timestamp, start)
-        stamped, prefix = stamp(header, base_offset=records.end_offset, epoch=self.core.epoch)
+        stamped, prefix = stamp(header, base_offset=log.end_offset, epoch=self.core.epoch)
         chunks = (prefix, memoryview(data)[PREFIX_BYTES:])
         try:
             effects = self.core.propose(Stamped((stamped,), chunks))
@@ -180,7 +181,7 @@ class Replica:
         majority. `NotEnoughReplicasAfterAppend` if too many of them fall silent meanwhile,
         `TimedOut` after `ACKNOWLEDGE_S_MAX`; the record stays in the log.
         """
-        count_min = self.log.records.settings.min_insync_replicas
+        count_min = self.log.settings.min_insync_replicas
         if count_min == 1 or count_min <= len(self.core.voters) // 2 + 1 or not self.is_leader:
             return self.committed(end_offset, result)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -198,7 +199,7 @@ class Replica:
     def advance_start(self, start_offset: Offset) -> None:
         """Let the log start at `start_offset`, as far as its records are surely committed."""
         try:
-            self.log.advance_start(min(start_offset, self.core.start_offset_max))
+            self.consensus_log.advance_start(min(start_offset, self.core.start_offset_max))
         except StorageError as problem:
             self.refused(problem)
             raise StorageUnavailable(str(problem)) from problem
@@ -207,7 +208,7 @@ class Replica:
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever the high watermark, the role or the leader has changed."""
         self._watchers.add(watcher)
-        if self.log.records.is_dirty:
+        if self.log.is_dirty:
             self._hurry()
 
     def unwatch(self, watcher: Watcher) -> None:
@@ -236,7 +237,7 @@ class Replica:
                 view.role.value,
                 self.id,
                 self.core.epoch,
-                self.log.last.end_offset,
+                self.consensus_log.last.end_offset,
             )
             if old.role is Role.LEADER:
                 self._answer_all(NotLeader(self.id, self.leader))
@@ -307,7 +308,7 @@ class Replica:
 
     def _answer_held(self) -> None:
         """Answer those whose records are committed and held by as many as the topic asks for."""
-        count_min = self.log.records.settings.min_insync_replicas
+        count_min = self.log.settings.min_insync_replicas
         held_end = min(self.core.high_watermark, self.core.end_held_by(count_min))
         while self._strict_waiters:
             done, (end_offset, result) = next(iter(self._strict_waiters.items()))

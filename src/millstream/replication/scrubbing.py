@@ -100,7 +100,7 @@ class Scrubber:
         await self._save()
 
     async def _scrub_log(self, replica: Replica) -> None:
-        for segment in replica.log.records.sealed():
+        for segment in replica.log.sealed():
             if replica.is_gone or segment.base_offset < self.state.base_offset:
                 continue
             self.state.base_offset = segment.base_offset
@@ -110,16 +110,16 @@ class Scrubber:
                 _log.warning("not scrubbed segment=%s problem=%s", segment.path, problem)
 
     async def _scrub_segment(self, replica: Replica, segment: Segment) -> None:
-        records, at = replica.log.records, 0
-        while at < segment.size and not replica.is_gone and segment in records.sealed():
-            work = records.verification_step(
-                segment, at, at + STEP_BYTES, boundaries=replica.log.boundaries
+        log, at = replica.log, 0
+        while at < segment.size and not replica.is_gone and segment in log.sealed():
+            work = log.verification_step(
+                segment, at, at + STEP_BYTES, boundaries=replica.consensus_log.boundaries
             )
             try:
                 await self._ports.threads.run(work.carry_out)
             except (DiskFailed, DamagedLog) as problem:
                 work.fail(problem)
-            if segment in records.sealed():
+            if segment in log.sealed():
                 work.finish()
             at += work.size
             self.state.pass_bytes += work.size

@@ -52,41 +52,41 @@ class Upkeep:
 
     def retain(self, replica: Replica) -> bool:
         """Seal what is old, and let the log start where its retention says; True if it did."""
-        records, now_ms = replica.log.records, self._ports.clock.now_ms()
-        settings, active = records.settings, records.active
-        records.producers.expire(now_ms, self._config.timing.producer_expiration_ms)
+        log, now_ms = replica.log, self._ports.clock.now_ms()
+        settings, active = log.settings, log.active
+        log.producers.expire(now_ms, self._config.timing.producer_expiration_ms)
         is_due = active is not None and should_seal(facts(active), now_ms=now_ms, settings=settings)
         if is_due:
-            records.roll()
+            log.roll()
             self._commits.carry_out(replica, Effects())
         if not (replica.is_leader and replica.is_settled):
             return is_due
         start = retention_start(
-            [facts(segment) for segment in records.sealed()],
-            active_bytes=0 if records.active is None else records.active.size,
+            [facts(segment) for segment in log.sealed()],
+            active_bytes=0 if log.active is None else log.active.size,
             limit_offset=replica.high_watermark,
             now_ms=now_ms,
             settings=settings,
         )
-        if start is None or start <= records.start_offset:
+        if start is None or start <= log.start_offset:
             return is_due
-        before = records.health().size_bytes
+        before = log.health().size_bytes
         replica.advance_start(start)
-        freed = before - records.health().size_bytes
+        freed = before - log.health().size_bytes
         self._metrics.add(CLEANED_BYTES, max(0, freed), "retention")
         _log.info("retention log=%s start=%d freed_bytes=%d", replica.id, start, freed)
         return True
 
     async def compact(self, replica: Replica) -> None:
         """Rewrite what is worth it; the log stays in use."""
-        records = replica.log.records
-        if not rewrites(records.settings):
+        log = replica.log
+        if not rewrites(log.settings):
             return
         compactor = self._compactors.get(replica)
         if compactor is None:
-            compactor = Compactor(records, self._ports.files, self._config.limits)
+            compactor = Compactor(log, self._ports.files, self._config.limits)
             self._compactors[replica] = compactor
-        before = records.health().size_bytes
+        before = log.health().size_bytes
         is_done = await compactor.run(
             self._ports.threads,
             durable=lambda: self._commits.synced(replica),
@@ -94,7 +94,7 @@ class Upkeep:
             limit_offset=replica.last_stable_offset,
         )
         if is_done:
-            freed = max(0, before - records.health().size_bytes)
+            freed = max(0, before - log.health().size_bytes)
             self._metrics.add(CLEANED_BYTES, freed, "compaction")
 
     async def _retain_forever(self) -> None:

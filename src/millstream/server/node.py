@@ -36,7 +36,7 @@ from millstream.storage.files.reserve import Reserve
 from millstream.storage.files.skipped_commands import read_skipped
 from millstream.storage.journal.journal import open_journal
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 # The control log is kept whole: every node folds it from its first record.
 CONTROL_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
@@ -210,7 +210,7 @@ class Node:
         await self.threads.run(self._reserve.keep)
         self._move(Event.SETTLED)
         self.ready.set()
-        log.info(
+        _log.info(
             "ready node=%d partitions=%d data_dir=%s",
             self.config.node_id,
             len(self.hub.replicas),
@@ -223,7 +223,7 @@ class Node:
             async with asyncio.timeout(self.config.timing.stop_ms_max / 1000):
                 await self.hub.commits.finish()
         except TimeoutError:
-            log.warning("stopping with writes still unsynced")
+            _log.warning("stopping with writes still unsynced")
 
     def _close(self) -> None:
         # Logs that this life has not opened are as the last one left them: not in order, unless
@@ -232,7 +232,7 @@ class Node:
         if self.hub.close() and (self._directory.was_clean or not unopened):
             self._directory.mark_clean()
         self._directory.close()
-        log.info("stopped node=%d", self.config.node_id)
+        _log.info("stopped node=%d", self.config.node_id)
 
     def _move(self, event: Event) -> None:
         self.phase = TRANSITIONS[self.phase, event]
@@ -240,13 +240,13 @@ class Node:
 
 def _check_control_log(control: Replica, data_dir: str) -> None:
     """Refuse to start without a command: topics would be missing that have records."""
-    records = control.log.records
-    for segment in [*records.sealed(), *filter(None, [records.active])]:
-        work = records.verification(segment)
+    log = control.log
+    for segment in [*log.sealed(), *filter(None, [log.active])]:
+        work = log.verification(segment)
         if work is not None:
             work.carry_out()
             work.finish()
-    damage = records.damage()
+    damage = log.damage()
     if damage:
         raise StartupError(
             f"the control log is damaged: {damage[0].problem()}. Restore {data_dir} from a backup, "
@@ -270,7 +270,7 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
         ports.files, config.data_dir, node_id=NodeId(config.node_id), entropy=ports.entropy
     )
     if not (directory.is_new or directory.was_clean):
-        log.info(
+        _log.info(
             "the last stop was not in order: verifying what was not proven data_dir=%s",
             config.data_dir,
         )

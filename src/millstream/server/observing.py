@@ -66,7 +66,7 @@ class Observer:
         failed = sum(replica.failure is not None for replica in self._hub.replicas.values())
         yield Sample(FAILED_REPLICAS, (), failed + len(self._hub.damaged))
         replicas = list(self._hub.replicas.values())
-        yield Sample(DAMAGED_NOW, (), sum(len(one.log.records.damage()) for one in replicas))
+        yield Sample(DAMAGED_NOW, (), sum(len(one.log.damage()) for one in replicas))
         yield Sample(SCRUB_PASS_BYTES, (), self._hub.scrubber.state.pass_bytes)
         for kind, found in (
             ("partition", self._partitions()),
@@ -131,7 +131,7 @@ class Observer:
 
 
 def _partition(target: TopicPartition, replica: Replica) -> Sequence[Sample]:
-    log = replica.log.records.health()
+    log = replica.log.health()
     figures: dict[Metric, int] = {
         LOW_WATERMARK: log.start_offset,
         HIGH_WATERMARK: replica.high_watermark,

@@ -49,7 +49,7 @@ def test_a_command_is_checked_before_anything_is_written() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
             control = node.hub.replicas[CONTROL_LOG]
-            before = control.log.records.end_offset
+            before = control.log.end_offset
             for command, error in (
                 (create("t", retention_ms=1000), InvalidRequest),
                 (create("t", colour="red"), InvalidSetting),
@@ -62,7 +62,7 @@ def test_a_command_is_checked_before_anything_is_written() -> None:
             with pytest.raises(InvalidRequest):
                 await node._controller.reserve_producer_ids(0)
 
-            assert control.log.records.end_offset == before
+            assert control.log.end_offset == before
 
     run(story())
 
@@ -138,7 +138,7 @@ def test_settings_of_another_version_are_kept_with_a_warning(
             await node._controller._ledger.propose([Entry(None, encode(command))])
             log_id = node.topics.describe(SESSION, "early").log(0)
             await node.hub.opened([log_id])
-            return node.hub.find(log_id).log.records.settings.segment_bytes
+            return node.hub.find(log_id).log.settings.segment_bytes
 
     async def again() -> dict[str, str]:
         async with running_node(files=files) as node:

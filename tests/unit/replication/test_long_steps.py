@@ -74,7 +74,7 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
         async with real_node(Config(storage="memory")) as node:
             await node.topics.create(SESSION, "orders")
             replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
-            records = replica.log.records
+            records = replica.log
             for at in range(count + 1):
                 one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
                 append(records, one, now_ms=0)
@@ -98,7 +98,7 @@ def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
         async with running(build_node(config, ports)) as node:
             await node.topics.create(SESSION, "orders")
             replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
-            records = replica.log.records
+            records = replica.log
             for at in range(count):
                 append(records, stamped_batch(at, epoch=replica.core.epoch), now_ms=0)
             records.roll()
@@ -128,7 +128,7 @@ def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
             now_ms = node.clock.now_ms()
             for at in range(count):
                 one = stamped_batch(at, timestamp=now_ms, epoch=replica.core.epoch)
-                append(replica.log.records, one, now_ms=now_ms)
+                append(replica.log, one, now_ms=now_ms)
             with_id = Record(0, now_ms, None, b"a", (("ms-message-id", b"1"),))
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 await node.partitions.append(SESSION, ORDERS, encode_batch([with_id]), Acks.ALL)
@@ -149,20 +149,20 @@ def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
             replica = node.hub.find(log_id)
             for at in range(count):
                 one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
-                append(replica.log.records, one, now_ms=0)
+                append(replica.log, one, now_ms=0)
             # As a power cut would leave it: without an index.
             del node.hub.replicas[log_id]
-            settings = replica.log.records.settings
+            settings = replica.log.settings
             replica.leave()
-            replica.log.records.abandon()
+            replica.log.abandon()
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 node.hub.keep(log_id, frozenset({NodeId(node.config.node_id)}), settings)
                 with pytest.raises(NotLeader):
                     node.hub.find(log_id)
                 await node.hub.led(log_id)
             again = node.hub.find(log_id)
-            assert again.log.records.end_offset == count
-            assert again.log.records.producers.next_sequence(9, 0) == count
+            assert again.log.end_offset == count
+            assert again.log.producers.next_sequence(9, 0) == count
 
     run_timed(story())
 

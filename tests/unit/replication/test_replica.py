@@ -21,8 +21,8 @@ from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Fetch, PreVoteGranted, VoteGranted
 from millstream.raft.roles import Role
+from millstream.replication.consensus_log import ConsensusLog
 from millstream.replication.replica import ACKNOWLEDGE_S_MAX, Replica
-from millstream.replication.replica_log import ReplicaLog
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.journal.journal import open_journal
@@ -56,7 +56,7 @@ def leading_replica(
         boundaries=(),
         decompressed_bytes_max=2**20,
     )
-    log = ReplicaLog(LOG, records, journal, FixedClock(), founders=voters, fetch_bytes_max=2**20)
+    log = ConsensusLog(LOG, records, journal, FixedClock(), founders=voters, fetch_bytes_max=2**20)
     core = Core(ONE, log, NEVER_VOTED, Random(1), timing=Timing())
     while core.role is Role.FOLLOWER:
         core.tick()
@@ -81,13 +81,13 @@ def in_a_loop(story: Callable[[], None]) -> None:
 def test_an_append_that_cannot_be_read_for_a_follower_is_written_and_not_refused() -> None:
     def story() -> None:
         replica = leading_replica()
-        replica.log.read = unreadable  # type: ignore[method-assign]
+        replica.consensus_log.read = unreadable  # type: ignore[method-assign]
         data = batch(b"a")
 
         appended = replica.append(data, read_header(data))
 
         assert (appended.base_offset, appended.end_offset) == (0, 1)
-        assert replica.log.records.end_offset == 1
+        assert replica.log.end_offset == 1
 
     in_a_loop(story)
 
@@ -98,8 +98,8 @@ def test_a_leader_whose_log_cannot_be_read_gives_up_and_the_outcome_is_unknown()
         data = batch(b"a")
         first = replica.append(data, read_header(data))
         waiting = replica.committed(first.end_offset, None)
-        replica.core.step(TWO, Fetch(replica.core.epoch, replica.log.last, 0))
-        replica.log.read = unreadable  # type: ignore[method-assign]
+        replica.core.step(TWO, Fetch(replica.core.epoch, replica.consensus_log.last, 0))
+        replica.consensus_log.read = unreadable  # type: ignore[method-assign]
         second = replica.append(data, read_header(data))
 
         assert not replica.is_leader
@@ -116,14 +116,14 @@ def test_a_leader_whose_log_cannot_be_read_gives_up_and_the_outcome_is_unknown()
 def test_an_append_that_is_refused_has_written_nothing() -> None:
     def story() -> None:
         replica = leading_replica()
-        replica.log.records.is_folded = False  # As while a truncation is being made up for.
+        replica.log.is_folded = False  # As while a truncation is being made up for.
         data = batch(b"a")
 
         with pytest.raises(RequestError) as refusal:
             replica.append(data, read_header(data))
 
         assert refusal.value.retriable
-        assert replica.log.records.end_offset == 0
+        assert replica.log.end_offset == 0
         assert not replica.is_settled
 
     in_a_loop(story)
@@ -140,7 +140,7 @@ def leader_of_three() -> Replica:
 
 def fetch(replica: Replica, follower: NodeId) -> None:
     """A follower acknowledges all there is."""
-    replica.core.step(follower, Fetch(replica.core.epoch, replica.log.last, 0))
+    replica.core.step(follower, Fetch(replica.core.epoch, replica.consensus_log.last, 0))
     replica.observe()
 
 
@@ -155,7 +155,7 @@ def test_acks_all_waits_for_as_many_replicas_as_the_topic_asks_for() -> None:
         replica = leader_of_three()
         data = batch(b"a")
         appended = replica.append(data, read_header(data))
-        replica.core.durable(replica.log.last)
+        replica.core.durable(replica.consensus_log.last)
         waiting = replica.acknowledged(appended.end_offset, appended)
 
         fetch(replica, TWO)
@@ -173,7 +173,7 @@ def test_a_replica_that_falls_silent_after_the_append_is_told_to_the_producer() 
         replica = leader_of_three()
         data = batch(b"a")
         appended = replica.append(data, read_header(data))
-        replica.core.durable(replica.log.last)
+        replica.core.durable(replica.consensus_log.last)
         waiting = replica.acknowledged(appended.end_offset, appended)
 
         for _ in range(Timing().election_ticks):

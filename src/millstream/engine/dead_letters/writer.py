@@ -47,7 +47,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 LETTER_BATCH_RECORDS_MAX = 100
 LETTER_BATCH_BYTES_MAX = 2**20  # A single larger record makes a batch of its own.
@@ -168,7 +168,7 @@ class DeadLetterWriter:
         if replica is None:
             return
         numbered = [letter._replace(offset=at) for at, letter in enumerate(letters)]
-        size, size_max = len(encode_batch(numbered)), replica.log.records.settings.segment_bytes
+        size, size_max = len(encode_batch(numbered)), replica.log.settings.segment_bytes
         if size > size_max:
             raise BatchTooLarge(size, size_max)
 
@@ -184,7 +184,7 @@ class DeadLetterWriter:
             # The marks must be in `stored` before the names are released.
             await shard.wait_committed("*")
         except (RequestError, StorageError) as problem:
-            log.warning(
+            _log.warning(
                 "could not finish writing dead letters target=%s problem=%s", target, problem
             )
             return False
@@ -202,7 +202,7 @@ class DeadLetterWriter:
             shard = subscription.shard or await find_open(self._shards, topic)
             await self.append_once(shard, target, intents, letters)
         except RequestError as problem:
-            log.warning(
+            _log.warning(
                 "could not write dead letters, retrying count=%d topic=%s problem=%s",
                 len(intents),
                 topic,
@@ -229,7 +229,7 @@ class DeadLetterWriter:
         try:
             shard.write([unmark(intent.name, intent.log, intent.offset) for intent in intents])
         except RequestError as problem:
-            log.warning("could not remove marks count=%d problem=%s", len(intents), problem)
+            _log.warning("could not remove marks count=%d problem=%s", len(intents), problem)
 
     def _letter(self, intent: DeadLetterIntent, record: Record | None) -> Record:
         now_ms = self._clock.now_ms()
@@ -249,12 +249,12 @@ class DeadLetterWriter:
         replica, offset = self._origin(intent), intent.offset
         if replica is None or offset < replica.log.start_offset:
             return None
-        end_offset = replica.log.records.end_offset
+        end_offset = replica.log.end_offset
         if offset >= end_offset:
             if not (replica.is_leader and replica.is_settled):
                 raise NotLeader(intent.log, replica.leader)
             return None
-        batch_slice = replica.log.records.read(offset, bytes_max=1, end_offset=end_offset)
+        batch_slice = replica.log.read(offset, bytes_max=1, end_offset=end_offset)
         if batch_slice is None:
             return None
         data = batch_slice.read()

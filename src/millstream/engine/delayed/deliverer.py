@@ -24,7 +24,7 @@ from millstream.model import Offset
 from millstream.names import UNREADABLE_HEADER
 from millstream.ports import Clock
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 # Header of a delayed record that could not be decoded: the reason. Its value is the stored bytes.
 # Records in an outbound sequence that are not appended yet; the same limit for appended ones.
@@ -72,7 +72,7 @@ class Deliverer:
             except RequestError as problem:
                 # A warning only once while the problem lasts.
                 level = logging.INFO if self._is_troubled else logging.WARNING
-                log.log(level, "not delivered yet target=%s problem=%s", self._target, problem)
+                _log.log(level, "not delivered yet target=%s problem=%s", self._target, problem)
                 self._is_troubled = True
                 await self._backoff.wait()
 
@@ -91,7 +91,7 @@ class Deliverer:
         except UnknownTopic:
             await self._drop()
         except OutOfOrderSequence as problem:
-            log.warning("took another producer id target=%s problem=%s", self._target, problem)
+            _log.warning("took another producer id target=%s problem=%s", self._target, problem)
             await self._writer.replace_producer(self._target)
             return False
         return True
@@ -110,7 +110,7 @@ class Deliverer:
         self._shard.gaps.discard(self._place)
         self._lost |= self._begun - begun
         self._begun = begun
-        end_offset = self._writer.replica(self._target).log.records.end_offset
+        end_offset = self._writer.replica(self._target).log.end_offset
         self._ends = deque([(count, end_offset)] if count else [])
         self._ended_count, self._firm_count = 0, count
         self._unread.clear()
@@ -182,7 +182,7 @@ class Deliverer:
 
     async def _read(self, numbers: Sequence[Offset]) -> list[Record]:
         """Records as they are delivered, from the first on, as many as make a batch."""
-        segment_bytes = self._writer.replica(self._target).log.records.settings.segment_bytes
+        segment_bytes = self._writer.replica(self._target).log.settings.segment_bytes
         size_max = min(BATCH_BYTES_MAX, segment_bytes - BATCH_BYTES_SPARE)
         records: list[Record] = []
         size = 0
@@ -336,7 +336,7 @@ class Deliverer:
         soon = self._soon()
         soon += [rank(*planned) for planned in self._order]
         self._order = []
-        log.info("dropped delayed=%d of a deleted topic", len(soon))
+        _log.info("dropped delayed=%d of a deleted topic", len(soon))
         while soon:
             numbers = [unrank(ranked)[1] for ranked in soon[:PLANNED_MAX]]
             self._shard.ledger.write(self._shard.ended(numbers))
@@ -356,6 +356,6 @@ def _delivered(number: Offset, value: bytes) -> Record:
         payload = decode_payload(value)
     except UNREADABLE as problem:
         # It has a place in the plan, so it is delivered as stored, for a person to examine.
-        log.error("delivering a delayed record undecoded number=%d problem=%s", number, problem)
+        _log.error("delivering a delayed record undecoded number=%d problem=%s", number, problem)
         return Record(0, header.due_ms, None, value, ((UNREADABLE_HEADER, str(problem).encode()),))
     return Record(0, header.due_ms, payload.key, payload.value, payload.headers)

@@ -44,7 +44,7 @@ from millstream.internal_topics.delayed import (
 from millstream.model import LogId, Offset
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 # Small batches: a due record is read back with its whole batch.
 WRITE_RECORDS_MAX = 16
@@ -101,7 +101,7 @@ class DelayedShard(Shard):
         """
         numbers: list[Offset] = []
         for part in _parts(delayed_records):
-            first = self._replica.log.records.end_offset
+            first = self._replica.log.end_offset
             entries = [Entry(encode_key(first + at), value) for at, (_, value) in enumerate(part)]
             end = self.ledger.write(entries)
             assert end == first + len(entries)
@@ -248,7 +248,7 @@ class DelayedShard(Shard):
 
     def _loaded(self) -> None:
         if self.due_heap or self._undecided or self.skipped_count:
-            log.info(
+            _log.info(
                 "loaded delayed=%d unfinished=%d log=%s skipped_records=%d",
                 len(self.due_heap),
                 len(self._undecided),
@@ -296,9 +296,7 @@ class DelayedShard(Shard):
         self._ahead_bytes += len(value)
 
     def _read_batch(self, number: Offset, wants: Callable[[Offset], bool]) -> dict[Offset, bytes]:
-        part = self._replica.log.records.read(
-            number, bytes_max=1, end_offset=self._replica.high_watermark
-        )
+        part = self._replica.log.read(number, bytes_max=1, end_offset=self._replica.high_watermark)
         assert part is not None, "a waiting record is in the log"
         try:
             records = decode_selected(part.read(), wants, decompressed_bytes_max=UNPACKED_BYTES_MAX)

@@ -31,7 +31,7 @@ from millstream.model import NO_PRODUCER, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"  # Classic groups of consumers use it too.
 
@@ -137,7 +137,7 @@ class Coordinator(Shard):
             try:
                 self._save(group)
             except RequestError as problem:
-                log.warning("could not save group=%s problem=%s", group.group_id, problem)
+                _log.warning("could not save group=%s problem=%s", group.group_id, problem)
                 answers = [(ticket, problem) for ticket, _ in answers]
                 answers += group.membership.unsaved(loop_ms()).answers
         for ticket, answer in answers:
@@ -209,11 +209,11 @@ class Coordinator(Shard):
     def _tick_consumers(self, group: Group, consumers: ConsumerGroup) -> None:
         gone = consumers.tick(loop_ms())
         if gone:
-            log.info("members timed out group=%s count=%d", group.group_id, len(gone))
+            _log.info("members timed out group=%s count=%d", group.group_id, len(gone))
         try:
             self.save_consumers(group, consumers)
         except RequestError as problem:
-            log.warning("could not save group=%s problem=%s", group.group_id, problem)
+            _log.warning("could not save group=%s problem=%s", group.group_id, problem)
             self.set_alarm(group)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Coordinator(Shard):
 
     def _loaded(self) -> None:
         if self.groups or self.skipped_count:
-            log.info(
+            _log.info(
                 "loaded groups=%d log=%s skipped_records=%d",
                 len(self.groups),
                 self._replica.id,

@@ -28,7 +28,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 OFFSETS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
 SWEEP_GROUPS = 100  # Groups examined in one step.
@@ -151,12 +151,12 @@ class Coordinators:
             if entries:
                 coordinator.write(group, entries)
         except RequestError as problem:
-            log.warning("could not expire group=%s problem=%s", group.group_id, problem)
+            _log.warning("could not expire group=%s problem=%s", group.group_id, problem)
             return
         if is_over:
             coordinator.drop(group)
         if entries:
-            log.info("expired offsets=%d group=%s over=%s", len(gone), group.group_id, is_over)
+            _log.info("expired offsets=%d group=%s over=%s", len(gone), group.group_id, is_over)
 
     def _expired(self, group: Group, stored: StoredGroup) -> set[TopicPartition]:
         now_ms = self._clock.now_ms()

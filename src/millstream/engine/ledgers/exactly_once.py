@@ -53,7 +53,7 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.settings import TimestampType
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 PRODUCER_EPOCH = 0
 
@@ -159,7 +159,7 @@ class ExactlyOnceWriter:
             raise StorageUnavailable(str(replica.failure))
         if not (replica.is_leader and replica.is_settled):
             raise NotLeader(target, replica.leader)  # Its log may still lose or gain records.
-        producers = replica.log.records.producers
+        producers = replica.log.producers
         sequence = producers.next_sequence(outbound.producer_id, PRODUCER_EPOCH)
         if sequence is None:
             return 0
@@ -282,20 +282,20 @@ class ExactlyOnceWriter:
                 return appended.base_offset
             except OutOfOrderSequence as problem:
                 # The log lacks this batch, or it would know it: only one is ever under way.
-                log.warning("took another producer id target=%s problem=%s", target, problem)
+                _log.warning("took another producer id target=%s problem=%s", target, problem)
                 await self.replace_producer(target)
                 outbound = self._outbound[target]
             except UnknownTopic:
                 self.forget(target)
                 raise
             except RequestError as problem:
-                log.info("not delivered yet target=%s problem=%s", target, problem)
+                _log.info("not delivered yet target=%s problem=%s", target, problem)
                 await backoff.wait()
 
     def _build_batch(
         self, replica: Replica, producer_id: int, base_sequence: int, records: Sequence[Record]
     ) -> tuple[bytes, Header]:
-        settings = replica.log.records.settings
+        settings = replica.log.settings
         data = encode_batch(
             [record._replace(offset=at) for at, record in enumerate(records)],
             codec=CODECS.get(settings.compression_type, Codec.NONE),

@@ -111,7 +111,7 @@ class Ledger(Generic[R]):
             producer_epoch=producer.epoch,
             is_transactional=is_transactional,
         )
-        size_max = self._replica.log.records.settings.segment_bytes
+        size_max = self._replica.log.settings.segment_bytes
         if len(data) > size_max:
             raise BatchTooLarge(len(data), size_max)
         self.written_offset = self._replica.append(data, read_header(data)).end_offset
@@ -186,7 +186,7 @@ class Ledger(Generic[R]):
         end_offset = self._replica.high_watermark
         if self.applied_offset >= end_offset:
             return None
-        chunk = self._replica.log.records.read(
+        chunk = self._replica.log.read(
             self.applied_offset, bytes_max=READ_BYTES_MAX, end_offset=end_offset
         )
         return None if chunk is None else memoryview(chunk.read())

@@ -33,7 +33,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 BROKER = Session(principal="millstream", protocol="internal")
 REPLICAS = 3  # Or the number of nodes, if that is less.
@@ -67,7 +67,7 @@ class Shard(ABC):
         self._epoch = replica.core.epoch
         self._loading = self._load()
         # Compaction must not overtake the fold.
-        replica.log.records.hold()
+        replica.log.hold()
         replica.watch(self._follow)
 
     def load_some(self) -> None:
@@ -78,7 +78,7 @@ class Shard(ABC):
             next(self._loading)
         except StopIteration:
             self.is_loaded = True
-            self._replica.log.records.release()
+            self._replica.log.release()
             self._loaded()
         except StorageError as problem:
             self._replica.refused(problem)
@@ -122,7 +122,7 @@ class Shard(ABC):
         self.skipped_count += 1
         self.count_skipped()
         if self.skipped_count <= SKIPPED_NAMED_MAX:
-            log.warning(
+            _log.warning(
                 "skipped a record that cannot be read topic=%s partition=%d offset=%d problem=%s",
                 self.topic,
                 self._replica.id.partition,
@@ -154,7 +154,7 @@ class Shard(ABC):
     def _forget(self) -> None:
         self.is_gone = True
         if not self.is_loaded:
-            self._replica.log.records.release()
+            self._replica.log.release()
         self._replica.unwatch(self._follow)
         self._close()
         self.ledger.close(NotLeader(self._replica.id, self._replica.leader))

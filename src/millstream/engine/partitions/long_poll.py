@@ -132,7 +132,7 @@ class LongPoll:
         """None for a topic that is read from its files, without a look at its records."""
         topic = self._catalog.find(target.topic)
         replica = self._hub.find(topic.log(target.partition))
-        lifetime = lifetime_of(replica.log.records.settings)
+        lifetime = lifetime_of(replica.log.settings)
         if not topic.is_view and reader_filter is None and lifetime is None:
             return None
         filters = [] if reader_filter is None else [reader_filter]

@@ -19,7 +19,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 MARKERS_AT_ONCE = 50  # Written in one step, so that the event loop is not held up.
 
@@ -32,7 +32,7 @@ def write_marker(
     `must_be_newer` is for a marker whose epoch no batch of its transaction can have. Raises what
     `Producers.check_marker` and `Replica.append` raise.
     """
-    replica.log.records.producers.check_marker(marker, must_be_newer=must_be_newer)
+    replica.log.producers.check_marker(marker, must_be_newer=must_be_newer)
     data = encode_marker(
         marker.kind,
         producer_id=marker.producer_id,
@@ -69,9 +69,9 @@ class Markers:
                     writing.append((participant, self._mark(replica, marker)))
             except StaleProducerEpoch as problem:
                 # The producer wrote there in a later epoch, so this transaction is over there.
-                log.warning("left out a marker partition=%s problem=%s", participant, problem)
+                _log.warning("left out a marker partition=%s problem=%s", participant, problem)
             except RequestError as problem:
-                log.info("marker not written partition=%s problem=%s", participant.target, problem)
+                _log.info("marker not written partition=%s problem=%s", participant.target, problem)
                 left.append(participant)
             if count % MARKERS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -79,7 +79,7 @@ class Markers:
             try:
                 await written
             except RequestError as problem:
-                log.info("marker not known partition=%s problem=%s", participant.target, problem)
+                _log.info("marker not known partition=%s problem=%s", participant.target, problem)
                 left.append(participant)
         return left
 

@@ -151,7 +151,7 @@ class Partitions:
         if target.topic in INTERNAL_TOPICS:
             raise InternalTopic(target.topic)
         replica = self._leaders.find_writable(target)
-        settings = replica.log.records.settings
+        settings = replica.log.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
             _check_replicas(target, replica, settings.min_insync_replicas)
         now_ms, bytes_max = self._clock.now_ms(), self._limits.batch_decompressed_bytes_max
@@ -190,7 +190,7 @@ class Partitions:
     def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
         """The idempotent and transactional producers of a partition."""
         self._gate.admit(session, Operation.READ, topic_resource(target.topic))
-        return self._leaders.find(target).log.records.producers.describe()
+        return self._leaders.find(target).log.producers.describe()
 
     async def read(
         self,
@@ -237,14 +237,14 @@ class Partitions:
         replica = self._leaders.find_current(target)
         check_epoch(target, leader_epoch, replica)
         await _catch_up(replica)
-        records, end = replica.log.records, visible_end(replica, isolation)
+        log, end = replica.log, visible_end(replica, isolation)
         try:
-            position = await _place_in(records, place, end)
+            position = await _place_in(log, place, end)
         except StorageError as problem:
             raise refuse_read(replica, target, problem) from problem
         if position is None:
             return None
-        epoch = replica.log.epoch_at(position[0])
+        epoch = replica.consensus_log.epoch_at(position[0])
         return Found(position[0], position[1], ANY_EPOCH if epoch is None else epoch)
 
     def epoch_end(
@@ -261,7 +261,7 @@ class Partitions:
         check_epoch(target, leader_epoch, replica)
         if epoch > replica.core.epoch:
             return None
-        return replica.log.epoch_end(epoch)
+        return replica.consensus_log.epoch_end(epoch)
 
     def delete_records(
         self, session: Session, target: TopicPartition, before: Offset | None = None
@@ -290,7 +290,7 @@ class Partitions:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         replica = self._hub.find(self._leaders.log_id(target))
         return PartitionHealth(
-            replica.log.records.health(),
+            replica.log.health(),
             replica.high_watermark,
             replica.last_stable_offset,
             replica.leader,
@@ -338,24 +338,24 @@ class Partitions:
         return denied
 
 
-async def _place_in(records: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
+async def _place_in(log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
     match place:
         case Earliest():
-            return records.start_offset, -1
+            return log.start_offset, -1
         case Latest():
             return end, -1
         case AtTime(timestamp_ms):
-            return records.offset_for_time(timestamp_ms, end_offset=end)
+            return log.offset_for_time(timestamp_ms, end_offset=end)
         case AtMaxTimestamp():
-            return records.offset_of_max_timestamp(end_offset=end)
+            return log.offset_of_max_timestamp(end_offset=end)
         case LastRecords(count):
-            return await one_by_one(records.tail(count, end_offset=end)), -1
+            return await one_by_one(log.tail(count, end_offset=end)), -1
         case _:
             assert_never(place)
 
 
 async def _catch_up(replica: Replica) -> None:
-    end_offset = replica.log.records.end_offset
+    end_offset = replica.log.end_offset
     if end_offset > replica.high_watermark:
         with suppress(TimeoutError):  # Then the lookup answers with the committed end.
             async with asyncio.timeout(CATCH_UP_S_MAX):

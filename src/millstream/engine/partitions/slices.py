@@ -119,9 +119,9 @@ def read_slice(
     if more than `verified_bytes_max` must be verified first.
     """
     check_epoch(want.target, want.leader_epoch, replica)
-    records, start = replica.log.records, replica.log.start_offset
-    if not start <= want.offset <= records.end_offset:
-        raise OffsetOutOfRange(want.target, want.offset, start, records.end_offset)
+    log, start = replica.log, replica.log.start_offset
+    if not start <= want.offset <= log.end_offset:
+        raise OffsetOutOfRange(want.target, want.offset, start, log.end_offset)
     high_watermark, stable = replica.high_watermark, replica.last_stable_offset
     if want.last_epoch != ANY_EPOCH:
         diverging = _divergence(want, replica)
@@ -130,7 +130,7 @@ def read_slice(
     end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
     limit = min(want.bytes_max, bytes_max)
     try:
-        chunk = records.read(
+        chunk = log.read(
             want.offset,
             bytes_max=limit,
             end_offset=end,
@@ -142,7 +142,7 @@ def read_slice(
         chunk = None
     aborted: Sequence[Aborted] = ()
     if chunk is not None and isolation is Isolation.READ_COMMITTED:
-        aborted = records.producers.aborted(want.offset, chunk.end_offset)
+        aborted = log.producers.aborted(want.offset, chunk.end_offset)
     return Slice(want.target, chunk, high_watermark, stable, start, aborted)
 
 
@@ -177,9 +177,9 @@ def check_epoch(target: TopicPartition, believed: int, replica: Replica) -> None
 
 def _divergence(want: Want, replica: Replica) -> Position | None:
     """Where the reader's log diverges from this one; None if it does not."""
-    end = replica.log.epoch_end(Epoch(want.last_epoch))
+    end = replica.consensus_log.epoch_end(Epoch(want.last_epoch))
     if end is None:
         log = replica.log
-        raise OffsetOutOfRange(want.target, want.offset, log.start_offset, log.records.end_offset)
+        raise OffsetOutOfRange(want.target, want.offset, log.start_offset, log.end_offset)
     is_shared = end.epoch == want.last_epoch and want.offset <= end.end_offset
     return None if is_shared else end

@@ -142,7 +142,7 @@ class Windows:
         window = self.find(replica)
         if window is None:
             raise NotLeader(replica.id, replica.leader)
-        settings, now_ms = replica.log.records.settings, self._clock.now_ms()
+        settings, now_ms = replica.log.settings, self._clock.now_ms()
         copy = window.find(message_id, settings, now_ms=now_ms)
         if copy is None or not self._counts(copy, replica.id.topic_id, producer_id):
             return None
@@ -162,7 +162,7 @@ class Windows:
         window = self.find(replica)
         if window is None:
             return
-        settings, now_ms = replica.log.records.settings, self._clock.now_ms()
+        settings, now_ms = replica.log.settings, self._clock.now_ms()
         place = Place(replica.id.partition, base_offset)
         for index, record in enumerate(records):
             message_id = message_id_of(record)
@@ -276,7 +276,7 @@ class Windows:
         # Retention has deleted the outcome, and a duplicate is better than a lost record.
         if replica is None or copy.offset < replica.log.start_offset:
             return False
-        producers = replica.log.records.producers
+        producers = replica.log.producers
         if producers.is_open_at(place.producer_id, copy.offset):
             return place.producer_id == producer_id
         if producers.is_aborted_at(place.producer_id, copy.offset):
@@ -306,31 +306,29 @@ class _Tail:
 
     def __init__(self, replica: Replica, now_ms: int, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self.settings = replica.log.records.settings
+        self.settings = replica.log.settings
         self._found: list[tuple[bytes, Copy]] = []
         self._replica = replica
         self._now_ms = now_ms
-        records, settings = replica.log.records, self.settings
+        log, settings = replica.log, self.settings
         since_ms = now_ms - settings.message_id_window_ms
-        first = records.offset_for_time(since_ms, end_offset=records.end_offset)
-        self._offset = records.end_offset if first is None else first[0]
+        first = log.offset_for_time(since_ms, end_offset=log.end_offset)
+        self._offset = log.end_offset if first is None else first[0]
         # A log does not say when a batch came in: not before the newest batch in front of it.
         self._time_ms = since_ms
 
     def find_start(self) -> Iterator[None]:
         """Skip the records that are too far back to count, in steps."""
-        records = self._replica.log.records
-        counted = yield from records.tail(
-            self.settings.message_id_count_max, end_offset=records.end_offset
-        )
+        log = self._replica.log
+        counted = yield from log.tail(self.settings.message_id_count_max, end_offset=log.end_offset)
         self._offset = max(self._offset, counted)
 
     def steps(self) -> Iterator[int | _Large]:
         """Read to the end; in between, say how many bytes of records were decoded, about, or which
         batch is to be searched by a thread."""
-        records = self._replica.log.records
-        while (offset := max(self._offset, records.start_offset)) < records.end_offset:
-            part = records.read(offset, bytes_max=READ_BYTES_MAX, end_offset=records.end_offset)
+        log = self._replica.log
+        while (offset := max(self._offset, log.start_offset)) < log.end_offset:
+            part = log.read(offset, bytes_max=READ_BYTES_MAX, end_offset=log.end_offset)
             if part is None:
                 return
             data = memoryview(part.read())

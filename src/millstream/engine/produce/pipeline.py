@@ -270,13 +270,13 @@ class ProducePipeline:
 
     @staticmethod
     def _lacks_switch(incoming: IncomingBatch, options: QueueOptions) -> bool:
-        settings = incoming.replica.log.records.settings
+        settings = incoming.replica.log.settings
         return options.has_ttl and settings.message_ttl_headers is Switch.OFF
 
     @staticmethod
     def _is_checked(incoming: IncomingBatch, options: QueueOptions) -> bool:
         """Whether ids count."""
-        settings = incoming.replica.log.records.settings
+        settings = incoming.replica.log.settings
         return (
             bool(options.message_ids)
             and settings.message_id_window_ms > 0
@@ -290,7 +290,7 @@ class ProducePipeline:
 
         Raises `NotSmall` for a batch that would hold up the loop.
         """
-        settings = incoming.replica.log.records.settings
+        settings = incoming.replica.log.settings
         if settings.message_queue_headers is not Switch.ON:
             return None
         header = incoming.header
@@ -396,7 +396,7 @@ class ProducePipeline:
         """Whether a batch is appended as it is; also a retry of one that was split before."""
         if not options.due_ms and not self._is_checked(incoming, options):
             return True
-        return incoming.replica.log.records.producers.check(incoming.header) is not None
+        return incoming.replica.log.producers.check(incoming.header) is not None
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -415,7 +415,7 @@ class ProducePipeline:
             header.base_sequence,
             partial(self._append, incoming) if write is None else write,
         )
-        producers = replica.log.records.producers
+        producers = replica.log.producers
         return self._transactions.append(batch, producers, joins=incoming.joins)
 
     def _append(self, incoming: IncomingBatch) -> AppendFuture:

@@ -199,7 +199,7 @@ class BatchSplitter:
         window = self._windows.find(incoming.replica)
         if window is None:
             return  # Leadership was lost meanwhile: the next leader loads its own.
-        settings, now_ms = incoming.replica.log.records.settings, self._clock.now_ms()
+        settings, now_ms = incoming.replica.log.settings, self._clock.now_ms()
         for count, (index, message_id) in enumerate(options.message_ids.items(), start=1):
             if count % STEP_IDS == 0:
                 yield
@@ -242,7 +242,7 @@ class BatchSplitter:
         """Write the delayed records; return their numbers by index."""
         numbers: dict[int, Offset] = {}
         delayed_records: dict[int, DelayedRecord] = {}
-        size_max = incoming.replica.log.records.settings.segment_bytes - BATCH_BYTES_SPARE
+        size_max = incoming.replica.log.settings.segment_bytes - BATCH_BYTES_SPARE
         target, now_ms = encode_target(incoming.replica.id), self._clock.now_ms()
         for count, (index, due_ms) in enumerate(options.due_ms.items(), start=1):
             if count % STEP_RECORDS == 0:

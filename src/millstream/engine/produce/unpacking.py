@@ -19,7 +19,7 @@ from millstream.metrics import UNPACKED_BATCHES, UNPACKING_BYTES, UNREADABLE_BAT
 from millstream.model import Offset, TopicPartition
 from millstream.ports import Threads
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Unpacking:
         if now_s - self._warned_s < WARNING_INTERVAL_S:
             self._unwarned += 1
             return
-        log.warning(
+        _log.warning(
             "a batch cannot be read outcome=%s target=%s offset=%s problem=%s unreported=%d",
             outcome,
             target,

@@ -24,7 +24,7 @@ from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 RETRY_MS_MAX = 1_000  # Longest wait between two attempts to read after a failure.
 
@@ -64,7 +64,7 @@ class Feed:
         # Warned of once, when the waits are as long as they get.
         has_lasted = wait_ms == RETRY_MS_MAX and self._last_wait_ms < wait_ms
         level = logging.WARNING if has_lasted else logging.DEBUG
-        log.log(level, "cannot read target=%s problem=%s", self.target, problem)
+        _log.log(level, "cannot read target=%s problem=%s", self.target, problem)
         self._last_wait_ms = wait_ms
         self.retry_at_ms = loop_ms() + wait_ms
         return wait_ms
@@ -79,7 +79,7 @@ class Feed:
         Whoever got records is `touched`. Raises what stands in the way of reading.
         """
         has_more = False
-        self._lifetime = lifetime_of(self.replica.log.records.settings)
+        self._lifetime = lifetime_of(self.replica.log.settings)
         self._loop_behind_ms = self._clock.now_ms() - loop_ms()
         for source in list(self._behind):
             if source.subscription.dispatcher.has_room and source in self._behind:
@@ -175,7 +175,7 @@ class Feed:
         if source not in self._behind:
             return False  # It went while the log was read.
         touched[subscription] = None
-        end_offset = self.replica.log.records.end_offset
+        end_offset = self.replica.log.end_offset
         if cursor.known_end_offset > end_offset:
             self._cut(source, end_offset)
         return self._take(source, chunk)
@@ -210,11 +210,13 @@ class Feed:
     def _cut(self, source: Source, end_offset: Offset) -> None:
         """The log is shorter than it was: a crash lost records that were not synced."""
         name = source.subscription.name
-        log.warning("a log was cut target=%s end=%d subscription=%s", self.target, end_offset, name)
+        _log.warning(
+            "a log was cut target=%s end=%d subscription=%s", self.target, end_offset, name
+        )
         source.ahead = None
         source.subscription.dispatcher.cut(self.target, end_offset)
 
     def _refuse(self, source: Source, refusal: Denied) -> None:
         """The right to read was revoked: remove the source until the client subscribes again."""
-        log.info("stopped delivering subscription=%s %s", source.subscription.name, refusal)
+        _log.info("stopped delivering subscription=%s %s", source.subscription.name, refusal)
         self.remove(source)

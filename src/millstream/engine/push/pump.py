@@ -31,7 +31,7 @@ from millstream.model import CONTROL_LOG, LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 DEAD_LETTER_WRITES_MAX = 100  # Partitions whose dead letters are written concurrently.
 SAVED_AT_ONCE = 500  # Entries in one write.
@@ -142,7 +142,7 @@ class Pump:
                 ):
                     shard.write(part)
             except RequestError as problem:
-                log.warning("could not save cursors count=%d problem=%s", len(entries), problem)
+                _log.warning("could not save cursors count=%d problem=%s", len(entries), problem)
                 for subscription in unsaved:
                     if subscription.shard is shard:
                         subscription.dispatcher.change_all()
@@ -347,7 +347,7 @@ class Pump:
             try:
                 subscription.shard.write(entries)
             except RequestError as problem:
-                log.warning("could not delete a cursor target=%s problem=%s", target, problem)
+                _log.warning("could not delete a cursor target=%s problem=%s", target, problem)
 
     def _suspend(self, subscription: Subscription) -> None:
         """Detach a subscription without members from its partitions, and drop payloads."""

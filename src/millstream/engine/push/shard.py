@@ -31,7 +31,7 @@ from millstream.internal_topics.outbound_sequences import decode_sequence
 from millstream.model import LogId, Offset
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 DELIVERIES_SETTINGS = {
     "cleanup_policy": "compact",
@@ -111,7 +111,7 @@ class DeliveryShard(Shard):
         unfinished = self.writer.unfinished.values()
         self.held = frozenset(decode_intent(data).name for ids in unfinished for data in ids)
         if len(self.stored):
-            log.info(
+            _log.info(
                 "loaded subscriptions=%d unfinished=%d log=%s skipped_records=%d",
                 len(self.stored),
                 len(self.writer.unfinished),

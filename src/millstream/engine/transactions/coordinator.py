@@ -37,7 +37,7 @@ from millstream.model import Epoch, Offset, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 # From the current to the next state of a transactional id.
 Step = Callable[[TransactionValue | None], TransactionValue]
@@ -171,7 +171,7 @@ class TransactionCoordinator(Shard):
 
     def _loaded(self) -> None:
         if self.stored or self.skipped_count:
-            log.info(
+            _log.info(
                 "loaded transactional_ids=%d unmarked=%d log=%s skipped_records=%d",
                 len(self.stored),
                 len(self.unmarked),

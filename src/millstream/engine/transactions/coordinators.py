@@ -38,7 +38,7 @@ from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 TRANSACTIONS_SETTINGS = {"cleanup_policy": "compact", "segment_bytes": str(16 * 2**20)}
 CHECKED_AT_ONCE = 1_000  # Transactional ids examined in one step.
@@ -136,12 +136,12 @@ class TransactionCoordinators:
         expiration_ms = self._timing.transactional_id_expiration_ms
         try:
             if is_overdue(value, now_ms):
-                log.info("aborting an overdue transaction transactional_id=%s", transactional_id)
+                _log.info("aborting an overdue transaction transactional_id=%s", transactional_id)
                 shard.write(transactional_id, fenced(transactional_id, value, now_ms=now_ms))
             elif is_expired(value, now_ms=now_ms, expiration_ms=expiration_ms):
                 shard.write(transactional_id, None)
         except RequestError as problem:
-            log.warning("could not check id=%s problem=%s", transactional_id, problem)
+            _log.warning("could not check id=%s problem=%s", transactional_id, problem)
 
     def _check_groups(self, shard: TransactionCoordinator) -> None:
         """Delete expired batch groups."""
@@ -154,7 +154,7 @@ class TransactionCoordinators:
                 if is_forgettable(value, now_ms=now_ms, expiration_ms=expiration_ms):
                     shard.forget_batches(group)
             except RequestError as problem:
-                log.warning("could not forget group=%s problem=%s", group, problem)
+                _log.warning("could not forget group=%s problem=%s", group, problem)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class TransactionCoordinators:
             else:
                 await shard.wait_committed(transactional_id)
         except RequestError as problem:
-            log.warning("could not complete id=%s problem=%s", transactional_id, problem)
+            _log.warning("could not complete id=%s problem=%s", transactional_id, problem)
             return False
         return True
 

@@ -301,7 +301,7 @@ def test_a_filtered_name_is_a_topic_to_its_readers_and_nothing_to_the_control_lo
                 await node.partitions.append(SESSION, ORDERS, batch(b"a", b"b", b"ab"), Acks.ALL)
                 commit = Commit(offset=2, leader_epoch=-1, metadata="")
                 await node.groups.commit_offsets(SESSION, "g", {target: commit})
-            before = node.hub.replicas[CONTROL_LOG].log.records.end_offset
+            before = node.hub.replicas[CONTROL_LOG].log.end_offset
             described = node.topics.describe(SESSION, name)
             assert node.topics.describe_id(SESSION, described.topic_id) is described
             [part] = await node.partitions.read(SESSION, [Want(target, 0, 2**20)])
@@ -320,7 +320,7 @@ def test_a_filtered_name_is_a_topic_to_its_readers_and_nothing_to_the_control_lo
             with pytest.raises(UnknownTopic):
                 node.topics.describe(SESSION, "gone where key")
             assert [t.name for t in node.topics.list(SESSION) if "orders" in t.name] == ["orders"]
-            assert node.hub.replicas[CONTROL_LOG].log.records.end_offset == before
+            assert node.hub.replicas[CONTROL_LOG].log.end_offset == before
             return described.topic_id, [value for _, value in shown(part)]
 
     first, again = run(story()), run(story())

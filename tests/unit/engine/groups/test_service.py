@@ -324,8 +324,8 @@ def test_a_commit_of_many_partitions_is_one_batch() -> None:
             counts = []
             for partition in range(16):
                 replica = node.hub.find(node.topics.describe(SESSION, OFFSETS_TOPIC).log(partition))
-                end = replica.log.records.end_offset
-                counts += [h.count for h in replica.log.records.batches(0, end)]
+                end = replica.log.end_offset
+                counts += [h.count for h in replica.log.batches(0, end)]
             assert counts == [100]
 
     run(story())

@@ -262,7 +262,7 @@ def test_a_log_that_is_led_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatc
 def test_a_shard_holds_its_log_until_it_has_folded_it() -> None:
     async def story() -> None:
         async with stage() as here:
-            records = here.shard._replica.log.records
+            records = here.shard._replica.log
             assert not records.is_held
 
             fold = DelayedShard(here.shard._replica, here.node._engine.writer_context, lambda: None)

@@ -39,7 +39,7 @@ async def end(writer: Writer, *, commits: bool) -> None:
     node = writer.node
     replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
     await writer.end(commits=commits)
-    while replica.log.records.producers.first_unstable_offset is not None:
+    while replica.log.producers.first_unstable_offset is not None:
         await asyncio.sleep(0.01)
 
 

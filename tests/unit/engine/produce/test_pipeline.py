@@ -310,7 +310,7 @@ def test_of_an_idempotent_batch_the_log_knows_nothing_before_the_books_are_commi
             books = node._engine.delayed_scheduler.find_now("orders")
             sent = batch_of(message(b"y", delay_ms=60_000), producer=ME, base_sequence=0)
             writing = node.partitions.append(SESSION, ORDERS, sent, Acks.LEADER)
-            while replica.log.records.end_offset == 0:
+            while replica.log.end_offset == 0:
                 assert not writing.done()
                 await asyncio.sleep(0.0001)
 
@@ -330,7 +330,7 @@ def test_what_a_crash_left_in_the_books_only_is_not_delayed_again(wait_s: float)
         async with running_orders(files=files) as node:
             await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
             log = node.hub.find(node.topics.describe(SESSION, "orders").log(0)).log
-            log.records.truncate(0)
+            log.truncate(0)
 
             await asyncio.sleep(wait_s)
             again = await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
@@ -546,11 +546,11 @@ def test_the_first_time_to_live_switches_the_topic_before_it_is_written() -> Non
                 SESSION, ORDERS, batch_of(message(b"x", ttl_ms=60_000)), Acks.ALL
             )
             replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
-            assert replica.log.records.end_offset == 0
+            assert replica.log.end_offset == 0
 
             await writing
 
-            assert replica.log.records.settings.message_ttl_headers is Switch.ON
+            assert replica.log.settings.message_ttl_headers is Switch.ON
             assert node.topics.describe(SESSION, "orders").overrides == {
                 "message_ttl_headers": "on"
             }

@@ -446,7 +446,7 @@ def test_the_books_stay_small_and_say_the_same_however_long_they_are_kept(
             assert subscriber.member.reject(ORDERS, 1)
             await pause(3_600)
             (shard,) = node._engine.push.shards.all_here()
-            log = shard._replica.log.records
+            log = shard._replica.log
             assert log.end_offset > 100
             assert sum(segment.size for segment in log.sealed()) < 20_000
 

@@ -8,7 +8,7 @@ import pytest
 from millstream.codec.batch import PREFIX_BYTES, read_header, stamp
 from millstream.errors import CorruptBatch, DiskFailed, NoSpace
 from millstream.model import ORIGIN, Boundary, Epoch, HardState, LogId, NodeId, Position
-from millstream.replication.replica_log import ReplicaLog, Stamped
+from millstream.replication.consensus_log import ConsensusLog, Stamped
 from millstream.settings import TopicSettings
 from millstream.storage.journal.journal import Journal, open_journal
 from millstream.storage.log.cache import LogCache
@@ -29,7 +29,7 @@ def boundary(epoch: int, start: int) -> Boundary:
     return Boundary(Epoch(epoch), start, FOUNDERS)
 
 
-def open_replica_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
+def open_consensus_log(files: CrashingFiles) -> tuple[ConsensusLog, Journal]:
     journal = open_journal(files, bytes_max=2**20)
     state = journal.state(LOG)
     records = open_log(
@@ -41,21 +41,21 @@ def open_replica_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
         boundaries=state.boundaries,
         decompressed_bytes_max=2**26,
     )
-    log = ReplicaLog(
+    log = ConsensusLog(
         LOG, records, journal, StoppedClock(), founders=FOUNDERS, fetch_bytes_max=2**20
     )
     return log, journal
 
 
-def stamped(log: ReplicaLog, *values: bytes) -> Stamped:
+def stamped(log: ConsensusLog, *values: bytes) -> Stamped:
     data = batch(*values)
     header, prefix = stamp(read_header(data), base_offset=log.last.end_offset, epoch=log.last.epoch)
     return Stamped((header,), (prefix, memoryview(data)[PREFIX_BYTES:]))
 
 
-def leader_log(files: CrashingFiles) -> ReplicaLog:
+def leader_log(files: CrashingFiles) -> ConsensusLog:
     """Epoch 1 with two records, the empty epoch 2, epoch 4 with one record."""
-    log, _ = open_replica_log(files)
+    log, _ = open_consensus_log(files)
     log.vote(HardState(Epoch(4), NodeId(1)))
     log.open_epoch(boundary(1, 0))
     log.append(stamped(log, b"a", b"b"))
@@ -65,14 +65,14 @@ def leader_log(files: CrashingFiles) -> ReplicaLog:
     return log
 
 
-def follower_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
-    log, journal = open_replica_log(files)
+def follower_log(files: CrashingFiles) -> tuple[ConsensusLog, Journal]:
+    log, journal = open_consensus_log(files)
     log.vote(HardState(Epoch(4), None))
     return log, journal
 
 
 def test_a_new_log_stands_at_the_origin_with_its_founders() -> None:
-    log, _ = open_replica_log(CrashingFiles())
+    log, _ = open_consensus_log(CrashingFiles())
 
     assert log.last == ORIGIN
     assert log.voters == FOUNDERS
@@ -87,9 +87,9 @@ def test_what_a_leader_reads_a_follower_extends_to_the_same_log() -> None:
         follower.extend(*leader.read(follower.last))
 
     assert follower.boundaries == leader.boundaries
-    assert follower.records.end_offset == 3
+    assert follower.log.end_offset == 3
     whole = {"bytes_max": 2**20, "end_offset": 3}
-    ours, theirs = follower.records.read(0, **whole), leader.records.read(0, **whole)
+    ours, theirs = follower.log.read(0, **whole), leader.log.read(0, **whole)
     assert ours is not None
     assert theirs is not None
     assert ours.read() == theirs.read()
@@ -173,7 +173,7 @@ def test_a_reset_is_durable_in_the_journal_before_any_record_goes() -> None:
     follower.extend(*leader_log(CrashingFiles()).read(ORIGIN))
     for work, ended in (
         (journal.begin_sync(), journal.end_sync),
-        (follower.records.begin_sync(), follower.records.end_sync),
+        (follower.log.begin_sync(), follower.log.end_sync),
     ):
         assert work is not None
         work()
@@ -187,7 +187,7 @@ def test_a_reset_is_durable_in_the_journal_before_any_record_goes() -> None:
     for snapshot in [*snapshots, files.snapshot()]:
         files.restore(snapshot)
         files.power_cut(worst=True)
-        recovered, _ = open_replica_log(files)
+        recovered, _ = open_consensus_log(files)
         assert recovered.last in {Position(Epoch(4), 3), Position(Epoch(4), 50)}
 
 
@@ -219,13 +219,13 @@ def test_boundaries_before_the_last_one_below_the_start_are_forgotten() -> None:
     assert log.epoch_end(Epoch(2)) is None
 
 
-def synced_log(files: CrashingFiles) -> tuple[ReplicaLog, Journal]:
+def synced_log(files: CrashingFiles) -> tuple[ConsensusLog, Journal]:
     """A follower that holds all of `leader_log`, durably."""
     log, journal = follower_log(files)
     log.extend(*leader_log(CrashingFiles()).read(ORIGIN))
     for work, ended in (
         (journal.begin_sync(), journal.end_sync),
-        (log.records.begin_sync(), log.records.end_sync),
+        (log.log.begin_sync(), log.log.end_sync),
     ):
         assert work is not None
         work()
@@ -243,8 +243,8 @@ def test_a_cut_that_the_journal_refuses_is_a_shorter_cut_that_a_crash_agrees_wit
 
     assert log.last == Position(Epoch(1), 0)
     files.kill()
-    recovered, _ = open_replica_log(files)
-    assert recovered.records.end_offset == 0
+    recovered, _ = open_consensus_log(files)
+    assert recovered.log.end_offset == 0
     assert [b for b in recovered.boundaries if b.start_offset <= 0] == list(log.boundaries)
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_taken_back_ends_the_replica_instead_of_its_truth() -> No
 
     files.on_operation = None
     files.kill()
-    assert open_replica_log(files)[0].last == ORIGIN
+    assert open_consensus_log(files)[0].last == ORIGIN
 
 
 def test_a_reset_whose_files_cannot_go_ends_the_replica_and_a_restart_completes_it() -> None:
@@ -298,4 +298,4 @@ def test_a_reset_whose_files_cannot_go_ends_the_replica_and_a_restart_completes_
 
     files.on_operation = None
     files.kill()
-    assert open_replica_log(files)[0].last == Position(Epoch(4), 50)
+    assert open_consensus_log(files)[0].last == Position(Epoch(4), 50)

@@ -36,18 +36,18 @@ class Stamped(NamedTuple):
     chunks: Sequence[Buffer]
 
 
-class ReplicaLog:
+class ConsensusLog:
     def __init__(
         self,
         log_id: LogId,
-        records: Log,
+        log: Log,
         journal: Journal,
         clock: Clock,
         *,
         founders: frozenset[NodeId],
         fetch_bytes_max: int,
     ) -> None:
-        self.records = records
+        self.log = log
         self.cuts = 0  # How often something was cut off: a sync begun before proves nothing.
         self._id = log_id
         self._journal = journal
@@ -56,7 +56,7 @@ class ReplicaLog:
         self._fetch_bytes_max = fetch_bytes_max
         self._boundaries = journal.state(log_id).boundaries
         # The last answer of `last`, and the boundaries that it was made from: each step asks often.
-        self._last = arithmetic.last_position(self._boundaries, records.end_offset)
+        self._last = arithmetic.last_position(self._boundaries, log.end_offset)
         self._last_boundaries = self._boundaries
         # The journal holds boundaries of records that a cut removed: they do not count.
         self._is_cut_short = False
@@ -65,7 +65,7 @@ class ReplicaLog:
 
     @property
     def last(self) -> Position:
-        last, boundaries, end_offset = self._last, self._boundaries, self.records.end_offset
+        last, boundaries, end_offset = self._last, self._boundaries, self.log.end_offset
         if last.end_offset != end_offset or boundaries is not self._last_boundaries:
             last = self._last = arithmetic.last_position(boundaries, end_offset)
             self._last_boundaries = boundaries
@@ -73,7 +73,7 @@ class ReplicaLog:
 
     @property
     def start_offset(self) -> Offset:
-        return self.records.start_offset
+        return self.log.start_offset
 
     @property
     def boundaries(self) -> Sequence[Boundary]:
@@ -87,16 +87,16 @@ class ReplicaLog:
         return arithmetic.contains(
             self._boundaries,
             position,
-            base_offset=self.records.base_offset,
-            end_offset=self.records.end_offset,
+            base_offset=self.log.base_offset,
+            end_offset=self.log.end_offset,
         )
 
     def epoch_end(self, epoch: Epoch) -> Position | None:
         return arithmetic.epoch_end(
             self._boundaries,
             epoch,
-            base_offset=self.records.base_offset,
-            end_offset=self.records.end_offset,
+            base_offset=self.log.base_offset,
+            end_offset=self.log.end_offset,
         )
 
     def epoch_at(self, offset: Offset) -> Epoch | None:
@@ -105,14 +105,14 @@ class ReplicaLog:
         return earlier[-1].epoch if earlier else None
 
     def base(self) -> Base:
-        start = self.records.base_offset
+        start = self.log.base_offset
         return Base(start, arithmetic.up_to(self._boundaries, start))
 
     def read(self, after: Position) -> tuple[tuple[Boundary, ...], bytes]:
         # A follower may stand at the batch that holds the log start, before the start itself.
-        offset = max(after.end_offset, self.records.start_offset)
-        found = self.records.read(
-            offset, bytes_max=self._fetch_bytes_max, end_offset=self.records.end_offset
+        offset = max(after.end_offset, self.log.start_offset)
+        found = self.log.read(
+            offset, bytes_max=self._fetch_bytes_max, end_offset=self.log.end_offset
         )
         end = after.end_offset if found is None else found.end_offset
         boundaries = arithmetic.between(self._boundaries, after, end)
@@ -124,7 +124,7 @@ class ReplicaLog:
         self._journal.vote(self._id, hard_state)
 
     def open_epoch(self, boundary: Boundary) -> None:
-        assert boundary.start_offset == self.records.end_offset, "a boundary out of place"
+        assert boundary.start_offset == self.log.end_offset, "a boundary out of place"
         self._finish_cut()
         self._open(boundary)
 
@@ -133,7 +133,7 @@ class ReplicaLog:
         epoch = self._boundaries[-1].epoch
         for header in records.headers:
             assert header.epoch == epoch
-        self.records.append(records.chunks, records.headers, now_ms=self._clock.now_ms())
+        self.log.append(records.chunks, records.headers, now_ms=self._clock.now_ms())
 
     def extend(self, boundaries: tuple[Boundary, ...], records: object) -> None:
         """Write what a leader sent; bytes that the link broke raise `CorruptBatch`."""
@@ -144,7 +144,7 @@ class ReplicaLog:
         self._finish_cut()
         try:
             if headers:
-                self.records.append([records], headers, now_ms=self._clock.now_ms())
+                self.log.append([records], headers, now_ms=self._clock.now_ms())
             for boundary in boundaries:
                 self._open(boundary)
         except StorageError as problem:
@@ -157,12 +157,12 @@ class ReplicaLog:
         """
         self.cuts += 1
         try:
-            if to.end_offset < self.records.end_offset:
-                self.records.truncate(to.end_offset)
+            if to.end_offset < self.log.end_offset:
+                self.log.truncate(to.end_offset)
             self._journal.cut_epochs(self._id, to.epoch)
         finally:
             self._recall()
-            kept = arithmetic.up_to(self._boundaries, self.records.end_offset)
+            kept = arithmetic.up_to(self._boundaries, self.log.end_offset)
             self._is_cut_short = len(kept) < len(self._boundaries)
             self._boundaries = kept
 
@@ -175,23 +175,23 @@ class ReplicaLog:
         self._recall()
         self._is_cut_short = False
         try:
-            self.records.reset(start_offset)
+            self.log.reset(start_offset)
         except StorageError as problem:
             # The journal speaks for an empty log, and old files are left under names that the next
             # appends would use. Opening the log again removes them; nothing may be written before.
             raise DiskFailed(
-                f"{self.records.directory}: old records could not be removed: {problem}; "
+                f"{self.log.directory}: old records could not be removed: {problem}; "
                 "restart the node"
             ) from problem
 
     def advance_start(self, start_offset: Offset) -> None:
-        if start_offset <= self.records.start_offset or not self.records.is_folded:
+        if start_offset <= self.log.start_offset or not self.log.is_folded:
             return  # While it folds, a follower waits for the leader to say so again.
         self._finish_cut()
-        self.records.finish_cut()
+        self.log.finish_cut()
         self._journal.move_start(self._id, start_offset)
         self._recall()
-        self.records.advance_start(start_offset)
+        self.log.advance_start(start_offset)
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -213,13 +213,13 @@ class ReplicaLog:
 
         Records without their boundary would pass for records of the epoch before.
         """
-        if self.last == before and self.records.end_offset == before.end_offset:
+        if self.last == before and self.log.end_offset == before.end_offset:
             return
         try:
             self.truncate(before)
         except StorageError as second:
             raise DiskFailed(
-                f"{self.records.directory}: refused ({problem}) and could not be taken back "
+                f"{self.log.directory}: refused ({problem}) and could not be taken back "
                 f"({second}); restart the node"
             ) from problem
 
@@ -228,7 +228,7 @@ class ReplicaLog:
         behind the record before it: the leader's log says so, or one of us is wrong.
         """
         epoch = self.last.epoch
-        end = self.records.end_offset
+        end = self.log.end_offset
         coming = list(boundaries)
         for header in headers:
             while coming and coming[0].start_offset <= header.base_offset:
