@@ -10,8 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from millstream.model import NEVER_VOTED, Position
-from millstream.raft.member import Effects
-from millstream.replication.consensus_log import ConsensusLog
+from millstream.replication.consensus_log import ConsensusLog, Stamped
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
 from millstream.storage.journal.journal import Journal
@@ -22,13 +21,12 @@ from millstream.storage.log.log import Log
 def acknowledge_before_the_sync() -> Iterator[None]:
     """Reports records as durable as soon as they are written."""
 
-    def carry_out(self: GroupCommit, replica: Replica, effects: Effects) -> None:
-        original(self, replica, effects)
-        if replica.core.durable_position != replica.consensus_log.last and not replica.is_gone:
-            original(self, replica, replica.core.durable(replica.consensus_log.last))
+    def append(self: GroupCommit, replica: Replica, batch: Stamped) -> None:
+        original(self, replica, batch)
+        self.commit(replica, replica.consensus_log.last)
 
-    original = GroupCommit.carry_out
-    with patch.object(GroupCommit, "carry_out", carry_out):
+    original = GroupCommit.append
+    with patch.object(GroupCommit, "append", append):
         yield
 
 

@@ -102,13 +102,13 @@ class Hub:
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
+            self.replicas,
             journal,
             ports.sync_threads,
             ports.links,
             metrics,
             durability=config.durability,
             flush_interval_ms=config.timing.flush_interval_ms,
-            failed=self._stop_all,
         )
         self._recovery = Recovery(me, ports.files, config, was_clean=was_clean)
         self._openings = Openings(
@@ -307,7 +307,7 @@ class Hub:
     def close(self) -> bool:
         """Close in good order; say whether everything is as it should be for a quick start."""
         self._ports.links.close()
-        if self.commits.failure is not None or self.commits.is_under_way:
+        if self.commits.failure is not None or self.commits.is_syncing:
             for replica in self.replicas.values():
                 replica.leave()
                 replica.log.abandon()
@@ -385,7 +385,7 @@ class Hub:
         self._drive(replica, lambda: replica.core.step(sender, message))
 
     def _drive(self, replica: Replica, step: Callable[[], Effects]) -> None:
-        """Let the core take a step and carry out what it decided."""
+        """Let the core take a step, and apply its effects."""
         if replica.failure is not None or replica.is_gone:
             return
         was_leader = replica.is_leader
@@ -401,7 +401,7 @@ class Hub:
             return
         if replica.is_leader != was_leader:
             self._metrics.add(ELECTIONS_WON, int(replica.is_leader))
-        self.commits.carry_out(replica, effects)
+        self.commits.apply_effects(replica, effects)
         self._follow_time(replica)
         self._fold_soon(replica)
 
@@ -437,10 +437,6 @@ class Hub:
             self._metrics.add(STORAGE_FAILURES)
             _log.error("left a log closed partition=%s log=%s problem=%s", name, log_id, problem)
         self.damaged[log_id] = problem
-
-    def _stop_all(self, failure: StorageError) -> None:
-        for replica in self.replicas.values():
-            replica.fail(failure)
 
     def _samples(self) -> Iterator[Sample]:
         """Counted when asked for: with each election, thousands at once would take seconds."""
@@ -495,8 +491,7 @@ class Hub:
             log_id,
             consensus_log,
             core,
-            self.commits.carry_out,
-            self.commits.hurry,
+            self.commits,
             waiters_max=self._config.limits.append_waiters_max,
             name=opening.name,
         )

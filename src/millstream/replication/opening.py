@@ -146,7 +146,7 @@ class Openings:
             if not batch:
                 self._wake.clear()
                 continue
-            for opening, outcome in await self._carry_out(batch):
+            for opening, outcome in await self._recover_on_thread(batch):
                 self._conclude(opening.log_id, outcome)
             self._announce()
 
@@ -159,7 +159,7 @@ class Openings:
                 batch.append(opening)
         return batch
 
-    async def _carry_out(self, batch: list[Opening]) -> list[tuple[Opening, Outcome]]:
+    async def _recover_on_thread(self, batch: list[Opening]) -> list[tuple[Opening, Outcome]]:
         """Recover logs on a thread; those that it did not get to are first in the queue again."""
         job = asyncio.ensure_future(self._threads.run(partial(self._recover_some, batch)))
         try:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from millstream.errors import InvalidRequest, Overloaded, StorageError, StorageUnavailable
 from millstream.model import LogId, Offset
 from millstream.ports import Files, Ports
-from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import log_directory
 from millstream.replication.replica import Replica
@@ -103,7 +102,7 @@ async def _sealed_segment(
         raise InvalidRequest(f"the batch at offset {offset} is sound: nothing to repair")
     if segment is log.active:
         log.roll()
-        commits.carry_out(replica, Effects())
+        commits.include(replica)
         await commits.synced(replica)
     if segment not in log.sealed():
         raise Overloaded(f"{segment.path} is being sealed: repair again in a moment")

@@ -1,8 +1,8 @@
-"""One partition on this node: its consensus core, its log, and those who wait for it.
+"""One partition on this node: its log, its consensus core, and the waiters for its commits.
 
-Owns the waiters and the border between consensus and the rest of the node: appends go in here,
-and what became committed comes out. Carrying out effects (journal, links, syncs) is the hub's.
-Belongs to the event loop; nothing here awaits.
+Owns the waiters and watchers. Batches enter by `append`, and `notify` completes futures once they
+are committed. What is between, syncs and messages, is in `group_commit`. Belongs to the event loop;
+nothing here awaits.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
@@ -27,9 +27,11 @@ from millstream.errors import (
 )
 from millstream.model import Appended, Buffer, LogId, NodeId, Offset
 from millstream.raft.core import Core
-from millstream.raft.member import Effects
 from millstream.raft.roles import Role
 from millstream.replication.consensus_log import ConsensusLog, Stamped
+
+if TYPE_CHECKING:  # It imports this module.
+    from millstream.replication.group_commit import GroupCommit
 
 _log = logging.getLogger(__name__)
 
@@ -39,17 +41,7 @@ T = TypeVar("T")
 # which its producers wait no more. A request's own `timeout_ms` ends the wait sooner.
 ACKNOWLEDGE_S_MAX = 120.0
 
-CarryOut = Callable[["Replica", Effects], None]
 Watcher = Callable[[], None]
-
-
-class _View(NamedTuple):
-    """What those who watch a replica are told about."""
-
-    high_watermark: Offset
-    role: Role
-    leader: NodeId | None
-    is_established: bool
 
 
 class Replica:
@@ -58,8 +50,7 @@ class Replica:
         log_id: LogId,
         consensus_log: ConsensusLog,
         core: Core,
-        carry_out: CarryOut,
-        hurry: Callable[[], None],
+        commits: "GroupCommit",
         *,
         waiters_max: int,
         name: str = "",
@@ -72,24 +63,24 @@ class Replica:
         self.failure: StorageError | None = None  # Once set, this replica takes part no more.
         self.is_gone = False
         self.vote_round = 0  # The sync round that makes the latest vote durable.
-        self._carry_out = carry_out
-        self._hurry = hurry
+        self._commits = commits
         self._waiters_max = waiters_max
         # A heap by end offset; the count keeps futures from being compared. Each future is of its
         # own result's type, so here it can only be of Any.
         self._waiters: list[tuple[Offset, int, asyncio.Future[Any], object]] = []
         self._waiters_made = 0
-        # Those that wait for more replicas than a majority, in the order of their appends: the end
-        # offset and the result of each. A future leaves when it is done, also when its request's
-        # time is up: else slow replicas would fill the bound with waits that have ended.
+        # Waiters for more replicas than a majority, in the order of their appends: the end offset
+        # and the result of each. A future leaves when it is done, also when its request's time is
+        # up: else slow replicas would fill the bound with waits that have ended.
         self._strict_waiters: OrderedDict[asyncio.Future[Any], tuple[Offset, object]] = (
             OrderedDict()
         )
         self.refusal: StorageError | None = None  # A transient one, that has not passed yet.
         self._watchers: set[Watcher] = set()
-        self._seen = self._view()
+        # High watermark, role, leader and whether it is established, as of the last `notify`.
+        self._seen = (core.high_watermark, core.role, core.leader, core.is_established)
 
-    # -- what the engine asks ----------------------------------------------------------------
+    # -- for the engine ------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
@@ -111,8 +102,8 @@ class Replica:
         return self.core.durable_position == self.consensus_log.last
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether anybody waits for records to be committed."""
+    def has_waiters(self) -> bool:
+        """Whether a producer or reader waits for the next commit."""
         return bool(self._waiters or self._watchers or self._strict_waiters)
 
     @property
@@ -133,7 +124,7 @@ class Replica:
         return self.core.in_step_count
 
     def append(self, data: Buffer, header: Header) -> Appended:
-        """Write an admitted batch as the leader; a batch that is there already is not written.
+        """Write an admitted batch as the leader; a duplicate is not written again.
 
         Raises `NotLeader`, `NotSettled`, what `Producers.check` raises, or `StorageUnavailable`;
         nothing is written then.
@@ -152,17 +143,18 @@ class Replica:
         stamped, prefix = stamp(header, base_offset=log.end_offset, epoch=self.core.epoch)
         chunks = (prefix, memoryview(data)[PREFIX_BYTES:])
         try:
-            effects = self.core.propose(Stamped((stamped,), chunks))
+            self._commits.append(self, Stamped((stamped,), chunks))
         except StorageError as problem:
             self.refused(problem)
             raise StorageUnavailable(str(problem)) from problem
-        self.refusal = None
-        self._carry_out(self, effects)
         time_ms = stamped.max_timestamp if stamped.has_log_append_time else -1
         return Appended(stamped.base_offset, stamped.end_offset, time_ms, start)
 
     def committed(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
-        """Yield `result` once all before `end_offset` is committed, or raise a `RequestError`."""
+        """Return a future of `result`, done once all before `end_offset` is committed.
+
+        It raises a `RequestError` if that is unknown, or cannot be waited for.
+        """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if end_offset <= self.core.high_watermark:
             done.set_result(result)
@@ -173,7 +165,7 @@ class Replica:
         else:
             self._waiters_made += 1
             heappush(self._waiters, (end_offset, self._waiters_made, done, result))
-            self._hurry()
+            self._commits.request_sync()
         return done
 
     def acknowledged(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
@@ -192,59 +184,56 @@ class Replica:
         timer = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S_MAX, self._time_out, done)
         done.add_done_callback(lambda _: timer.cancel())
         done.add_done_callback(lambda _: self._strict_waiters.pop(done, None))
-        self._hurry()
-        self._answer_held()
+        self._commits.request_sync()
+        self._complete_strict()
         return done
 
     def advance_start(self, start_offset: Offset) -> None:
-        """Let the log start at `start_offset`, as far as its records are surely committed."""
+        """Move the log start to `start_offset`, at most to the end of what is committed."""
         try:
             self.consensus_log.advance_start(min(start_offset, self.core.start_offset_max))
         except StorageError as problem:
             self.refused(problem)
             raise StorageUnavailable(str(problem)) from problem
-        self._carry_out(self, Effects())
+        self._commits.include(self)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` whenever the high watermark, the role or the leader has changed."""
+        """Call `watcher` whenever the high watermark, the role or the leader changes."""
         self._watchers.add(watcher)
         if self.log.is_dirty:
-            self._hurry()
+            self._commits.request_sync()
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
-    # -- what the hub tells --------------------------------------------------------------------
+    # -- for the hub and group commit ----------------------------------------------------------
 
-    def observe(self) -> None:
-        """Tell those who wait what the last step of the core changed."""
-        core, old = self.core, self._seen
+    def notify(self) -> None:
+        """Complete waiters and call watchers, if a step of the core changed something for them."""
         if self._strict_waiters:
-            self._answer_held()
-        if (
-            core.high_watermark == old.high_watermark
-            and core.role is old.role
-            and core.leader == old.leader
-            and core.is_established == old.is_established
-        ):
+            self._complete_strict()
+        core = self.core
+        seen = (core.high_watermark, core.role, core.leader, core.is_established)
+        old_watermark, old_role, _, _ = old = self._seen
+        if seen == old:
             return
-        view = self._seen = self._view()
-        if view.high_watermark > old.high_watermark:
-            self._answer_committed()
-        if view.role is not old.role:
+        self._seen = seen
+        if core.high_watermark > old_watermark:
+            self._complete_committed()
+        if core.role is not old_role:
             _log.debug(
                 "%s log=%s epoch=%d end=%d",
-                view.role.value,
+                core.role.value,
                 self.id,
-                self.core.epoch,
-                self.consensus_log.last.end_offset,
+                core.epoch,
+                self.log.end_offset,
             )
-            if old.role is Role.LEADER:
-                self._answer_all(NotLeader(self.id, self.leader))
+            if old_role is Role.LEADER:
+                self._fail_waiters(NotLeader(self.id, self.leader))
         self._call_watchers()
 
     def refused(self, problem: StorageError) -> None:
-        """Storage refused something. A transient refusal may pass; any other fault stays."""
+        """Note that storage refused something: for now, or for good if it is not transient."""
         if not problem.is_transient:
             self.fail(problem)
             return
@@ -254,7 +243,7 @@ class Replica:
         self.refusal = problem
 
     def unreadable(self, problem: StorageError) -> bool:
-        """A read failed. True if that ends this replica's part, which it then announces.
+        """Note that a read failed; return True if this replica takes part no more because of it.
 
         A damaged batch costs its own offsets only, and an operator decides about them.
         """
@@ -264,28 +253,28 @@ class Replica:
         return self.failure is not None
 
     def fail(self, problem: StorageError) -> None:
-        """Take part no more: this log cannot be trusted to hold what it promised."""
+        """Take part no more: the log may not hold what it has acknowledged."""
         if self.failure is not None:
             return
         self.failure = problem
         _log.error("stopped partition=%s log=%s problem=%s", self.name, self.id, problem)
-        self._answer_all(StorageUnavailable(str(problem)))
+        self._fail_waiters(StorageUnavailable(str(problem)))
         self._call_watchers()
 
     def folded(self) -> None:
-        """The log's producers are known again: those who wait for a settled leader may go on."""
+        """The log's producers are known again: wake the watchers that wait for it."""
         self._call_watchers()
 
     def leave(self) -> None:
         """The partition is gone from this node."""
         self.is_gone = True
-        self._answer_all(NotLeader(self.id, None))
+        self._fail_waiters(NotLeader(self.id, None))
         self._call_watchers()
 
     # -- parts -----------------------------------------------------------------------------
 
     def _call_watchers(self) -> None:
-        """Call all of them, then raise the first error: one watcher's fault is not the others'."""
+        """Call all of them, then raise the first error: each watcher is called in any case."""
         failures: list[Exception] = []
         for watcher in tuple(self._watchers):
             try:
@@ -295,19 +284,15 @@ class Replica:
         if failures:
             raise failures[0]
 
-    def _view(self) -> "_View":
-        core = self.core
-        return _View(core.high_watermark, core.role, core.leader, core.is_established)
-
-    def _answer_committed(self) -> None:
+    def _complete_committed(self) -> None:
         high_watermark = self.core.high_watermark
         while self._waiters and self._waiters[0][0] <= high_watermark:
             _, _, done, result = heappop(self._waiters)
-            if not done.done():  # A cancelled caller is gone; its records are not.
+            if not done.done():  # Of a cancelled caller the records are written nevertheless.
                 done.set_result(result)
 
-    def _answer_held(self) -> None:
-        """Answer those whose records are committed and held by as many as the topic asks for."""
+    def _complete_strict(self) -> None:
+        """Complete waiters whose records are committed and on `min_insync_replicas` replicas."""
         count_min = self.log.settings.min_insync_replicas
         held_end = min(self.core.high_watermark, self.core.end_held_by(count_min))
         while self._strict_waiters:
@@ -317,32 +302,32 @@ class Replica:
             del self._strict_waiters[done]
             if not done.done():
                 done.set_result(result)
-        # One that is behind the majority for a moment is waited for, one that is silent is not.
+        # A replica behind the majority is waited for, a silent one is not.
         if self._strict_waiters and self.is_leader and self.core.heard_count < count_min:
             problem = NotEnoughReplicasAfterAppend(
                 f"{self.id} hears {self.core.heard_count} replicas, "
                 f"its min_insync_replicas is {count_min}"
             )
-            self._answer_strict(problem)
+            self._fail_strict(problem)
 
     def _time_out(self, done: asyncio.Future[Any]) -> None:
         if not done.done():
             done.set_exception(
                 TimedOut(
                     f"{self.id} was not acknowledged by min_insync_replicas = "
-                    f"{self.log.records.settings.min_insync_replicas} replicas in "
+                    f"{self.log.settings.min_insync_replicas} replicas in "
                     f"{ACKNOWLEDGE_S_MAX:g} s; the record is in the log, and may still be"
                 )
             )
 
-    def _answer_strict(self, problem: RequestError) -> None:
+    def _fail_strict(self, problem: RequestError) -> None:
         waiters, self._strict_waiters = self._strict_waiters, OrderedDict()
         for done in waiters:
             if not done.done():
                 done.set_exception(problem)
 
-    def _answer_all(self, problem: RequestError) -> None:
-        self._answer_strict(problem)
+    def _fail_waiters(self, problem: RequestError) -> None:
+        self._fail_strict(problem)
         waiters, self._waiters = self._waiters, []
         for _, _, done, _ in waiters:
             if not done.done():

@@ -14,7 +14,6 @@ from millstream.errors import DamagedLog, RequestError, StorageError
 from millstream.metrics import CLEANED_BYTES, Metrics
 from millstream.model import LogId
 from millstream.ports import Ports
-from millstream.raft.member import Effects
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import Replica
 from millstream.storage.compaction.driver import Compactor, facts
@@ -58,7 +57,7 @@ class Upkeep:
         is_due = active is not None and should_seal(facts(active), now_ms=now_ms, settings=settings)
         if is_due:
             log.roll()
-            self._commits.carry_out(replica, Effects())
+            self._commits.include(replica)
         if not (replica.is_leader and replica.is_settled):
             return is_due
         start = retention_start(

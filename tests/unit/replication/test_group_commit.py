@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +12,7 @@ from millstream.config import Config
 from millstream.engine.partitions.slices import Want
 from millstream.errors import DamagedLog, OutOfResources, StorageError, StorageUnavailable
 from millstream.metrics import SYNC_ROUNDS
-from millstream.model import Acks, Appended, Position, TopicPartition
+from millstream.model import Acks, Appended, Epoch, HardState, LogId, Position, TopicPartition
 from millstream.ports import Files
 from millstream.raft.member import Effects
 from millstream.replication.group_commit import LANES_MAX, LINGER_S
@@ -140,6 +141,23 @@ def test_with_durability_write_the_system_is_trusted_at_once_and_synced_later() 
             assert end(node) == COUNT
             assert node.metrics.value(SYNC_ROUNDS) == before
             await asyncio.sleep(2 * node.config.timing.flush_interval_ms / 1000)
+            assert node.metrics.value(SYNC_ROUNDS) == before + 1
+
+    run(story())
+
+
+def test_with_durability_write_a_dirty_journal_is_synced_before_records_are_committed() -> None:
+    async def story() -> None:
+        async with running_node(Config(durability="write")) as node:
+            await orders(node)
+            node.hub._journal.vote(LogId(UUID(int=9), 0), HardState(Epoch(1), None))
+            before = node.metrics.value(SYNC_ROUNDS)
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+
+            assert loop.time() - started < node.config.timing.flush_interval_ms / 1000
             assert node.metrics.value(SYNC_ROUNDS) == before + 1
 
     run(story())

@@ -16,19 +16,22 @@ from millstream.errors import (
     StorageUnavailable,
     TimedOut,
 )
+from millstream.metrics import Metrics
 from millstream.model import NEVER_VOTED, LogId, NodeId, Position
+from millstream.ports import PeerMessage
 from millstream.raft.core import Core
-from millstream.raft.member import Effects, Timing
+from millstream.raft.member import Timing
 from millstream.raft.messages import Fetch, PreVoteGranted, VoteGranted
 from millstream.raft.roles import Role
 from millstream.replication.consensus_log import ConsensusLog
+from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import ACKNOWLEDGE_S_MAX, Replica
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.journal.journal import open_journal
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.recovery import open_log
-from tests.support.nodes import FixedClock, batch
+from tests.support.nodes import FixedClock, batch, fake_ports
 from tests.support.virtual_loop import run
 
 LOG = LogId(UUID(int=7), 0)
@@ -36,9 +39,17 @@ ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 WAITERS_MAX = 9
 
 
-def carry_out(replica: Replica, effects: Effects) -> None:
-    if effects.unreadable is not None:
-        replica.refused(effects.unreadable)
+class LossyLinks:
+    """Loses every message: the tests play the followers."""
+
+    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+        return
+
+    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
+        return
+
+    def close(self) -> None:
+        return
 
 
 def leading_replica(
@@ -64,7 +75,17 @@ def leading_replica(
     core.step(TWO, VoteGranted(core.epoch))
     core.durable(log.last)
     core.step(TWO, Fetch(core.epoch, log.last, 0))
-    return Replica(LOG, log, core, carry_out, lambda: None, waiters_max=WAITERS_MAX)
+    ports = fake_ports(files)
+    commits = GroupCommit(
+        {},
+        journal,
+        ports.sync_threads,
+        LossyLinks(),
+        Metrics(),
+        durability="sync",
+        flush_interval_ms=1_000,
+    )
+    return Replica(LOG, log, core, commits, waiters_max=WAITERS_MAX)
 
 
 def unreadable(after: Position) -> tuple[tuple[()], bytes]:
@@ -141,13 +162,13 @@ def leader_of_three() -> Replica:
 def fetch(replica: Replica, follower: NodeId) -> None:
     """A follower acknowledges all there is."""
     replica.core.step(follower, Fetch(replica.core.epoch, replica.consensus_log.last, 0))
-    replica.observe()
+    replica.notify()
 
 
 def tick(replica: Replica, count: int) -> None:
     for _ in range(count):
         replica.core.tick()
-        replica.observe()
+        replica.notify()
 
 
 def test_acks_all_waits_for_as_many_replicas_as_the_topic_asks_for() -> None:
@@ -221,7 +242,7 @@ def test_who_waits_for_more_than_a_majority_is_told_when_leadership_ends() -> No
 
 async def keep_up_without_the_third(replica: Replica, seconds: float) -> None:
     """One follower holds everything; another is heard, and stays where it is."""
-    behind = Position(replica.log.last.epoch, 0)
+    behind = Position(replica.consensus_log.last.epoch, 0)
     for _ in range(int(seconds)):
         await asyncio.sleep(1)
         fetch(replica, TWO)
@@ -234,7 +255,7 @@ def test_a_wait_for_a_replica_that_stays_behind_has_an_end_and_the_record_stays(
         replica = leader_of_three()
         data = batch(b"a")
         appended = replica.append(data, read_header(data))
-        replica.core.durable(replica.log.last)
+        replica.core.durable(replica.consensus_log.last)
         waiting = replica.acknowledged(appended.end_offset, appended)
 
         await keep_up_without_the_third(replica, ACKNOWLEDGE_S_MAX - 1)
