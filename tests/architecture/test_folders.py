@@ -13,8 +13,6 @@ FOLDER_MODULES_MAX = 15
 SMALL_MODULE_LINES = 40
 
 LARGER_FOLDERS = {
-    "cli/commands": (20, "one module for each command that users type"),
-    "cli/explorer": (19, "to be cut in screens and what decides"),
     "client": (27, "to be cut in asyncio and what asks Millstream only"),
     "engine/push": (16, "to be cut in dispatcher and subscriptions"),
 }

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.explorer import decoding, paging, window
-from millstream.cli.explorer.decoding import Form, indented, moment_text, show, summary
-from millstream.cli.explorer.home import read_new_topic
-from millstream.cli.explorer.moves import MOVES_SHOWN_MAX, Move, lines, plan, read_target
-from millstream.cli.explorer.outgoing import Fields, read_fields
-from millstream.cli.explorer.paging import Chunk, Haul, Page, Span
-from millstream.cli.explorer.search import find, parse_query
-from millstream.cli.explorer.topic import read_partition
-from millstream.cli.explorer.window import Window
+from millstream.cli.explorer.core import decoding, paging, window
+from millstream.cli.explorer.core.decoding import Form, indented, moment_text, show, summary
+from millstream.cli.explorer.core.moves import MOVES_SHOWN_MAX, Move, lines, plan, read_target
+from millstream.cli.explorer.core.outgoing import Fields, read_fields
+from millstream.cli.explorer.core.paging import Chunk, Haul, Page, Span
+from millstream.cli.explorer.core.search import find, parse_query
+from millstream.cli.explorer.core.window import Window
+from millstream.cli.explorer.screens.home import read_new_topic
+from millstream.cli.explorer.screens.topic import read_partition
 from millstream.client import Message, TopicPartition
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ from time import monotonic, time
 
 import pytest
 
-from millstream.cli.explorer import paging
-from millstream.cli.explorer.paging import Span
+from millstream.cli.explorer.core import paging
+from millstream.cli.explorer.core.paging import Span
 from millstream.cli.explorer.reader import Reader
 from millstream.client import Client, Message, NotFound, TimedOut, TopicPartition, connect
 from tests.support.broker_process import BrokerProcess

@@ -14,14 +14,15 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import HelpPanel, Input, TextArea
 
-from millstream.cli.explorer import browser, paging, window
 from millstream.cli.explorer.app import Explorer
-from millstream.cli.explorer.browser import Browser
-from millstream.cli.explorer.dialogs import ProduceForm, Prompt, Question
-from millstream.cli.explorer.frame import Frame
-from millstream.cli.explorer.group import GroupScreen
-from millstream.cli.explorer.home import Home
-from millstream.cli.explorer.topic import TopicScreen
+from millstream.cli.explorer.core import paging, window
+from millstream.cli.explorer.screens import browser
+from millstream.cli.explorer.screens.browser import Browser
+from millstream.cli.explorer.screens.dialogs import ProduceForm, Prompt, Question
+from millstream.cli.explorer.screens.frame import Frame
+from millstream.cli.explorer.screens.group import GroupScreen
+from millstream.cli.explorer.screens.home import Home
+from millstream.cli.explorer.screens.topic import TopicScreen
 from millstream.client import Client, TopicPartition, connect
 from tests.support.broker_process import BrokerProcess
 

@@ -15,30 +15,30 @@ from millstream import __version__
 from millstream.cli.render import CommandGroup, Refused
 from millstream.errors import MillstreamError
 
-# In the order of `--help`: the name, and the module that has an attribute of that name.
+# In the order of `--help`: the name, and the module below `commands` that has an attribute of it.
 _MODULES = {
     "demo": "demo",
-    "serve": "node",
-    "topic": "topic",
-    "view": "view",
-    "produce": "produce",
-    "consume": "consume",
-    "subscribe": "consume",
-    "group": "group",
-    "dlq": "dlq",
-    "delayed": "delayed",
-    "explore": "explore",
-    "txn": "txn",
+    "serve": "operate/node",
+    "topic": "topics/topic",
+    "view": "topics/view",
+    "produce": "data/produce",
+    "consume": "data/consume",
+    "subscribe": "data/consume",
+    "group": "topics/group",
+    "dlq": "data/dlq",
+    "delayed": "data/delayed",
+    "explore": "data/explore",
+    "txn": "topics/txn",
     "pipeline": "pipeline",
     "classic": "classic",
-    "health": "health",
-    "doctor": "doctor",
-    "bench": "bench",
-    "config": "node",
-    "context": "context",
-    "inspect": "inspect",
-    "repair": "repair",
-    "completion": "completion",
+    "health": "operate/health",
+    "doctor": "operate/doctor",
+    "bench": "operate/bench",
+    "config": "operate/node",
+    "context": "operate/context",
+    "inspect": "operate/inspect",
+    "repair": "operate/repair",
+    "completion": "operate/completion",
 }
 # The verbs that users of FlyMQ know. Those of the classic broker stand under `classic` only: they
 # speak another protocol to another port.
@@ -61,7 +61,8 @@ class Commands(CommandGroup):
         name, _, verb = ALIASES.get(cmd_name, cmd_name).partition(" ")
         if name not in _MODULES:
             return None
-        module = importlib.import_module(f"millstream.cli.commands.{_MODULES[name]}")
+        path = _MODULES[name].replace("/", ".")
+        module = importlib.import_module(f"millstream.cli.commands.{path}")
         found: click.Command = getattr(module, name)
         if verb:
             assert isinstance(found, click.Group)

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from millstream.cli.commands.node import flatten
+from millstream.cli.commands.operate.node import flatten
 from millstream.cli.main import ALIASES, commands
 from millstream.config import Config
 from millstream.config_sources import describe_type, keys, variable

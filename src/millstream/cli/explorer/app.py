@@ -5,9 +5,9 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from millstream.cli.explorer.home import Home
+from millstream.cli.explorer.screens.home import Home
+from millstream.cli.explorer.screens.topic import TopicScreen
 from millstream.cli.explorer.session import Session
-from millstream.cli.explorer.topic import TopicScreen
 from millstream.client import Client
 
 

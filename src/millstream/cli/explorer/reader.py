@@ -11,8 +11,8 @@ from itertools import count
 from threading import Lock
 from time import monotonic
 
-from millstream.cli.explorer import paging
-from millstream.cli.explorer.paging import Chunk, Haul, Page, Span, Spans
+from millstream.cli.explorer.core import paging
+from millstream.cli.explorer.core.paging import Chunk, Haul, Page, Span, Spans
 from millstream.client import Client, ClientError, Consumer, StartPoint, TimedOut, TopicPartition
 
 POLL_S = 0.05

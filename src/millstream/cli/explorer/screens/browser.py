@@ -13,14 +13,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from millstream.cli.explorer import paging
-from millstream.cli.explorer.decoding import Form, counted, size_text
-from millstream.cli.explorer.detail import Detail
-from millstream.cli.explorer.frame import Frame
-from millstream.cli.explorer.message_list import MessageList
+from millstream.cli.explorer.core import paging
+from millstream.cli.explorer.core.decoding import Form, counted, size_text
+from millstream.cli.explorer.core.search import Query, find
+from millstream.cli.explorer.core.window import Window
 from millstream.cli.explorer.reader import Reader
-from millstream.cli.explorer.search import Query, find
-from millstream.cli.explorer.window import Window
+from millstream.cli.explorer.screens.detail import Detail
+from millstream.cli.explorer.screens.frame import Frame
+from millstream.cli.explorer.screens.message_list import MessageList
 from millstream.client import Message, StartPoint
 
 # How often a live tail is drawn, and how far it may fall behind before it skips to the end.

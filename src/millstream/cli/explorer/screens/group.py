@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from millstream.cli.explorer.decoding import counted
-from millstream.cli.explorer.dialogs import Prompt, Question
-from millstream.cli.explorer.frame import REFRESH_S, Frame
-from millstream.cli.explorer.listing import Column, Listing, Row
-from millstream.cli.explorer.moves import PLACES, Move, lines, plan, read_place, read_target
+from millstream.cli.explorer.core.decoding import counted
+from millstream.cli.explorer.core.moves import PLACES, Move, lines, plan, read_place, read_target
+from millstream.cli.explorer.screens.dialogs import Prompt, Question
+from millstream.cli.explorer.screens.frame import REFRESH_S, Frame
+from millstream.cli.explorer.screens.listing import Column, Listing, Row
+from millstream.cli.explorer.screens.topic import TopicScreen
 from millstream.cli.explorer.session import Session
-from millstream.cli.explorer.topic import TopicScreen
 from millstream.client import GroupDescription, Lag, StartPoint, TopicPartition
 
 LAG_COLUMNS = (

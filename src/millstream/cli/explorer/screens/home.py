@@ -9,13 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Input, TabbedContent, TabPane
 
-from millstream.cli.explorer.decoding import counted
-from millstream.cli.explorer.dialogs import Prompt, Question
-from millstream.cli.explorer.frame import REFRESH_S, Frame
-from millstream.cli.explorer.group import GroupScreen
-from millstream.cli.explorer.listing import ROWS_SHOWN_MAX, Column, Listing, Row
+from millstream.cli.explorer.core.decoding import counted
+from millstream.cli.explorer.screens.dialogs import Prompt, Question
+from millstream.cli.explorer.screens.frame import REFRESH_S, Frame
+from millstream.cli.explorer.screens.group import GroupScreen
+from millstream.cli.explorer.screens.listing import ROWS_SHOWN_MAX, Column, Listing, Row
+from millstream.cli.explorer.screens.topic import TopicScreen
 from millstream.cli.explorer.session import Session
-from millstream.cli.explorer.topic import TopicScreen
 from millstream.client import ClientError, Cluster, Group, Topic, TopicPartition
 
 # Counting asks for two offsets of each partition, and for the lag of each group: not without end.

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import DataTable, Static
 
-from millstream.cli.explorer.decoding import visible
+from millstream.cli.explorer.core.decoding import visible
 
 ROWS_SHOWN_MAX = 1_000
 

@@ -10,14 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable
 
-from millstream.cli.explorer.browser import Browser
-from millstream.cli.explorer.decoding import counted, show
-from millstream.cli.explorer.dialogs import ProduceForm, Prompt, Question
-from millstream.cli.explorer.frame import REFRESH_S, Frame
-from millstream.cli.explorer.listing import Column, Listing, Row
-from millstream.cli.explorer.moves import PLACES, read_place
-from millstream.cli.explorer.outgoing import Outgoing
-from millstream.cli.explorer.search import HINT, parse_query
+from millstream.cli.explorer.core.decoding import counted, show
+from millstream.cli.explorer.core.moves import PLACES, read_place
+from millstream.cli.explorer.core.outgoing import Outgoing
+from millstream.cli.explorer.core.search import HINT, parse_query
+from millstream.cli.explorer.screens.browser import Browser
+from millstream.cli.explorer.screens.dialogs import ProduceForm, Prompt, Question
+from millstream.cli.explorer.screens.frame import REFRESH_S, Frame
+from millstream.cli.explorer.screens.listing import Column, Listing, Row
 from millstream.cli.explorer.session import Session
 from millstream.client import Partition, StartPoint, TopicDescription
 

@@ -15,8 +15,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from millstream.cli.explorer.decoding import Form, moment_text, summary
-from millstream.cli.explorer.search import Query
+from millstream.cli.explorer.core.decoding import Form, moment_text, summary
+from millstream.cli.explorer.core.search import Query
 from millstream.client import Message as Record
 
 PARTITION_COLUMNS, OFFSET_COLUMNS, KEY_COLUMNS = 4, 10, 16

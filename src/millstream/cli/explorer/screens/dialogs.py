@@ -14,8 +14,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, Footer, Input, Label, Select, Static, TextArea
 
-from millstream.cli.explorer.decoding import visible
-from millstream.cli.explorer.outgoing import Fields, Outgoing, read_fields
+from millstream.cli.explorer.core.decoding import visible
+from millstream.cli.explorer.core.outgoing import Fields, Outgoing, read_fields
 from millstream.cli.records import CODINGS
 from millstream.client import ClientError
 

@@ -6,8 +6,15 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from millstream.cli.explorer.decoding import Form, moment_text, show, size_text, summary, visible
-from millstream.cli.explorer.search import Query
+from millstream.cli.explorer.core.decoding import (
+    Form,
+    moment_text,
+    show,
+    size_text,
+    summary,
+    visible,
+)
+from millstream.cli.explorer.core.search import Query
 from millstream.client import Message
 
 # Records may have any number of headers.

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Footer, HelpPanel, Static
 
-from millstream.cli.explorer.decoding import visible
+from millstream.cli.explorer.core.decoding import visible
 from millstream.cli.explorer.session import Session
 from millstream.client import ClientError
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from millstream.cli.explorer.paging import Chunk, Span, size
+from millstream.cli.explorer.core.paging import Chunk, Span, size
 from millstream.client import Message
 
 RECORDS_HELD_MAX = 2_000

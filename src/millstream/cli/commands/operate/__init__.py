@@ -1,0 +1,1 @@
+"""Commands that run, check and repair a node, and set up the command line itself."""

@@ -1,0 +1,1 @@
+"""Decisions of the explorer, without a terminal, a thread or a clock."""

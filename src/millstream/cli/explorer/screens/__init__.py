@@ -1,0 +1,1 @@
+"""Screens of the explorer and the widgets they share."""
