@@ -1,9 +1,9 @@
-"""Which broker a command talks to: flags, environment, contexts, or the one on this machine.
+"""Chooses the broker of a command: flags, environment, contexts, or this machine.
 
 Owns `--bootstrap`, `--context`, `-X` and the file of contexts (named connection profiles) under the
-user's configuration directory. What was said most directly wins: a flag over a variable, a variable
-over the context in use. Settings of a context and of `-X` are handed to the client as they are, so
-TLS and credentials are spelled as librdkafka spells them.
+user's configuration directory. A flag wins over a variable, a variable over the context in
+use. Settings of a context and of `-X` are passed to the client unchanged, so TLS and credentials
+have the names of librdkafka.
 """
 
 import json
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from millstream.client import Client
 
 BOOTSTRAP_DEFAULT = "localhost:9092"
-TIMEOUT_S = 15.0  # Who waits at a terminal wants to know.
+TIMEOUT_S = 15.0  # A person waits at the terminal.
 
 _PARAMETERS_OF_CONNECT = {"address", "timeout_s", "delivery_timeout_s", "wait_s"}
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Contexts:
 
 
 class Target(NamedTuple):
-    """Where to connect, and who said so."""
+    """Where to connect, and which flag, variable or context says so."""
 
     bootstrap: str
     settings: dict[str, str]
@@ -71,9 +72,9 @@ def contexts_path() -> Path:
 def read_contexts() -> Contexts:
     path = contexts_path()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        profiles = {name: Profile(**values) for name, values in found["profiles"].items()}
-        return Contexts(found["current"], profiles)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        profiles = {name: Profile(**values) for name, values in content["profiles"].items()}
+        return Contexts(content["current"], profiles)
     except FileNotFoundError:
         return Contexts()
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -91,30 +92,46 @@ def write_contexts(contexts: Contexts) -> None:
     fresh.replace(path)
 
 
-def connection_options(command: Callable[..., _T]) -> Callable[..., _T]:
-    """Give a command `--bootstrap`, `--context` and `-X`, and pass it the `Target` they name."""
+def connection_flags(default: str) -> Callable[[_F], _F]:
+    """Give a command `--bootstrap`, `--context` and `-X`; `default` is for the help."""
 
-    @click.option(
-        "-b",
-        "--bootstrap",
-        envvar="MILLSTREAM_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help=f"Brokers to ask first.  [env: MILLSTREAM_BOOTSTRAP; default: {BOOTSTRAP_DEFAULT}]",
-    )
-    @click.option(
-        "--context",
-        "context_name",
-        envvar="MILLSTREAM_CONTEXT",
-        metavar="NAME",
-        help="Connection profile, see `millstream context`.  [env: MILLSTREAM_CONTEXT]",
-    )
-    @click.option(
-        "-X",
-        "client_settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A librdkafka setting, such as sasl.username=ann; repeatable, wins over the context.",
-    )
+    def decorate(command: _F) -> _F:
+        for option in reversed(
+            (
+                click.option(
+                    "-b",
+                    "--bootstrap",
+                    envvar="MILLSTREAM_BOOTSTRAP",
+                    metavar="HOST:PORT",
+                    help=f"Brokers to ask first.  [env: MILLSTREAM_BOOTSTRAP; default: {default}]",
+                ),
+                click.option(
+                    "--context",
+                    "context_name",
+                    envvar="MILLSTREAM_CONTEXT",
+                    metavar="NAME",
+                    help="Connection profile, see `millstream context`.  [env: MILLSTREAM_CONTEXT]",
+                ),
+                click.option(
+                    "-X",
+                    "client_settings",
+                    multiple=True,
+                    metavar="KEY=VALUE",
+                    help="A librdkafka setting, such as sasl.username=ann; repeatable, wins over "
+                    "the context.",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def connection_options(command: Callable[..., _T]) -> Callable[..., _T]:
+    """Give a command the connection flags, and pass it the `Target` they name."""
+
+    @connection_flags(BOOTSTRAP_DEFAULT)
     @wraps(command)
     def run(
         *args: Any,
@@ -156,13 +173,28 @@ def choose_target(
     bootstrap: str | None, context_name: str | None, ctx: click.Context | None = None
 ) -> Target:
     """Decide by directness: flags first, then variables, then the context in use."""
+    target = explicit_target(bootstrap, context_name, ctx) or target_in_use()
+    return target or Target(BOOTSTRAP_DEFAULT, {}, "the default")
+
+
+def explicit_target(
+    bootstrap: str | None, context_name: str | None, ctx: click.Context | None = None
+) -> Target | None:
+    """The target that flags or variables name, if they do."""
     source = (ctx or click.get_current_context()).get_parameter_source
     said_context = source("context_name") is ParameterSource.COMMANDLINE
     said_bootstrap = source("bootstrap") is ParameterSource.COMMANDLINE
     if bootstrap and (said_bootstrap or not said_context):
         return Target(bootstrap, {}, "--bootstrap" if said_bootstrap else "MILLSTREAM_BOOTSTRAP")
+    return _target_of(read_contexts(), context_name) if context_name else None
+
+
+def target_in_use() -> Target | None:
+    """The target of the context that `millstream context use` chose, if there is one."""
     contexts = read_contexts()
-    if name := context_name or contexts.current:
-        profile = contexts.get(name)
-        return Target(profile.bootstrap, profile.settings, f"context {name}")
-    return Target(BOOTSTRAP_DEFAULT, {}, "the default")
+    return _target_of(contexts, contexts.current) if contexts.current else None
+
+
+def _target_of(contexts: Contexts, name: str) -> Target:
+    profile = contexts.get(name)
+    return Target(profile.bootstrap, profile.settings, f"context {name}")

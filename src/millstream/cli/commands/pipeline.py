@@ -1,6 +1,6 @@
 """`millstream pipeline`: the names and flags of its commands.
 
-`pipeline.actions` has what they do. It is imported when a command runs: it needs Spark, which
+`pipeline.actions` carries them out. It is imported when a command runs: it needs Spark, which
 `--help` does not.
 """
 
@@ -9,18 +9,14 @@ from typing import Any
 
 import click
 
+from millstream.cli.connection import connection_flags, explicit_target, target_in_use
+from millstream.cli.options import pairs
 from millstream.cli.render import CommandGroup
 
 TEMPLATES = ("sql", "validate", "aggregate", "archive", "sdp")
 
 _path = click.argument("path", default=".", metavar="[PATH]")
-_bootstrap = click.option(
-    "-b",
-    "--bootstrap",
-    envvar="MILLSTREAM_BOOTSTRAP",
-    metavar="HOST:PORT",
-    help="The brokers.  [env: MILLSTREAM_BOOTSTRAP; default: what the pipeline says]",
-)
+_connection = connection_flags("the bootstrap of the pipeline's file")
 _master = click.option(
     "--master",
     metavar="URL",
@@ -51,45 +47,45 @@ def pipeline() -> None:
 @pipeline.command()
 @click.argument("name")
 @click.option("--template", type=click.Choice(TEMPLATES), default="sql", show_default=True)
-def init(**given: Any) -> None:
+def init(**flags: Any) -> None:
     """Make a directory NAME with a pipeline to start from."""
-    _act("init", given)
+    _act("init", flags)
 
 
 @pipeline.command()
 @_path
-@_bootstrap
+@_connection
 @_master
 @_conf
 @_state
 @click.option("--continuous", is_flag=True, help="Go on until Ctrl-C; else end when all is read.")
 @click.option("--quiet", is_flag=True, help="Report no progress, only the summary.")
 @_output
-def run(**given: Any) -> None:
+def run(**flags: Any) -> None:
     """Run a pipeline; progress goes to standard error, the summary to standard output."""
-    _act("run", given)
+    _act("run", flags)
 
 
 @pipeline.command("dry-run")
 @_path
-@_bootstrap
+@_connection
 @_master
 @_conf
 @_state
 @_output
-def dry_run(**given: Any) -> None:
-    """Check a pipeline, its topics and its SQL, and say what would run."""
-    _act("dry_run", given)
+def dry_run(**flags: Any) -> None:
+    """Check a pipeline, its topics and its SQL, and show its flows without running them."""
+    _act("dry_run", flags)
 
 
 @pipeline.command()
 @_path
-@_bootstrap
+@_connection
 @_state
 @_output
-def status(**given: Any) -> None:
-    """Say where a pipeline stands: its checkpoints, its consumer groups and their lag."""
-    _act("status", given)
+def status(**flags: Any) -> None:
+    """Show how far a pipeline is: its checkpoints, its consumer groups and their lag."""
+    _act("status", flags)
 
 
 @pipeline.command()
@@ -97,13 +93,18 @@ def status(**given: Any) -> None:
 @_master
 @_conf
 @_output
-def test(**given: Any) -> None:
+def test(**flags: Any) -> None:
     """Run the pipeline's own examples on Spark, without a broker."""
-    _act("test", given)
+    _act("test", flags)
 
 
-# Flags of all commands, of their own types.
-def _act(name: str, given: dict[str, Any]) -> None:
+# Any: flags of all commands, of their own types.
+def _act(name: str, flags: dict[str, Any]) -> None:
     from millstream.cli.pipeline.actions import perform
 
-    sys.exit(perform(name, given))
+    if "client_settings" in flags:
+        flags["target"] = explicit_target(flags.pop("bootstrap"), flags.pop("context_name"))
+        flags["target_in_use"] = target_in_use()
+        flags["client_settings"] = pairs(flags["client_settings"], "-X")
+
+    sys.exit(perform(name, flags))

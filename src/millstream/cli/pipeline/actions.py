@@ -1,6 +1,6 @@
-"""What `millstream pipeline` does: finds the pipeline, does it, prints what came of it.
+"""Carries out `millstream pipeline`: reads the pipeline, runs it, prints the result.
 
-Owns exit codes, Ctrl-C, and the way from any error to one sentence on standard error.
+Owns exit codes, Ctrl-C, and the one sentence on standard error for any error.
 """
 
 import logging
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 DONE, FAILED = 0, 1
 FILES = ("pipeline.yml", "pipeline.yaml", "spark-pipeline.yml", "spark-pipeline.yaml")
 
-Given = Mapping[str, Any]  # Flags, of their own types.
+Flags = Mapping[str, Any]  # Any: each flag has a type of its own.
 
 
-def perform(name: str, given: Given) -> int:
-    """Do what the command says; returns its exit code."""
+def perform(name: str, flags: Flags) -> int:
+    """Run a command and return its exit code."""
     try:
-        return _ACTIONS[name](given)
+        return _ACTIONS[name](flags)
     except (MillstreamError, ModuleNotFoundError) as problem:
         print(f"millstream: {_installed(problem)}", file=sys.stderr)
         return FAILED
@@ -43,56 +43,56 @@ def perform(name: str, given: Given) -> int:
         return FAILED
 
 
-def _init(given: Given) -> int:
+def _init(flags: Flags) -> int:
     from millstream.spark.pipelines import project
 
-    directory = Path(given["name"])
-    for path in project.create(directory, given["template"]):
+    directory = Path(flags["name"])
+    for path in project.create(directory, flags["template"]):
         print(f"wrote {path}")
     print(f"next: millstream pipeline dry-run {directory}")
     return DONE
 
 
-def _run(given: Given) -> int:
-    path = _find(given["path"])
+def _run(flags: Flags) -> int:
+    path = _find(flags["path"])
     if path.name.startswith("spark-"):
-        return _run_declarative(path, given, is_dry=False)
+        return _run_declarative(path, flags, is_dry=False)
     from millstream.spark.pipelines import runner
     from millstream.spark.pipelines.summaries import total
     from millstream.spark.pipelines.topics import Topics
 
-    spec = _spec(path, given)
+    spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         outlines = runner.check(spec, topics)
         topics.create(topic for one in outlines for topic in one.writes)
-    with _session(spec.name, given, path.parent) as spark:
-        context = _context(spark, spec, path, given)
+    with _session(spec.name, flags, path.parent) as spark:
+        context = _context(spark, spec, path, flags)
         started = time.monotonic()
         with _stopping(context.stop):
             done = runner.run(spec, context, path.parent)
         together = total(done.values(), seconds=time.monotonic() - started)
-    show = text.run_json if given["output"] == "json" else text.run_text
+    show = text.run_json if flags["output"] == "json" else text.run_text
     found = show(spec.name, done, together)
     print(found if isinstance(found, str) else text.as_json(found))
     return FAILED if together.is_stopped else DONE
 
 
-def _dry_run(given: Given) -> int:
-    path = _find(given["path"])
+def _dry_run(flags: Flags) -> int:
+    path = _find(flags["path"])
     if path.name.startswith("spark-"):
-        return _run_declarative(path, given, is_dry=True)
+        return _run_declarative(path, flags, is_dry=True)
     from millstream.spark.pipelines import checkpoints, runner
     from millstream.spark.pipelines.topics import Topics
 
-    spec = _spec(path, given)
+    spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         outlines = runner.check(spec, topics)
         ends = topics.ends(topic for one in outlines for topic in one.reads)
-    with _session(spec.name, given, path.parent, is_brief=True) as spark:
-        columns = runner.analyse(spec, _context(spark, spec, path, given), path.parent)
+    with _session(spec.name, flags, path.parent, is_brief=True) as spark:
+        columns = runner.analyse(spec, _context(spark, spec, path, flags), path.parent)
     rows = []
     for one in outlines:
-        found = checkpoints.find(_state(spec, path, given) / f"{spec.name}.{one.flow}")
+        found = checkpoints.find(_state(spec, path, flags) / f"{spec.name}.{one.flow}")
         rows.append(
             {
                 "flow": one.flow,
@@ -102,28 +102,28 @@ def _dry_run(given: Given) -> int:
                 "goes_on": ", ".join(f"after batch {c.batch}" for c in found) or "from the start",
             }
         )
-    if given["output"] == "json":
+    if flags["output"] == "json":
         print(text.as_json({"pipeline": spec.name, "flows": rows, "columns": columns}))
         return DONE
-    print(f"pipeline {spec.name} is fine; it would run, on {given['master']}:\n\n{table(rows)}")
+    print(f"pipeline {spec.name} is fine; it would run, on {flags['master']}:\n\n{table(rows)}")
     for flow, ddl in columns.items():
         if ddl:
             print(f"\n{flow} writes {ddl}")
     return DONE
 
 
-def _status(given: Given) -> int:
+def _status(flags: Flags) -> int:
     from millstream.spark.pipelines import runner
     from millstream.spark.pipelines.topics import Topics
 
-    path = _find(given["path"])
+    path = _find(flags["path"])
     if path.name.startswith("spark-"):
-        return _status_declarative(path, given)
-    spec = _spec(path, given)
+        return _status_declarative(path, flags)
+    spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         topics.names()  # Says at once if there is no broker, even if nothing ran yet.
-        found = runner.positions(spec, _state(spec, path, given), topics)
-    if given["output"] == "json":
+        found = runner.positions(spec, _state(spec, path, flags), topics)
+    if flags["output"] == "json":
         print(text.as_json({"pipeline": spec.name, "queries": [asdict(one) for one in found]}))
         return DONE
     rows = [
@@ -143,22 +143,22 @@ def _status(given: Given) -> int:
     return DONE
 
 
-def _test(given: Given) -> int:
+def _test(flags: Flags) -> int:
     from millstream.spark.pipelines import spec_tests
     from millstream.spark.pipelines.failures import InvalidPipeline
 
-    path = _find(given["path"])
+    path = _find(flags["path"])
     if path.name.startswith("spark-"):
         raise InvalidPipeline(
             "a declarative project has no examples of its own; its functions are Python: test them "
             "with pytest, as docs/pipelines.md shows"
         )
-    spec = _spec(path, given)
+    spec = _spec(path, flags)
     if not spec.tests:
         raise InvalidPipeline(f"{path.name} has no tests, and there are none in tests/")
-    with _session(spec.name, given, path.parent, is_brief=True) as spark:
+    with _session(spec.name, flags, path.parent, is_brief=True) as spark:
         verdicts = spec_tests.run(spark, spec)
-    if given["output"] == "json":
+    if flags["output"] == "json":
         print(text.as_json([{**asdict(one), "is_passed": one.is_passed} for one in verdicts]))
     else:
         for one in verdicts:
@@ -173,31 +173,36 @@ def _why(verdict: Any) -> list[str]:
     return lines + [f"not expected: {text.as_json(row)}" for row in verdict.unexpected]
 
 
-def _run_declarative(path: Path, given: Given, *, is_dry: bool) -> int:
+def _run_declarative(path: Path, flags: Flags, *, is_dry: bool) -> int:
     from millstream.spark.pipelines import declarative
     from millstream.spark.pipelines.failures import InvalidPipeline
     from millstream.spark.pipelines.topics import Topics
 
-    if given.get("continuous"):
+    if flags.get("continuous"):
         raise InvalidPipeline("Spark runs declarative pipelines over what is there, not for ever")
-    if given["conf"] or given["state_dir"]:
+    if flags["conf"] or flags["state_dir"]:
         raise InvalidPipeline("a declarative project says its storage and its settings itself")
-    bootstrap = given["bootstrap"] or declarative.bootstrap(path)
+    bootstrap, settings = _connection(declarative.bootstrap(path), flags)
+    if settings:
+        raise InvalidPipeline(
+            f"{', '.join(settings)}: settings of -X and of a context do not reach the definitions "
+            "of a declarative project; write them as options in its Python files"
+        )
     if bootstrap is not None:
         with Topics(bootstrap, {}) as topics:
             topics.names()  # Before Spark starts, and waits a minute for each flow.
-    is_quiet = given.get("quiet", False)
+    is_quiet = flags.get("quiet", False)
     started = time.monotonic()
     with redirect_stdout(sys.stderr):  # Spark says on standard output what it loads.
         outcome = declarative.run(
             path,
             is_dry=is_dry,
             report=(lambda _: None) if is_quiet else print,
-            master=given["master"],
+            master=flags["master"],
             bootstrap=bootstrap,
         )
     seconds = time.monotonic() - started
-    if given["output"] == "json":
+    if flags["output"] == "json":
         print(text.as_json({**asdict(outcome), "seconds": round(seconds, 3)}))
         return DONE
     rows = [{"flow": flow, "state": state} for flow, state in outcome.flows.items()]
@@ -208,16 +213,17 @@ def _run_declarative(path: Path, given: Given, *, is_dry: bool) -> int:
     return DONE
 
 
-def _status_declarative(path: Path, given: Given) -> int:
+def _status_declarative(path: Path, flags: Flags) -> int:
     from millstream.spark.pipelines import declarative
     from millstream.spark.pipelines.summaries import Offsets, behind
     from millstream.spark.pipelines.topics import Topics
 
     found = declarative.positions(path)
-    bootstrap = given["bootstrap"] or found.bootstrap
+    bootstrap, settings = _connection(found.bootstrap, flags)
     ends: Offsets = {}
     if bootstrap is not None:
-        with Topics(bootstrap, {}) as topics:
+        options = {f"kafka.{name}": value for name, value in settings.items()}
+        with Topics(bootstrap, options) as topics:
             ends = topics.ends(topic for one in found.checkpoints for topic in one.offsets)
     rows = []
     for one in found.checkpoints:
@@ -231,7 +237,7 @@ def _status_declarative(path: Path, given: Given) -> int:
                 "read_up_to": text.offsets_text(one.offsets),
             }
         )
-    if given["output"] == "json":
+    if flags["output"] == "json":
         print(text.as_json({"pipeline": found.name, "queries": rows}))
         return DONE
     print(table(rows) or f"pipeline {found.name} has not run yet")
@@ -241,11 +247,11 @@ def _status_declarative(path: Path, given: Given) -> int:
 # -- what the actions share ------------------------------------------------------------------------
 
 
-def _find(given: str) -> Path:
+def _find(location: str) -> Path:
     """The pipeline's file. From then on, relative paths start where it lies."""
     from millstream.spark.pipelines.failures import InvalidPipeline
 
-    path = Path(given).resolve()
+    path = Path(location).resolve()
     if path.is_dir():
         found = [path / name for name in FILES if (path / name).is_file()]
         if not found:
@@ -254,28 +260,46 @@ def _find(given: str) -> Path:
             raise InvalidPipeline(f"{path} has {' and '.join(f.name for f in found)}: name one")
         path = found[0]
     elif not path.is_file():
-        raise InvalidPipeline(f"there is no {given}")
+        raise InvalidPipeline(f"there is no {location}")
     os.chdir(path.parent)
     return path
 
 
-def _spec(path: Path, given: Given) -> "Spec":
+def _spec(path: Path, flags: Flags) -> "Spec":
     import msgspec
 
-    from millstream.spark.pipelines.spec import load
+    from millstream.spark.pipelines.spec import load, parsed_yaml
 
     spec = load(path)
-    bootstrap = given.get("bootstrap")
-    return msgspec.structs.replace(spec, bootstrap=bootstrap) if bootstrap else spec
+    content = parsed_yaml(path)
+    assert isinstance(content, dict)
+    bootstrap, settings = _connection(content.get("bootstrap"), flags)
+    return msgspec.structs.replace(
+        spec, bootstrap=bootstrap or spec.bootstrap, kafka={**spec.kafka, **settings}
+    )
 
 
-def _state(spec: "Spec", path: Path, given: Given) -> Path:
-    return path.parent / (given["state_dir"] or spec.state)
+def _connection(file_bootstrap: str | None, flags: Flags) -> tuple[str | None, dict[str, str]]:
+    """Address and settings of the brokers: flags and variables win over the pipeline's file.
+
+    The file wins over the context in use: it may name brokers that the context does not mean.
+    """
+    target = flags.get("target")
+    if target is None and not file_bootstrap:
+        target = flags.get("target_in_use")
+    settings = {**(target.settings if target else {}), **flags.get("client_settings", {})}
+    if "sasl.mechanisms" in settings:  # librdkafka has both names, Spark only Java's.
+        settings["sasl.mechanism"] = settings.pop("sasl.mechanisms")
+    return (target.bootstrap if target else file_bootstrap), settings
+
+
+def _state(spec: "Spec", path: Path, flags: Flags) -> Path:
+    return path.parent / (flags["state_dir"] or spec.state)
 
 
 @contextmanager
 def _session(
-    name: str, given: Given, directory: Path, *, is_brief: bool = False
+    name: str, flags: Flags, directory: Path, *, is_brief: bool = False
 ) -> "Iterator[SparkSession]":
     """Spark, as long as it is needed; one that runs in this process already is left running."""
     from pyspark.sql import SparkSession
@@ -286,14 +310,14 @@ def _session(
     if found is not None:
         yield found
         return
-    spark = _started(name, given, _settings(given, directory, is_brief=is_brief))
+    spark = _started(name, flags, _settings(flags, directory, is_brief=is_brief))
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def _settings(given: Given, directory: Path, *, is_brief: bool) -> dict[str, str]:
+def _settings(flags: Flags, directory: Path, *, is_brief: bool) -> dict[str, str]:
     from millstream.spark.pipelines.failures import InvalidPipeline
     from millstream.spark.session import write_log4j
 
@@ -303,7 +327,7 @@ def _settings(given: Given, directory: Path, *, is_brief: bool) -> dict[str, str
         # The second compiler takes longer than it saves in a JVM that hardly reads any rows.
         options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{write_log4j()}"
         conf["spark.driver.extraJavaOptions"] = f"-XX:+UseSerialGC {options}"
-    for setting in given["conf"]:
+    for setting in flags["conf"]:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise InvalidPipeline(f"--conf {setting}: expected KEY=VALUE")
@@ -311,23 +335,23 @@ def _settings(given: Given, directory: Path, *, is_brief: bool) -> dict[str, str
     return conf
 
 
-def _started(name: str, given: Given, conf: Mapping[str, str]) -> "SparkSession":
+def _started(name: str, flags: Flags, conf: Mapping[str, str]) -> "SparkSession":
     from millstream.spark.pipelines.failures import InvalidPipeline, short_reason
     from millstream.spark.session import session
 
     print("starting Spark ...", file=sys.stderr, flush=True)
     try:
-        spark = session(name, master=given["master"], conf=conf)
+        spark = session(name, master=flags["master"], conf=conf)
     except MillstreamError:
         raise
     except Exception as problem:  # Whatever Spark and Java raise when they can't start.
         why = short_reason(str(problem))
-        raise InvalidPipeline(f"Spark does not start on {given['master']}: {why}") from problem
+        raise InvalidPipeline(f"Spark does not start on {flags['master']}: {why}") from problem
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
-def _context(spark: "SparkSession", spec: "Spec", path: Path, given: Given) -> "Context":
+def _context(spark: "SparkSession", spec: "Spec", path: Path, flags: Flags) -> "Context":
     from millstream.spark.pipelines.queries import Context
     from millstream.spark.pipelines.summaries import Progress
 
@@ -338,12 +362,12 @@ def _context(spark: "SparkSession", spec: "Spec", path: Path, given: Given) -> "
     return Context(
         spark=spark,
         bootstrap=spec.bootstrap,
-        state_dir=str(_state(spec, path, given)),
+        state_dir=str(_state(spec, path, flags)),
         name=spec.name,
-        is_continuous=given.get("continuous", False),
+        is_continuous=flags.get("continuous", False),
         trigger_seconds=spec.trigger_seconds,
         client_options=spec.client_options,
-        report=(lambda _: None) if given.get("quiet") else report,
+        report=(lambda _: None) if flags.get("quiet") else report,
     )
 
 
@@ -371,7 +395,7 @@ def _installed(problem: Exception) -> object:
     return problem
 
 
-_ACTIONS: dict[str, Callable[[Given], int]] = {
+_ACTIONS: dict[str, Callable[[Flags], int]] = {
     "init": _init,
     "run": _run,
     "dry_run": _dry_run,
