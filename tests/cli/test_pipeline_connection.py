@@ -22,7 +22,7 @@ NOT_RUN_YET = "pipeline copy has not run yet\n"
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[str]:
     """A pipeline without a bootstrap; commands change to its directory."""
-    before = os.getcwd()
+    before = Path.cwd()
     path = tmp_path / "pipeline.yml"
     path.write_text(SPEC)
     yield str(path)

@@ -47,16 +47,16 @@ def is_data_directory(path: Path) -> bool:
     return (path / META).exists() or (path / LOGS).is_dir()
 
 
-def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:
+def logs(path: Path, *, is_verified: bool, advance: Callable[[int], object]) -> list[Row]:
     """Every log of a data directory, with the topic it belongs to where that is known."""
     names, problems = _fold_control_log(path)
-    found: list[Row] = []
+    rows: list[Row] = []
     for directory in sorted((path / LOGS).iterdir()):
         if not directory.is_dir():
             continue
-        of_log = segments(directory, is_verified=is_verified, told=told)
+        of_log = segments(directory, is_verified=is_verified, advance=advance)
         log_id = _log_id(directory.name)
-        found.append(
+        rows.append(
             {
                 "topic": names.get(log_id.topic_id.hex) if log_id else None,
                 "partition": log_id.partition if log_id else None,
@@ -67,13 +67,13 @@ def logs(path: Path, *, is_verified: bool, told: Callable[[int], object]) -> lis
                 "problems": [s["problem"] for s in of_log if s["problem"]]
                 + (problems if log_id == CONTROL_LOG else []),
                 "skipped": [
-                    f"{one['base_offset']} to {int(str(one['end_offset'])) - 1}"
-                    for one in skipped_rows(directory)
+                    f"{skipped['base_offset']} to {int(str(skipped['end_offset'])) - 1}"
+                    for skipped in skipped_rows(directory)
                 ],
                 "directory": directory.name,
             }
         )
-    return found
+    return rows
 
 
 def scrub_row(path: Path) -> Row | None:
@@ -109,9 +109,9 @@ def _sealed_bytes(path: Path) -> int:
     return sum(one.stat().st_size for one in files if one.with_suffix(INDEX).exists())
 
 
-def segments(directory: Path, *, is_verified: bool, told: Callable[[int], object]) -> list[Row]:
+def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], object]) -> list[Row]:
     """Every segment of a log. Without `is_verified` an index is believed, as a node does."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for path in sorted(directory.glob(f"*{LOG}")):
         size = path.stat().st_size
         proof = _proof(path.with_suffix(INDEX))
@@ -119,7 +119,7 @@ def segments(directory: Path, *, is_verified: bool, told: Callable[[int], object
         end_offset, batch_count, problem = (
             (proof.end_offset, None, None) if is_believed and proof else _walked(path, is_verified)
         )
-        found.append(
+        rows.append(
             {
                 "base_offset": int(path.stem),
                 "end_offset": end_offset,
@@ -130,8 +130,8 @@ def segments(directory: Path, *, is_verified: bool, told: Callable[[int], object
                 "file": path.name,
             }
         )
-        told(size)
-    return found
+        advance(size)
+    return rows
 
 
 def batches(path: Path) -> Iterator[tuple[int, Header, str | None]]:
@@ -178,11 +178,11 @@ def record_rows(path: Path, *, decompressed_bytes_max: int) -> Iterator[Row]:
         data = file.read(position, header.size)
         problem = None
         try:
-            found = decode_all(data, 0, decompressed_bytes_max=decompressed_bytes_max)
+            decoded = decode_all(data, 0, decompressed_bytes_max=decompressed_bytes_max)
         except RequestError as refusal:  # The checksum is right: its producer wrote this.
             problem = f"{header.count} records that cannot be read: {refusal}"
-            found = [Record(header.base_offset, header.max_timestamp, None, None)]
-        for record in found:
+            decoded = [Record(header.base_offset, header.max_timestamp, None, None)]
+        for record in decoded:
             yield {
                 "offset": record.offset,
                 "timestamp": record.timestamp,
@@ -288,20 +288,20 @@ def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
 def topic_ids(path: Path) -> dict[str, UUID]:
     """The ids of topics by name, as far as the control log can be read."""
     names, _ = _fold_control_log(path)
-    return {name: UUID(hex=one) for one, name in names.items()}
+    return {name: UUID(hex=topic_id) for topic_id, name in names.items()}
 
 
 def skipped_rows(directory: Path) -> list[Row]:
     """What an operator gave up of a log, see `millstream repair`."""
     path = directory / SKIPPED_RANGES
-    found = decode_ranges(path.read_bytes()) if path.exists() else []
-    return [msgspec.structs.asdict(one) for one in found]
+    ranges = decode_ranges(path.read_bytes()) if path.exists() else []
+    return [msgspec.structs.asdict(offsets) for offsets in ranges]
 
 
 def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> None:
     file_of_skipped = path / SKIPPED
     text = file_of_skipped.read_bytes() if file_of_skipped.exists() else None
-    skipped = {one.offset for one in decode_skipped(text, str(path))} if text else set()
+    skipped = {command.offset for command in decode_skipped(text, str(path))} if text else set()
     for segment in sorted((path / LOGS / str(CONTROL_LOG)).glob(f"*{LOG}")):
         file = open_for_reading(segment)
         for position, header in walk(file, 0, file.size()):

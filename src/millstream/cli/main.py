@@ -63,11 +63,11 @@ class Commands(CommandGroup):
             return None
         path = _MODULES[name].replace("/", ".")
         module = importlib.import_module(f"millstream.cli.commands.{path}")
-        found: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name)
         if verb:
-            assert isinstance(found, click.Group)
-            return found.commands[verb]
-        return found
+            assert isinstance(command, click.Group)
+            return command.commands[verb]
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

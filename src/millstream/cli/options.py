@@ -76,8 +76,8 @@ def read_span(ctx: click.Context, param: click.Parameter, text: str | None) -> t
 
 def parse_span(text: str) -> timedelta | None:
     """Read a whole number and its unit; None if it is none, `OverflowError` if it is ages."""
-    found = re.fullmatch(r"(\d+)(ms|[smhd])", text, re.ASCII)
-    return None if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
+    match = re.fullmatch(r"(\d+)(ms|[smhd])", text, re.ASCII)
+    return None if match is None else timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def read_time(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
@@ -97,15 +97,15 @@ def pairs(texts: Iterable[str], flag: str) -> dict[str, str]:
 
 def ordered_pairs(texts: Iterable[str], flag: str) -> list[tuple[str, str]]:
     """Read `KEY=VALUE` pairs, of which a key may have several."""
-    found = []
+    parsed = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.UsageError(f"{flag} takes KEY=VALUE, not {text!r}.")
-        found.append((key, value))
-    return found
+        parsed.append((key, value))
+    return parsed
 
 
 def unescape(text: str) -> str:
     r"""Read `\n`, `\t` and their kin, as in the format of a record."""
-    return re.sub(r"\\[ntr0\\]", lambda found: _ESCAPES[found[0]], text)
+    return re.sub(r"\\[ntr0\\]", lambda match: _ESCAPES[match[0]], text)

@@ -78,7 +78,7 @@ def formatter(form: str, coding: str) -> "Callable[[Message], str]":
             raise click.UsageError(f"--format knows no %{sign}; there are {known}.")
 
     def spell(message: "Message") -> str:
-        return re.sub(r"%(.)", lambda found: _part(message, found[1], coding), template)
+        return re.sub(r"%(.)", lambda match: _part(message, match[1], coding), template)
 
     return spell
 

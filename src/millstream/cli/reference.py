@@ -76,8 +76,8 @@ def command_pages() -> str:
 
 def rewritten(document: str, generated: str) -> str:
     """The document with what is between its markers replaced."""
-    head, _, rest = document.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    head, _, tail = document.partition(BEGIN)
+    _, _, tail = tail.partition(END)
     return f"{head}{BEGIN}\n\n{generated}\n\n{END}{tail}"
 
 
@@ -134,12 +134,12 @@ def _flag_row(option: click.Option) -> str:
 
 def _meanings(kind: type, prefix: str = "") -> dict[str, str]:
     """The comments behind the fields: what the names do not say."""
-    found = {prefix + name: text for name, text in _TRAILING.findall(inspect.getsource(kind))}
+    meanings = {prefix + name: text for name, text in _TRAILING.findall(inspect.getsource(kind))}
     assert is_dataclass(kind)
     for field in fields(kind):
         if is_dataclass(field.type):
-            found |= _meanings(_class(field.type), f"{prefix}{field.name}.")
-    return found
+            meanings |= _meanings(_class(field.type), f"{prefix}{field.name}.")
+    return meanings
 
 
 def _class(kind: Any) -> type:  # dataclasses types a field's type as text or a type.

@@ -87,22 +87,22 @@ def to_json(data: object, *, indent: int | None = None) -> str:
     return json.dumps(data, indent=indent, ensure_ascii=False, default=str)
 
 
-def rows(found: Sequence[Mapping[str, object]], *, nothing: str) -> Answer:
+def rows(values: Sequence[Mapping[str, object]], *, nothing: str) -> Answer:
     """A list of things, or the sentence that says there are none."""
-    return Answer(list(found), table(found) if found else nothing)
+    return Answer(list(values), table(values) if values else nothing)
 
 
-def fields(found: Mapping[str, object]) -> Answer:
-    return Answer(dict(found), card(found))
+def fields(values: Mapping[str, object]) -> Answer:
+    return Answer(dict(values), card(values))
 
 
-def table(found: Sequence[Mapping[str, object]]) -> str:
+def table(rows: Sequence[Mapping[str, object]]) -> str:
     """Columns named by the first row's keys; numbers are aligned to the right."""
-    columns = list(found[0]) if found else []
+    columns = list(rows[0]) if rows else []
     lines = [[_heading(name) for name in columns]]
-    lines += [[_cell(row[name]) for name in columns] for row in found]
+    lines += [[_cell(row[name]) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    are_numbers = [all(_is_number(row[name]) for row in found) for name in columns]
+    are_numbers = [all(_is_number(row[name]) for row in rows) for name in columns]
     aligned = [str.rjust if is_number else str.ljust for is_number in are_numbers]
     return "\n".join(
         "  ".join(
@@ -112,12 +112,12 @@ def table(found: Sequence[Mapping[str, object]]) -> str:
     )
 
 
-def card(found: Mapping[str, object]) -> str:
+def card(values: Mapping[str, object]) -> str:
     """One thing, a line for each of its fields."""
-    width = max((len(name) for name in found), default=0)
+    width = max((len(name) for name in values), default=0)
     return "\n".join(
         f"{name.replace('_', ' ').ljust(width)}  {_cell(value)}".rstrip()
-        for name, value in found.items()
+        for name, value in values.items()
     )
 
 
@@ -159,7 +159,7 @@ def yes_option(command: _F) -> _F:
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], object]]:
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], object]]:
     """Yield a function that is told how much more is done; it shows a bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda amount: None
@@ -168,7 +168,7 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], object]]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=total)
+        task = bars.add_task(label, total=total)
         yield lambda amount: bars.advance(task, amount)
 
 

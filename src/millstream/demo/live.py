@@ -73,7 +73,10 @@ class _Watch:
         if has_spark:
             topics += [orders.VALID, orders.PUT_ASIDE, orders.BY_MINUTE]
         self._places = {
-            topic: [TopicPartition(topic, one.partition) for one in client.admin.partitions(topic)]
+            topic: [
+                TopicPartition(topic, partition.partition)
+                for partition in client.admin.partitions(topic)
+            ]
             for topic in topics
         }
         self._looks: deque[tuple[float, dict[str, int]]] = deque(maxlen=LOOKS_KEPT)
@@ -102,6 +105,6 @@ class _Watch:
 
     def _lag(self, group: str) -> int | None:
         try:
-            return sum(one.records for one in self._client.admin.group_lag(group))
+            return sum(lag.records for lag in self._client.admin.group_lag(group))
         except NotFound:
             return None

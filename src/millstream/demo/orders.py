@@ -54,28 +54,30 @@ def results(letters: Iterable[Message], figures: Iterable[Message]) -> Results:
         items=tuple(
             Item(
                 item=item,
-                orders=sum(one["orders"] for one in windows.values() if one["item"] == item),
-                kg=sum(one["kg"] for one in windows.values() if one["item"] == item),
+                orders=sum(
+                    window["orders"] for window in windows.values() if window["item"] == item
+                ),
+                kg=sum(window["kg"] for window in windows.values() if window["item"] == item),
             )
             for item in ITEMS
         ),
     )
 
 
-def check_results(found: Results, count: int) -> None:
+def check_results(results: Results, count: int) -> None:
     """Raise unless every order was either added up or put aside."""
     bad = bad_count(count)
-    added, aside = sum(one.orders for one in found.items), sum(found.reasons.values())
+    added, aside = sum(item.orders for item in results.items), sum(results.reasons.values())
     if (added, aside) != (count - bad, bad):
         raise DemoFailed(f"{added:,} orders were added up and {aside:,} put aside, of {count:,}")
 
 
-def check_found(found: Mapping[str, list[int]], count: int) -> None:
+def check_found(numbers_by_topic: Mapping[str, list[int]], count: int) -> None:
     """Raise unless every order is there exactly once: as it came, and as good or as bad."""
     everything = range(count)
     bad = set(everything[::BAD_EVERY])
     expected = {ORDERS: everything, VALID: [n for n in everything if n not in bad], PUT_ASIDE: bad}
-    for topic, numbers in found.items():
+    for topic, numbers in numbers_by_topic.items():
         if sorted(numbers) != sorted(expected[topic]):
             raise DemoFailed(
                 f"{topic} has {len(numbers):,} orders, {len(set(numbers)):,} different ones, "

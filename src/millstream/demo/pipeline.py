@@ -75,8 +75,8 @@ class Pipeline:
         """The whole lines that it said since the last time."""
         with self._log.open("rb") as log:
             log.seek(self._read_bytes)
-            said = log.read()
-        whole = said[: said.rfind(b"\n") + 1]
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         lines = whole.decode(errors="replace").splitlines()
         return [line for line in lines if not line.startswith(_OF_JAVA)]
@@ -86,8 +86,8 @@ class Pipeline:
         """What it did, once it has ended; raises its last words if it failed."""
         if self._process.wait(STOP_SECONDS_MAX) != 0:
             raise DemoFailed(f"the pipeline failed: {self._last_words()}")
-        found: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
-        return found
+        summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
+        return summary
 
     def stop(self) -> None:
         """End it, and return when its JVM is gone too: nobody writes to the directory any more."""
@@ -102,8 +102,8 @@ class Pipeline:
             time.sleep(POLL_SECONDS)
 
     def _last_words(self) -> str:
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
-        return said.rpartition("\n")[2].removeprefix("millstream: ")
+        text = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        return text.rpartition("\n")[2].removeprefix("millstream: ")
 
 
 def _kill_group(leader: int) -> bool:

@@ -150,25 +150,25 @@ class _Tour:
 
     def _show_results(self, client: Client) -> events.Results:
         """Read back what the pipeline wrote, as a client that knows nothing of it."""
-        found = orders.results(
+        results = orders.results(
             self._read(client, orders.PUT_ASIDE), self._read(client, orders.BY_MINUTE)
         )
-        orders.check_results(found, self._plan.order_count)
-        return found
+        orders.check_results(results, self._plan.order_count)
+        return results
 
     def _find_again(self, client: Client) -> events.FoundAgain:
         topics = [orders.ORDERS]
         if self._lack is None:
             topics += [orders.VALID, orders.PUT_ASIDE]
-        found = {
+        numbers_by_topic = {
             topic: [orders.number_of(message) for message in self._read(client, topic)]
             for topic in topics
         }
-        orders.check_found(found, self._plan.order_count)
+        orders.check_found(numbers_by_topic, self._plan.order_count)
         return events.FoundAgain(
-            records={topic: len(numbers) for topic, numbers in found.items()},
+            records={topic: len(numbers) for topic, numbers in numbers_by_topic.items()},
             group=GROUP,
-            group_lag=sum(one.records for one in client.admin.group_lag(GROUP)),
+            group_lag=sum(lag.records for lag in client.admin.group_lag(GROUP)),
         )
 
     def _go_on(self, client: Client) -> Iterator[events.Event]:
@@ -221,12 +221,12 @@ class _Tour:
 
 
 @contextmanager
-def _directory(given: Path | None) -> Iterator[Path]:
-    if given is None:
+def _directory(chosen: Path | None) -> Iterator[Path]:
+    if chosen is None:
         with tempfile.TemporaryDirectory(prefix="millstream-demo-") as name:
             yield Path(name)
         return
-    given.mkdir(parents=True, exist_ok=True)
-    if any(given.iterdir()):
-        raise DemoFailed(f"{given} is not empty: name another directory, or remove it")
-    yield given.resolve()
+    chosen.mkdir(parents=True, exist_ok=True)
+    if any(chosen.iterdir()):
+        raise DemoFailed(f"{chosen} is not empty: name another directory, or remove it")
+    yield chosen.resolve()

@@ -48,10 +48,10 @@ def settings_text(settings: object) -> dict[str, str]:
     if not isinstance(settings, Mapping):
         raise TypeError(f"settings is {_shown(settings)}, it takes a dict")
     texts: dict[str, str] = {}
-    for given, value in settings.items():
-        name = text("the name of a setting", given).replace(".", "_")
+    for spelled, value in settings.items():
+        name = text("the name of a setting", spelled).replace(".", "_")
         if name in texts:
-            raise ValueError(f"the setting {name} is given twice, as {given!r} and otherwise")
+            raise ValueError(f"the setting {name} is given twice, as {spelled!r} and otherwise")
         texts[name] = _setting_text(name, value)
     return texts
 

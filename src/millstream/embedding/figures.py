@@ -88,12 +88,12 @@ class Figures:
 
     async def samples(self) -> list[Sample]:
         """Every metric with its labels and its value, looked up in steps: others run in between."""
-        found: list[Sample] = []
+        collected: list[Sample] = []
         for sample in self._service.node.metrics.samples():
-            found.append(sample)
-            if len(found) % STEP_SAMPLES == 0:
+            collected.append(sample)
+            if len(collected) % STEP_SAMPLES == 0:
                 await asyncio.sleep(0)
-        return found
+        return collected
 
     def _totals(self) -> _Totals:
         metrics = self._service.node.metrics

@@ -30,24 +30,24 @@ class Groups:
         """Every group, by id."""
         return [
             GroupListed(
-                group_id=one.group_id, state=one.state.value, protocol_type=one.protocol_type
+                group_id=group.group_id, state=group.state.value, protocol_type=group.protocol_type
             )
-            for one in self._node.groups.list(self._session)
+            for group in self._node.groups.list(self._session)
         ]
 
     async def describe(self, group_id: str) -> GroupDetails:
         """Members with their partitions, and what is committed; raises `GroupNotFound`."""
         checks.text("group_id", group_id)
-        found: GroupDescription | ConsumersDescription
+        group: GroupDescription | ConsumersDescription
         try:
-            found = await self._node.groups.describe(self._session, group_id)
-            members = _classic_members(found)
+            group = await self._node.groups.describe(self._session, group_id)
+            members = _classic_members(group)
         except GroupNotFound:
-            found = await self._node.consumer_groups.describe(self._session, group_id)
-            members = _consumers(found)
+            group = await self._node.consumer_groups.describe(self._session, group_id)
+            members = _consumers(group)
         return GroupDetails(
             group_id=group_id,
-            state=found.state.value,
+            state=group.state.value,
             members=members,
             offsets=await self._offsets(group_id),
         )
@@ -66,48 +66,48 @@ class Groups:
         )
 
     async def _offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        told = await self._node.groups.fetch_offsets(self._session, group_id)
+        offsets = await self._node.groups.fetch_offsets(self._session, group_id)
         return {
             target: CommittedOffset(
                 offset=committed.offset,
                 end_offset=await self._end(target),
                 metadata=committed.metadata,
             )
-            for target, committed in sorted(told.items(), key=lambda item: item[0])
+            for target, committed in sorted(offsets.items(), key=lambda item: item[0])
             if isinstance(committed, Committed)
         }
 
     async def _end(self, target: TopicPartition) -> int | None:
         try:
-            found = await self._node.partitions.find(self._session, target, Latest())
+            offset = await self._node.partitions.find(self._session, target, Latest())
         except UnknownTopic:
             return None
-        return None if found is None else found.offset
+        return None if offset is None else offset.offset
 
 
 def _classic_members(group: GroupDescription) -> tuple[GroupMember, ...]:
     return tuple(
         GroupMember(
-            member_id=one.member_id,
-            client_id=one.client_id,
-            host=one.client_host,
-            partitions=assigned_partitions(group.protocol_type, one.assignment),
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            partitions=assigned_partitions(group.protocol_type, member.assignment),
         )
-        for one in group.members
+        for member in group.members
     )
 
 
 def _consumers(group: ConsumersDescription) -> tuple[GroupMember, ...]:
     return tuple(
         GroupMember(
-            member_id=one.member_id,
-            client_id=one.client_id,
-            host=one.client_host,
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host,
             partitions=tuple(
                 TopicPartition(share.topic, index)
-                for share in one.assigned
+                for share in member.assigned
                 for index in share.partitions
             ),
         )
-        for one in group.members
+        for member in group.members
     )

@@ -79,15 +79,15 @@ class Partitions:
         )
         if part.error is not None:
             raise part.error
-        found: list[Record] = []
+        records: list[Record] = []
         next_offset = offset
         if part.records is not None:
             data = await self._threads.run(part.records.read)
-            found = [one for one in self._visible(data, part) if one.offset >= offset]
+            records = [record for record in self._visible(data, part) if record.offset >= offset]
             next_offset = part.records.end_offset
         committed = isolation is Isolation.READ_COMMITTED
         return Fetched(
-            records=tuple(found),
+            records=tuple(records),
             next_offset=next_offset,
             start_offset=part.log_start_offset,
             end_offset=part.last_stable_offset if committed else part.high_watermark,
@@ -95,7 +95,7 @@ class Partitions:
 
     def _visible(self, data: bytes, part: Slice) -> Iterator[Record]:
         """The records that are not markers and not part of a transaction that was aborted."""
-        opening = sorted(part.aborted, key=lambda one: one.first_offset)
+        opening = sorted(part.aborted, key=lambda transaction: transaction.first_offset)
         aborted: set[int] = set()
         at = 0
         for header in verify_batches(data):

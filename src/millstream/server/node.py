@@ -112,7 +112,7 @@ class Node:
             state,
             ports.clock,
             self._hosting.applied,
-            skipped={one.offset for one in read_skipped(ports.files, config.data_dir)},
+            skipped={command.offset for command in read_skipped(ports.files, config.data_dir)},
         )
         foundation = Foundation(
             Gate(policy, self.metrics),

@@ -86,7 +86,7 @@ class Observer:
     def _partitions(self) -> Iterator[Sequence[Sample]]:
         """Of topics that have logs, users' own first."""
         topics = [topic for topic in self._catalog.topics() if not topic.is_view]
-        for topic in sorted(topics, key=lambda one: (one.name in INTERNAL_TOPICS, one.name)):
+        for topic in sorted(topics, key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name)):
             for partition in range(topic.partition_count):
                 replica = self._hub.replicas.get(topic.log(partition))
                 if replica is not None:
@@ -97,7 +97,7 @@ class Observer:
             coordinators = self._coordinators.all_here()
         except CoordinatorLoading:
             return
-        homes = {name: one for one in coordinators for name in one.groups}
+        homes = {name: coordinator for coordinator in coordinators for name in coordinator.groups}
         for group_id, coordinator in sorted(homes.items()):
             lags: defaultdict[str, int] = defaultdict(int)
             for target, value in coordinator.find_stored(group_id).offsets.items():

@@ -214,16 +214,16 @@ def run_broker(
         data = Path(directory) if directory is not None else None
         if data is None and (storage == "disk" or mode == "subprocess"):
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-")))
-        told = replace(config, storage=storage, port=port)
+        config = replace(config, storage=storage, port=port)
         if data is not None:
-            told = replace(told, data_dir=str(data / "data"))
+            config = replace(config, data_dir=str(data / "data"))
         life: Life
         if mode == "subprocess":
             assert data is not None
             data.mkdir(parents=True, exist_ok=True)
-            life = Subprocess(told, data / "broker.log")
+            life = Subprocess(config, data / "broker.log")
         else:
-            life = InProcess(told)
+            life = InProcess(config)
         life.start()
         broker = kind(life)
         stack.callback(broker._end)

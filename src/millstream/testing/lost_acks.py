@@ -65,7 +65,7 @@ class LostAcks:
 
 
 class AckLoss:
-    """All losses that a broker was told of, over all its connections."""
+    """All losses of acknowledgements that a test has begun, over all connections of a broker."""
 
     def __init__(self) -> None:
         self._losses: list[LostAcks] = []
@@ -73,7 +73,7 @@ class AckLoss:
     def begin(self, of: What, count: int | None) -> LostAcks:
         loss = LostAcks(of, count)
         # Another list: the broker may be walking the old one. Those that are over lose nothing.
-        self._losses = [*(one for one in self._losses if not one.is_over), loss]
+        self._losses = [*(other for other in self._losses if not other.is_over), loss]
         return loss
 
     def end_all(self) -> None:

@@ -64,7 +64,7 @@ class Subprocess:
     def start(self) -> None:
         assert self._process is None, "the broker is running"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        told = environment(self.config)
+        variables = environment(self.config)
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", FOLLOW + _SERVE],
@@ -72,7 +72,7 @@ class Subprocess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=inherited | told,
+                env=inherited | variables,
                 process_group=self._process_group,
             )
         try:
@@ -159,8 +159,8 @@ def environment(config: Config) -> dict[str, str]:
 
 def _variables(values: object, prefix: str) -> Iterator[tuple[str, str]]:
     assert is_dataclass(values)
-    for one in fields(values):
-        name, value = f"{prefix}{one.name.upper()}", getattr(values, one.name)
+    for field in fields(values):
+        name, value = f"{prefix}{field.name.upper()}", getattr(values, field.name)
         match value:
             case _ if is_dataclass(value):
                 yield from _variables(value, f"{name}__")

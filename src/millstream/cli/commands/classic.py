@@ -191,11 +191,11 @@ def _read(properties: str | None) -> dict[str, str]:
     from millstream.protocols.classic.translation import OWN_PROPERTIES
     from millstream.protocols.classic.wire import spellable
 
-    found = {name: str(value) for name, value in parsed.items()}
-    for name, value in found.items():
+    read = {name: str(value) for name, value in parsed.items()}
+    for name, value in read.items():
         if name in OWN_PROPERTIES | _ARGUMENTS or not spellable(name, value):
             raise click.BadParameter(f"{name!r} cannot be one", param_hint="--properties")
-    return found
+    return read
 
 
 def _print(

@@ -86,14 +86,17 @@ def _results(event: events.Results) -> str:
     lines = [
         f"\n{PUT_ASIDE} has those that were put aside: {aside}",
         f"orders-by-minute has {event.window_count:,} windows:",
-        *(f"  {one.item:<6} {one.orders:>7,} orders {one.kg:>12,.0f} kg" for one in event.items),
+        *(
+            f"  {item.item:<6} {item.orders:>7,} orders {item.kg:>12,.0f} kg"
+            for item in event.items
+        ),
     ]
     return "\n".join(lines)
 
 
 def _found_again(event: events.FoundAgain) -> str:
-    found = ", ".join(f"{topic} {count:,}" for topic, count in event.records.items())
-    return f"found {found}; group {event.group} has lag {event.group_lag:,}"
+    counts = ", ".join(f"{topic} {count:,}" for topic, count in event.records.items())
+    return f"found {counts}; group {event.group} has lag {event.group_lag:,}"
 
 
 def program() -> str:

@@ -38,15 +38,15 @@ class Finding(NamedTuple):
 
 
 def versions() -> Iterator[Finding]:
-    said = f"Millstream {__version__}, Python {platform.python_version()}, {platform.system()}"
+    text = f"Millstream {__version__}, Python {platform.python_version()}, {platform.system()}"
     try:
         import confluent_kafka
     except ImportError as problem:
         advice = "Install it again: pip install --force-reinstall confluent-kafka"
-        yield Finding("versions", "problem", f"{said}; no client library: {problem}", advice)
+        yield Finding("versions", "problem", f"{text}; no client library: {problem}", advice)
         return
     library = f"confluent-kafka {confluent_kafka.__version__} on librdkafka"
-    yield Finding("versions", "ok", f"{said}, {library} {confluent_kafka.libversion()[0]}")
+    yield Finding("versions", "ok", f"{text}, {library} {confluent_kafka.libversion()[0]}")
 
 
 def configuration(path: str | None, data_dir: str | None) -> tuple[Config, Finding]:
@@ -64,7 +64,9 @@ def disk(config: Config) -> Iterator[Finding]:
         yield Finding("disk", "warning", "storage is memory", "Records are gone after a restart.")
         return
     path = Path(config.data_dir)
-    existing = next(one for one in (path, *path.absolute().parents) if one.exists())
+    existing = next(
+        candidate for candidate in (path, *path.absolute().parents) if candidate.exists()
+    )
     if not existing.is_dir():
         yield Finding("disk", "problem", f"{existing} is a file", "Choose another data_dir.")
         return
@@ -73,26 +75,26 @@ def disk(config: Config) -> Iterator[Finding]:
         yield Finding("disk", "problem", f"{existing} is closed to this user", advice)
         return
     usage = shutil.disk_usage(existing)
-    said = f"{path} has {usage.free // _MIB} of {usage.total // _MIB} MiB free"
+    text = f"{path} has {usage.free // _MIB} of {usage.total // _MIB} MiB free"
     if usage.free < FULL_BYTES_MAX:
         advice = "Free some space: a broker there takes no records."
-        yield Finding("disk", "problem", f"the disk is full: {said}", advice)
+        yield Finding("disk", "problem", f"the disk is full: {text}", advice)
     elif usage.free < FREE_BYTES_MIN:
         advice = "Free some space, or shorten retention.ms of the largest topics."
-        yield Finding("disk", "warning", said, advice)
+        yield Finding("disk", "warning", text, advice)
     else:
-        yield Finding("disk", "ok", said if path.exists() else f"{said}; nothing was kept yet")
+        yield Finding("disk", "ok", text if path.exists() else f"{text}; nothing was kept yet")
 
 
 def limits(config: Config) -> Iterator[Finding]:
     """Segments and connections each take a file descriptor."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    said = f"this shell allows {allowed} open files"
+    text = f"this shell allows {allowed} open files"
     if allowed != resource.RLIM_INFINITY and allowed < config.limits.open_files_max:
         advice = f"With many clients, raise it before `millstream serve`: ulimit -n {65_536}"
-        yield Finding("open files", "warning", said, advice)
+        yield Finding("open files", "warning", text, advice)
     else:
-        yield Finding("open files", "ok", said)
+        yield Finding("open files", "ok", text)
 
 
 def address(text: str, target: Target) -> Iterator[Finding]:
@@ -104,12 +106,12 @@ def address(text: str, target: Target) -> Iterator[Finding]:
         return
     host = host.strip("[]")
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
         advice = "Check the spelling, or your name server."
         yield Finding("address", "problem", f"{host} has no address: {problem}", advice)
         return
-    shown = ", ".join(dict.fromkeys(str(one[4][0]) for one in found))
+    shown = ", ".join(dict.fromkeys(str(info[4][0]) for info in infos))
     yield Finding("address", "ok", f"{text} is {shown} ({target.origin})")
     reached = connection(host, int(port))
     yield reached
@@ -197,11 +199,11 @@ def broker(target: Target) -> Iterator[Finding]:
     if reason:
         yield Finding("storage", "problem", reason, "`millstream health` lists the partitions.")
     for node in cluster.nodes:
-        found = connection(node.host, node.port, check=f"node {node.node_id}")
-        if found.verdict != "ok":
+        finding = connection(node.host, node.port, check=f"node {node.node_id}")
+        if finding.verdict != "ok":
             advice = "Clients are sent there: set advertised_host and advertised_port of the node."
-            found = found._replace(advice=advice)
-        yield found
+            finding = finding._replace(advice=advice)
+        yield finding
 
 
 def _storage_problem(client: "Client") -> str:

@@ -55,8 +55,8 @@ class Reader:
         bounds = self.bounds(partition)
         if place == "latest":
             return self.older(turn, paging.at_end(bounds), bounds)
-        found = self._client.admin.offsets([TopicPartition(self.topic, p) for p in bounds], place)
-        goals = {at.partition: offset for at, offset in found.items()}
+        offsets = self._client.admin.offsets([TopicPartition(self.topic, p) for p in bounds], place)
+        goals = {at.partition: offset for at, offset in offsets.items()}
         if isinstance(place, int) or any(goals[p] < span.end for p, span in bounds.items()):
             here = paging.at_offsets(goals, bounds)
             chunk = self.newer(turn, here, bounds)
@@ -181,11 +181,11 @@ class Reader:
 
     def _aim(self, consumer: Consumer, haul: Haul, *, is_endless: bool) -> None:
         """Point the consumer at the beginning of the page; partitions out of it are silent."""
-        wanted = {TopicPartition(self.topic, p) for p in haul.page.spans}
-        silent = set(consumer.assignment) - wanted
+        targets = {TopicPartition(self.topic, p) for p in haul.page.spans}
+        silent = set(consumer.assignment) - targets
         if fresh := silent - self._silent:
             consumer.pause(*fresh)
-        if heard := self._silent & wanted:
+        if heard := self._silent & targets:
             consumer.resume(*heard)
         self._silent = silent
         for partition in haul.open:

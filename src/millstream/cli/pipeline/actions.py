@@ -64,7 +64,7 @@ def _run(flags: Flags) -> int:
     spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         outlines = runner.check(spec, topics)
-        topics.create(topic for one in outlines for topic in one.writes)
+        topics.create(topic for outline in outlines for topic in outline.writes)
     with _session(spec.name, flags, path.parent) as spark:
         context = _context(spark, spec, path, flags)
         started = time.monotonic()
@@ -72,8 +72,8 @@ def _run(flags: Flags) -> int:
             done = runner.run(spec, context, path.parent)
         together = total(done.values(), seconds=time.monotonic() - started)
     show = text.run_json if flags["output"] == "json" else text.run_text
-    found = show(spec.name, done, together)
-    print(found if isinstance(found, str) else text.as_json(found))
+    shown = show(spec.name, done, together)
+    print(shown if isinstance(shown, str) else text.as_json(shown))
     return FAILED if together.is_stopped else DONE
 
 
@@ -87,19 +87,20 @@ def _dry_run(flags: Flags) -> int:
     spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         outlines = runner.check(spec, topics)
-        ends = topics.ends(topic for one in outlines for topic in one.reads)
+        ends = topics.ends(topic for outline in outlines for topic in outline.reads)
     with _session(spec.name, flags, path.parent, is_brief=True) as spark:
         columns = runner.analyse(spec, _context(spark, spec, path, flags), path.parent)
     rows = []
-    for one in outlines:
-        found = checkpoints.find(_state(spec, path, flags) / f"{spec.name}.{one.flow}")
+    for outline in outlines:
+        positions = checkpoints.find(_state(spec, path, flags) / f"{spec.name}.{outline.flow}")
         rows.append(
             {
-                "flow": one.flow,
-                "does": one.does,
-                "reads": ", ".join(f"{t} ({len(ends.get(t, {}))})" for t in one.reads),
-                "writes": ", ".join(one.writes) or one.table,
-                "goes_on": ", ".join(f"after batch {c.batch}" for c in found) or "from the start",
+                "flow": outline.flow,
+                "does": outline.does,
+                "reads": ", ".join(f"{t} ({len(ends.get(t, {}))})" for t in outline.reads),
+                "writes": ", ".join(outline.writes) or outline.table,
+                "goes_on": ", ".join(f"after batch {c.batch}" for c in positions)
+                or "from the start",
             }
         )
     if flags["output"] == "json":
@@ -122,22 +123,26 @@ def _status(flags: Flags) -> int:
     spec = _spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         topics.names()  # Says at once if there is no broker, even if nothing ran yet.
-        found = runner.positions(spec, _state(spec, path, flags), topics)
+        positions = runner.positions(spec, _state(spec, path, flags), topics)
     if flags["output"] == "json":
-        print(text.as_json({"pipeline": spec.name, "queries": [asdict(one) for one in found]}))
+        print(
+            text.as_json(
+                {"pipeline": spec.name, "queries": [asdict(position) for position in positions]}
+            )
+        )
         return DONE
     rows = [
         {
-            "flow": one.flow,
-            "query": one.checkpoint.query,
-            "batch": one.checkpoint.batch,
-            "state": "committed" if one.checkpoint.is_committed else "to be done again",
-            "lag": sum(one.lag.values()),
-            "group": one.group,
-            "group_lag": sum(one.group_lag.values()) if one.group_lag else None,
-            "read_up_to": text.offsets_text(one.checkpoint.offsets),
+            "flow": position.flow,
+            "query": position.checkpoint.query,
+            "batch": position.checkpoint.batch,
+            "state": "committed" if position.checkpoint.is_committed else "to be done again",
+            "lag": sum(position.lag.values()),
+            "group": position.group,
+            "group_lag": sum(position.group_lag.values()) if position.group_lag else None,
+            "read_up_to": text.offsets_text(position.checkpoint.offsets),
         }
-        for one in found
+        for position in positions
     ]
     print(table(rows) or f"pipeline {spec.name} has not run yet")
     return DONE
@@ -159,12 +164,16 @@ def _test(flags: Flags) -> int:
     with _session(spec.name, flags, path.parent, is_brief=True) as spark:
         verdicts = spec_tests.run(spark, spec)
     if flags["output"] == "json":
-        print(text.as_json([{**asdict(one), "is_passed": one.is_passed} for one in verdicts]))
+        print(
+            text.as_json(
+                [{**asdict(verdict), "is_passed": verdict.is_passed} for verdict in verdicts]
+            )
+        )
     else:
-        for one in verdicts:
-            print(f"{'pass' if one.is_passed else 'FAIL'}  {one.flow}: {one.example}")
-            print("".join(f"      {line}\n" for line in _why(one)), end="")
-    return DONE if all(one.is_passed for one in verdicts) else FAILED
+        for verdict in verdicts:
+            print(f"{'pass' if verdict.is_passed else 'FAIL'}  {verdict.flow}: {verdict.example}")
+            print("".join(f"      {line}\n" for line in _why(verdict)), end="")
+    return DONE if all(verdict.is_passed for verdict in verdicts) else FAILED
 
 
 def _why(verdict: Any) -> list[str]:
@@ -218,29 +227,31 @@ def _status_declarative(path: Path, flags: Flags) -> int:
     from millstream.spark.pipelines.summaries import Offsets, behind
     from millstream.spark.pipelines.topics import Topics
 
-    found = declarative.positions(path)
-    bootstrap, settings = _connection(found.bootstrap, flags)
+    positions = declarative.positions(path)
+    bootstrap, settings = _connection(positions.bootstrap, flags)
     ends: Offsets = {}
     if bootstrap is not None:
         options = {f"kafka.{name}": value for name, value in settings.items()}
         with Topics(bootstrap, options) as topics:
-            ends = topics.ends(topic for one in found.checkpoints for topic in one.offsets)
+            ends = topics.ends(
+                topic for checkpoint in positions.checkpoints for topic in checkpoint.offsets
+            )
     rows = []
-    for one in found.checkpoints:
-        lag = behind(one.offsets, ends)
+    for checkpoint in positions.checkpoints:
+        lag = behind(checkpoint.offsets, ends)
         rows.append(
             {
-                "flow": one.query,
-                "batch": one.batch,
-                "state": "committed" if one.is_committed else "to be done again",
+                "flow": checkpoint.query,
+                "batch": checkpoint.batch,
+                "state": "committed" if checkpoint.is_committed else "to be done again",
                 "lag": sum(lag.values()) if lag else None,
-                "read_up_to": text.offsets_text(one.offsets),
+                "read_up_to": text.offsets_text(checkpoint.offsets),
             }
         )
     if flags["output"] == "json":
-        print(text.as_json({"pipeline": found.name, "queries": rows}))
+        print(text.as_json({"pipeline": positions.name, "queries": rows}))
         return DONE
-    print(table(rows) or f"pipeline {found.name} has not run yet")
+    print(table(rows) or f"pipeline {positions.name} has not run yet")
     return DONE
 
 
@@ -253,12 +264,12 @@ def _find(location: str) -> Path:
 
     path = Path(location).resolve()
     if path.is_dir():
-        found = [path / name for name in FILES if (path / name).is_file()]
-        if not found:
+        files = [path / name for name in FILES if (path / name).is_file()]
+        if not files:
             raise InvalidPipeline(f"there is no {' or '.join(FILES[::2])} in {path}")
-        if len(found) > 1:
-            raise InvalidPipeline(f"{path} has {' and '.join(f.name for f in found)}: name one")
-        path = found[0]
+        if len(files) > 1:
+            raise InvalidPipeline(f"{path} has {' and '.join(f.name for f in files)}: name one")
+        path = files[0]
     elif not path.is_file():
         raise InvalidPipeline(f"there is no {location}")
     os.chdir(path.parent)
@@ -306,9 +317,9 @@ def _session(
 
     # What fails is reported by us, as one sentence; Spark's own words are pages.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    found = SparkSession.getActiveSession()
-    if found is not None:
-        yield found
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
         return
     spark = _started(name, flags, _settings(flags, directory, is_brief=is_brief))
     try:

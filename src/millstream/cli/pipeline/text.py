@@ -9,8 +9,8 @@ from millstream.spark.pipelines.summaries import Offsets, Progress, Summary
 
 
 # JSON, of any shape.
-def as_json(found: Any) -> str:
-    return json.dumps(found, default=str)
+def as_json(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 def progress_line(progress: Progress) -> str:
@@ -40,9 +40,9 @@ def run_text(name: str, flows: Mapping[str, Summary], together: Summary) -> str:
     parts += [f"{flow} read up to {offsets_text(s.offsets)}" for flow, s in flows.items()]
     for flow, summary in flows.items():
         parts += [
-            f"{flow} {key.replace('_', ' ')}: {_detail(found)}"
-            for key, found in summary.details.items()
-            if found and key != "observed"
+            f"{flow} {key.replace('_', ' ')}: {_detail(detail)}"
+            for key, detail in summary.details.items()
+            if detail and key != "observed"
         ]
     return "\n".join(parts).rstrip()
 
@@ -82,5 +82,5 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _detail(found: object) -> str:
-    return found if isinstance(found, str) else as_json(found)
+def _detail(value: object) -> str:
+    return value if isinstance(value, str) else as_json(value)

@@ -50,11 +50,11 @@ def assigned_partitions(protocol_type: str, assignment: bytes) -> tuple[TopicPar
 def _read_assignment(assignment: bytes) -> list[TopicPartition]:
     _, at = read_int16(assignment, 0)
     topics, at = read_int32(assignment, at)
-    found = []
+    partitions = []
     for _ in range(min(topics, len(assignment))):
         topic, at = read_string(assignment, at)
         count, at = read_int32(assignment, at)
         for _ in range(min(count, len(assignment))):
             index, at = read_int32(assignment, at)
-            found.append(TopicPartition(topic or "", index))
-    return found
+            partitions.append(TopicPartition(topic or "", index))
+    return partitions

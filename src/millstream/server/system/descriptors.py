@@ -34,10 +34,10 @@ def bind(host: str, port: int) -> list[Socket]:
 
     Raises `OSError`, and then holds nothing.
     """
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[Socket] = []
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        for family, kind, protocol, _, address in dict.fromkeys(infos):
             taken = socket.socket(family, kind, protocol)
             bound.append(taken)
             if os.name == "posix":

@@ -253,7 +253,7 @@ def _pause_others(consumer: "Consumer", partitions: tuple[int, ...]) -> None:
 def _check_topics(client: "Client", topics: tuple[str, ...]) -> None:
     from millstream.client.patterns import is_pattern, is_regex
 
-    known = {one.name for one in client.admin.list_topics(with_internal=True)}
+    known = {topic_info.name for topic_info in client.admin.list_topics(with_internal=True)}
     for topic in topics:
         if topic not in known and not is_pattern(topic) and not is_regex(topic):
             raise Refused(

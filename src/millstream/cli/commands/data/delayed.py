@@ -44,11 +44,11 @@ def list_delayed(client: "Client", topic: str | None, limit: int, after: str | N
     Those of a topic stand in the order of their arrival.
     """
     page = client.delayed.list(topic, limit=limit, after=after)
-    data = {"delayed": [_data(one) for one in page.records], "next_after": page.next_after}
+    data = {"delayed": [_data(record) for record in page.records], "next_after": page.next_after}
     if not page.records:
         where = "" if topic is None else f" of {topic}"
         return Answer(data, f"no delayed records{where}")
-    text = table([_row(one) for one in page.records])
+    text = table([_row(record) for record in page.records])
     if page.next_after is not None:
         text += f"\nmore are waiting; --after {page.next_after} shows them"
     return Answer(data, text)
@@ -61,16 +61,16 @@ def list_delayed(client: "Client", topic: str | None, limit: int, after: str | N
 @connected
 def describe(client: "Client", name: str, decoder: str) -> Answer:
     """Show one delayed record with its key, value and headers."""
-    found = client.delayed.describe(name)
+    record = client.delayed.describe(name)
     shown: dict[str, object] = {
-        "key": decode(found.key, "binary" if decoder == "binary" else "string"),
-        "value": decode(found.value, decoder),
+        "key": decode(record.key, "binary" if decoder == "binary" else "string"),
+        "value": decode(record.value, decoder),
     }
-    headers = [[header, decode(value, "string")] for header, value in found.headers]
+    headers = [[header, decode(value, "string")] for header, value in record.headers]
     lines = [f"{header}={value}" for header, value in headers]
     return Answer(
-        _data(found) | shown | {"headers": headers},
-        card(_row(found) | shown | {"headers": lines}),
+        _data(record) | shown | {"headers": headers},
+        card(_row(record) | shown | {"headers": lines}),
     )
 
 
@@ -84,16 +84,16 @@ def cancel(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
     from millstream.client import NotFound
 
     # Looked for first: of a list with a wrong id nothing is cancelled.
-    found = [client.delayed.describe(name) for name in dict.fromkeys(names)]
-    asked = ", ".join(f"{one.id} (due {instant(one.due)})" for one in found)
-    confirm(f"Cancel {asked}?", is_yes=is_yes)
+    records = [client.delayed.describe(name) for name in dict.fromkeys(names)]
+    listed = ", ".join(f"{record.id} (due {instant(record.due)})" for record in records)
+    confirm(f"Cancel {listed}?", is_yes=is_yes)
     cancelled: list[str] = []
     late: list[str] = []
-    for one in found:
+    for record in records:
         try:
-            cancelled.append(client.delayed.cancel(one.id).id)
+            cancelled.append(client.delayed.cancel(record.id).id)
         except NotFound:
-            late.append(one.id)
+            late.append(record.id)
     done = [f"cancelled {', '.join(cancelled)}"] if cancelled else []
     missed = [f"too late for {', '.join(late)}"] if late else []
     return Answer(
@@ -101,15 +101,15 @@ def cancel(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
     )
 
 
-def _data(one: "Delayed") -> dict[str, object]:
+def _data(record: "Delayed") -> dict[str, object]:
     named = ("id", "topic", "partition", "due_ms")
-    return {name: value for name, value in asdict(one).items() if name in named}
+    return {name: value for name, value in asdict(record).items() if name in named}
 
 
-def _row(one: "Delayed") -> dict[str, object]:
+def _row(record: "Delayed") -> dict[str, object]:
     return {
-        "id": one.id,
-        "topic": one.topic,
-        "partition": one.partition,
-        "due": instant(one.due),
+        "id": record.id,
+        "topic": record.topic,
+        "partition": record.partition,
+        "due": instant(record.due),
     }

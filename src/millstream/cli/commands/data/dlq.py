@@ -54,11 +54,11 @@ _to = click.option("--to", metavar="TOPIC", help="Another topic than the one it 
 def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answer:
     """List the dead letters that were not sent back yet, the oldest first."""
     _check_known(client, topic)
-    found = client.dead_letters.list(topic, limit=limit)
+    letters = client.dead_letters.list(topic, limit=limit)
     nothing = f"no dead letters of {topic}"
     return Answer(
-        [_data(one, decoder) for one in found],
-        table([_row(one, decoder) for one in found]) if found else nothing,
+        [_data(letter, decoder) for letter in letters],
+        table([_row(letter, decoder) for letter in letters]) if letters else nothing,
     )
 
 
@@ -69,8 +69,8 @@ def list_letters(client: "Client", topic: str, limit: int, decoder: str) -> Answ
 def stats(client: "Client", topic: str) -> Answer:
     """Count the dead letters that were not sent back yet, by reason and by group."""
     _check_known(client, topic)
-    found = client.dead_letters.stats(topic)
-    return Answer(asdict(found), _statistics(found))
+    statistics = client.dead_letters.stats(topic)
+    return Answer(asdict(statistics), _statistics(statistics))
 
 
 @dlq.command()
@@ -160,11 +160,13 @@ def redrive(
 def purge(client: "Client", topic: str, is_yes: bool) -> Answer:
     """Delete all dead letters of a topic, those that were sent back too."""
     _check_known(client, topic)
-    found = client.dead_letters.stats(topic)
-    more = "" if found.is_complete else "more than "
-    confirm(f"Delete {found.topic} with {more}{found.waiting} that wait?", is_yes=is_yes)
+    statistics = client.dead_letters.stats(topic)
+    more = "" if statistics.is_complete else "more than "
+    confirm(f"Delete {statistics.topic} with {more}{statistics.waiting} that wait?", is_yes=is_yes)
     count = client.dead_letters.purge(topic)
-    return Answer({"topic": found.topic, "purged": count}, f"purged {count} of {found.topic}")
+    return Answer(
+        {"topic": statistics.topic, "purged": count}, f"purged {count} of {statistics.topic}"
+    )
 
 
 def _check_known(client: "Client", topic: str) -> None:
@@ -180,45 +182,47 @@ def _check_there(topic: str, known: set[str]) -> None:
 
 
 def _names(client: "Client") -> set[str]:
-    return {one.name for one in client.admin.list_topics()}
+    return {topic.name for topic in client.admin.list_topics()}
 
 
-def _data(one: "DeadLetter", decoder: str) -> dict[str, object]:
-    return asdict(one) | {
-        "key": decode(one.key, "binary" if decoder == "binary" else "string"),
-        "value": decode(one.value, decoder),
-        "headers": [[name, decode(value, "string")] for name, value in one.headers],
+def _data(letter: "DeadLetter", decoder: str) -> dict[str, object]:
+    return asdict(letter) | {
+        "key": decode(letter.key, "binary" if decoder == "binary" else "string"),
+        "value": decode(letter.value, decoder),
+        "headers": [[name, decode(value, "string")] for name, value in letter.headers],
     }
 
 
-def _row(one: "DeadLetter", decoder: str) -> dict[str, object]:
+def _row(letter: "DeadLetter", decoder: str) -> dict[str, object]:
     return {
-        "partition": one.partition,
-        "offset": one.offset,
-        "time": instant(one.timestamp),
-        "from": f"{one.origin_topic}/{one.origin_partition}@{one.origin_offset}",
-        "group": one.group,
-        "attempts": one.attempts,
-        "reason": one.reason,
-        "error": brief(one.error),
-        "value": brief(str(decode(one.value, decoder)) if one.value is not None else "null"),
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "time": instant(letter.timestamp),
+        "from": f"{letter.origin_topic}/{letter.origin_partition}@{letter.origin_offset}",
+        "group": letter.group,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "error": brief(letter.error),
+        "value": brief(str(decode(letter.value, decoder)) if letter.value is not None else "null"),
     }
 
 
-def _statistics(found: "DeadLetterStatistics") -> str:
+def _statistics(statistics: "DeadLetterStatistics") -> str:
     from millstream.client.models import moment
 
     head: dict[str, object] = {
-        "topic": found.topic,
-        "waiting": found.waiting if found.is_complete else f"more than {found.waiting}",
+        "topic": statistics.topic,
+        "waiting": statistics.waiting
+        if statistics.is_complete
+        else f"more than {statistics.waiting}",
     }
-    for name, time_ms in (("oldest", found.oldest_ms), ("newest", found.newest_ms)):
+    for name, time_ms in (("oldest", statistics.oldest_ms), ("newest", statistics.newest_ms)):
         if time_ms is not None:
             head[name] = instant(moment(time_ms))
-    counts = (("reason", found.by_reason), ("group", found.by_group))
+    counts = (("reason", statistics.by_reason), ("group", statistics.by_group))
     parts = [table(_counts(name, each)) for name, each in counts if each]
     return "\n\n".join([card(head), *parts])
 
 
 def _counts(name: str, counts: "Mapping[str, int]") -> list[dict[str, object]]:
-    return [{name: one, "count": count} for one, count in counts.items()]
+    return [{name: value, "count": count} for value, count in counts.items()]

@@ -36,7 +36,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ProduceOptions:
     """What the flags say of every record."""
 
     topic: str
@@ -54,8 +54,8 @@ class Wish:
         """One line of input as a record."""
         key, value = self.key, line
         if self.separator is not None:
-            head, found, tail = line.partition(self.separator)
-            if found:
+            head, separator, tail = line.partition(self.separator)
+            if separator:
                 key, value = head, tail
         return Item(None if key is None else encode(key, "string"), encode(value, self.coding))
 
@@ -119,7 +119,7 @@ def produce(
         raise click.UsageError("--tombstone needs --key.")
     if delay is not None and deliver_at is not None:
         raise click.UsageError("Pass one of --delay and --deliver-at.")
-    wish = Wish(
+    options = ProduceOptions(
         headers=[
             (name, encode(text, "string")) for name, text in ordered_pairs(headers, "--header")
         ],
@@ -127,24 +127,24 @@ def produce(
         has_acks=acks != "0",
         **flags,  # type: ignore[arg-type]
     )
-    is_one = value is not None or is_tombstone or (path is not None and wish.coding == "binary")
-    if wish.message_id is not None and not is_one:
+    is_one = value is not None or is_tombstone or (path is not None and options.coding == "binary")
+    if options.message_id is not None and not is_one:
         raise click.UsageError("--message-id names one record: pass it as VALUE.")
     if is_tombstone:
-        items: Iterator[Item] = iter([wish.read("")._replace(value=None)])
+        items: Iterator[Item] = iter([options.read("")._replace(value=None)])
     elif value is not None:
-        items = iter([wish.read(value)])
+        items = iter([options.read(value)])
     else:
-        items = _items(wish, path)
+        items = _items(options, path)
     with (
         open_client(target) as client,
         client.producer(
             compression_type=compression, acks=acks, enable_idempotence=acks == "all"
         ) as producer,
     ):
-        ends = {} if wish.message_id is None else _ends(client, wish.topic)
-        tally = _send_all(client, producer, wish, items)
-    return tally.answer(wish, ends)
+        ends = {} if options.message_id is None else _ends(client, options.topic)
+        tally = _send_all(client, producer, options, items)
+    return tally.answer(options, ends)
 
 
 @dataclass(slots=True)
@@ -167,27 +167,29 @@ class Tally:
             max(last, record.offset),
         )
 
-    def answer(self, wish: Wish, ends: Mapping[int, int]) -> Answer:
+    def answer(self, options: ProduceOptions, ends: Mapping[int, int]) -> Answer:
         """What is known: Kafka's answer to a producer has an offset, and no words."""
         total = sum(count for count, _, _ in self.spans.values())
         places = [
             {"partition": partition, "count": count, "first_offset": first, "last_offset": last}
             for partition, (count, first, last) in sorted(self.spans.items())
         ]
-        is_delayed = wish.delay is not None and all(last < 0 for _, _, last in self.spans.values())
-        is_duplicate = wish.message_id is not None and any(
+        is_delayed = options.delay is not None and all(
+            last < 0 for _, _, last in self.spans.values()
+        )
+        is_duplicate = options.message_id is not None and any(
             # What has an offset that was there before, or none and is not delayed, is another one.
-            first < ends.get(partition, 0) if first >= 0 else wish.has_acks and not is_delayed
+            first < ends.get(partition, 0) if first >= 0 else options.has_acks and not is_delayed
             for partition, (_, first, _) in self.spans.items()
         )
-        shown = ", ".join(_span(wish.topic, *at) for at in sorted(self.spans.items()))
+        shown = ", ".join(_span(options.topic, *at) for at in sorted(self.spans.items()))
         text = shown if total == 1 else f"{total} records: {shown}"
         if is_duplicate:
             text = f"duplicate of {shown if '@' in shown else _ELSEWHERE}"
         elif is_delayed:
-            text += f", {_delay(wish)}"
+            text += f", {_delay(options)}"
         data = {
-            "topic": wish.topic,
+            "topic": options.topic,
             "count": total,
             "partitions": places,
             "is_delayed": is_delayed and total > 0,
@@ -196,12 +198,14 @@ class Tally:
         return Answer(data, text if total else "nothing to send")
 
 
-def _send_all(client: "Client", producer: "Producer", wish: Wish, items: Iterator[Item]) -> Tally:
+def _send_all(
+    client: "Client", producer: "Producer", options: ProduceOptions, items: Iterator[Item]
+) -> Tally:
     from millstream.client.stalls import Stalls
 
     tally, stalls = Tally(), Stalls(client.explain_stall)
     for item in items:
-        while (delivery := _try_send(producer, wish, item)) is None:
+        while (delivery := _try_send(producer, options, item)) is None:
             _refuse_stall(producer, stalls)
             sleep(FULL_BUFFER_S)
         delivery.add_done_callback(tally.note)  # type: ignore[arg-type]
@@ -216,16 +220,16 @@ def _send_all(client: "Client", producer: "Producer", wish: Wish, items: Iterato
     return tally
 
 
-def _try_send(producer: "Producer", wish: Wish, item: Item) -> "Delivery | None":
+def _try_send(producer: "Producer", options: ProduceOptions, item: Item) -> "Delivery | None":
     return producer.try_send(
-        wish.topic,
+        options.topic,
         item.value,
         key=item.key,
-        headers=list(wish.headers),
-        partition=wish.partition,
-        delay=wish.delay,
-        ttl=wish.ttl,
-        message_id=wish.message_id,
+        headers=list(options.headers),
+        partition=options.partition,
+        delay=options.delay,
+        ttl=options.ttl,
+        message_id=options.message_id,
     )
 
 
@@ -247,25 +251,27 @@ def _ends(client: "Client", topic: str) -> dict[int, int]:
     return {at.partition: offset for at, offset in offsets.items()}
 
 
-def _items(wish: Wish, path: Path | None) -> Iterator[Item]:
+def _items(options: ProduceOptions, path: Path | None) -> Iterator[Item]:
     """The records of a file or of standard input, read as they are sent."""
     if path is None:
         if sys.stdin.isatty():
             click.echo("One record per line; Ctrl-D ends.", err=True)
         for line in sys.stdin.buffer:
-            yield wish.read(_text(line))
+            yield options.read(_text(line))
         return
-    if wish.coding == "binary":
-        yield wish.read("")._replace(value=path.read_bytes())
+    if options.coding == "binary":
+        yield options.read("")._replace(value=path.read_bytes())
         return
-    with path.open("rb") as file, progress("sending", path.stat().st_size) as told:
-        yield from _lines(wish, file, told)
+    with path.open("rb") as file, progress("sending", path.stat().st_size) as advance:
+        yield from _lines(options, file, advance)
 
 
-def _lines(wish: Wish, file: "Iterator[bytes]", told: Callable[[int], object]) -> Iterator[Item]:
+def _lines(
+    options: ProduceOptions, file: "Iterator[bytes]", advance: Callable[[int], object]
+) -> Iterator[Item]:
     for line in file:
-        yield wish.read(_text(line))
-        told(len(line))
+        yield options.read(_text(line))
+        advance(len(line))
 
 
 def _text(line: bytes) -> str:
@@ -279,12 +285,12 @@ def _span(topic: str, partition: int, span: tuple[int, int, int]) -> str:
     return f"{topic}/{partition}@{first}" + (f"-{last}" if last > first else "")
 
 
-def _delay(wish: Wish) -> str:
-    when = wish.delay
+def _delay(options: ProduceOptions) -> str:
+    when = options.delay
     assert when is not None
     if isinstance(when, datetime):
-        told = f"delayed until {instant(when.astimezone(UTC))}"
+        text = f"delayed until {instant(when.astimezone(UTC))}"
     else:
-        told = f"delayed by {when.total_seconds():g} s"
+        text = f"delayed by {when.total_seconds():g} s"
     # The answer to a record that was there already, delayed as well, is the same.
-    return told if wish.message_id is None else f"{told} unless the id was known"
+    return text if options.message_id is None else f"{text} unless the id was known"

@@ -39,7 +39,7 @@ def bench(target: Target, **options: int | str) -> Answer:
         raise click.UsageError(f"{problem}.") from None
     with (
         open_client(target) as client,  # Says at once, and in a sentence, if nobody is there.
-        progress("writing and reading", 2 * config.message_count) as told,
+        progress("writing and reading", 2 * config.message_count) as advance,
     ):
         try:
             result = run_benchmark(
@@ -47,7 +47,7 @@ def bench(target: Target, **options: int | str) -> Answer:
                 config,
                 # Warnings at most: librdkafka also tells of its own tidying up.
                 options={"log_level": "4", **target.settings},
-                on_progress=_steps(told),
+                on_progress=_steps(advance),
                 explain_stall=client.explain_stall,
             )
         except BenchmarkFailed as problem:
@@ -55,13 +55,13 @@ def bench(target: Target, **options: int | str) -> Answer:
     return Answer(_data(result), _text(result), result.is_verified)
 
 
-def _steps(told: Callable[[int], object]) -> Callable[[str, int, int], None]:
+def _steps(advance: Callable[[int], object]) -> Callable[[str, int, int], None]:
     """Turn running totals, of writing and then of reading, into steps."""
     seen: dict[str, int] = {}
 
-    def on_progress(what: str, done: int, total: int) -> None:
-        told(done - seen.get(what, 0))
-        seen[what] = done
+    def on_progress(phase: str, done: int, total: int) -> None:
+        advance(done - seen.get(phase, 0))
+        seen[phase] = done
 
     return on_progress
 

@@ -28,10 +28,12 @@ def context() -> None:
 @answered
 def add(name: str, bootstrap: str, settings: tuple[str, ...], is_used: bool) -> Answer:
     """Add a connection, or change the one of that name. The first one is used at once."""
-    found = read_contexts()
+    contexts = read_contexts()
     profile = Profile(bootstrap, pairs(settings, "--set"))
-    current = name if is_used or found.current is None else found.current
-    write_contexts(replace(found, current=current, profiles={**found.profiles, name: profile}))
+    current = name if is_used or contexts.current is None else contexts.current
+    write_contexts(
+        replace(contexts, current=current, profiles={**contexts.profiles, name: profile})
+    )
     data = {"name": name, "bootstrap": bootstrap, "current": current}
     in_use = "in use" if current == name else f"`millstream context use {name}` uses it"
     return Answer(data, f"context {name} is {bootstrap}; {in_use}")
@@ -42,9 +44,9 @@ def add(name: str, bootstrap: str, settings: tuple[str, ...], is_used: bool) -> 
 @answered
 def use(name: str) -> Answer:
     """Use a connection from here on."""
-    found = read_contexts()
-    profile = found.get(name)
-    write_contexts(replace(found, current=name))
+    contexts = read_contexts()
+    profile = contexts.get(name)
+    write_contexts(replace(contexts, current=name))
     data = {"name": name, "bootstrap": profile.bootstrap}
     return Answer(data, f"using context {name}: {profile.bootstrap}")
 
@@ -53,16 +55,16 @@ def use(name: str) -> Answer:
 @answered
 def list_contexts() -> Answer:
     """List the connections. Values of settings are not shown: they may be secret."""
-    found = read_contexts()
+    contexts = read_contexts()
     return rows(
         [
             {
                 "name": name,
                 "bootstrap": profile.bootstrap,
                 "settings": sorted(profile.settings),
-                "current": name == found.current,
+                "current": name == contexts.current,
             }
-            for name, profile in sorted(found.profiles.items())
+            for name, profile in sorted(contexts.profiles.items())
         ],
         nothing=f"no contexts in {contexts_path()}; `millstream context add NAME HOST:PORT`",
     )
@@ -74,10 +76,10 @@ def list_contexts() -> Answer:
 @answered
 def delete(name: str, is_yes: bool) -> Answer:
     """Forget a connection."""
-    found = read_contexts()
-    found.get(name)
+    contexts = read_contexts()
+    contexts.get(name)
     confirm(f"Forget context {name}?", is_yes=is_yes)
-    left = {key: profile for key, profile in found.profiles.items() if key != name}
-    current = None if found.current == name else found.current
-    write_contexts(replace(found, current=current, profiles=left))
+    left = {key: profile for key, profile in contexts.profiles.items() if key != name}
+    current = None if contexts.current == name else contexts.current
+    write_contexts(replace(contexts, current=current, profiles=left))
     return Answer({"deleted": name}, f"forgot context {name}")

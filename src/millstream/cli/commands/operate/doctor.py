@@ -31,12 +31,12 @@ def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
     """
     findings = list(_examine(target, path, data_dir))
     lines = []
-    for one in findings:
-        lines.append(f"{_SIGNS[one.verdict]}  {one.check}: {one.said}")
-        if one.advice:
-            lines.append(f"      {one.advice}")
-    is_fine = all(one.verdict != "problem" for one in findings)
-    return Answer([one._asdict() for one in findings], "\n".join(lines), is_fine)
+    for finding in findings:
+        lines.append(f"{_SIGNS[finding.verdict]}  {finding.check}: {finding.said}")
+        if finding.advice:
+            lines.append(f"      {finding.advice}")
+    is_fine = all(finding.verdict != "problem" for finding in findings)
+    return Answer([finding._asdict() for finding in findings], "\n".join(lines), is_fine)
 
 
 def _examine(target: Target, path: str | None, data_dir: str | None) -> Iterator["Finding"]:
@@ -49,8 +49,8 @@ def _examine(target: Target, path: str | None, data_dir: str | None) -> Iterator
     yield from probes.limits(config)
     is_reachable = False
     for address in target.bootstrap.split(","):
-        found = list(probes.address(address.strip(), target))
-        is_reachable |= all(one.verdict != "problem" for one in found)
-        yield from found
+        of_address = list(probes.address(address.strip(), target))
+        is_reachable |= all(finding.verdict != "problem" for finding in of_address)
+        yield from of_address
     if is_reachable:
         yield from probes.broker(target)

@@ -76,14 +76,14 @@ def _damage(client: "Client") -> "DamageReport | None":
         return None
 
 
-def _name(one: "DamagedRange | ClosedLog") -> str:
-    return f"{one.topic}/{one.partition}"
+def _name(log: "DamagedRange | ClosedLog") -> str:
+    return f"{log.topic}/{log.partition}"
 
 
-def _range(one: "DamagedRange") -> str:
+def _range(damage: "DamagedRange") -> str:
     return (
-        f"{_name(one)}@{one.base_offset} to {one.end_offset - 1}, {one.file} at {one.position}, "
-        f"{one.size} bytes: {one.reason}"
+        f"{_name(damage)}@{damage.base_offset} to {damage.end_offset - 1}, "
+        f"{damage.file} at {damage.position}, {damage.size} bytes: {damage.reason}"
     )
 
 

@@ -42,8 +42,8 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
             )
             return _shown(islice(found_records, count))
         case ".log":
-            found = islice(inspection.batches(path), count)
-            return _shown(inspection.batch_row(*one) for one in found)
+            batches = islice(inspection.batches(path), count)
+            return _shown(inspection.batch_row(*batch) for batch in batches)
         case ".index":
             proof, entries = inspection.index_rows(path)
             entries = entries[:count]
@@ -61,8 +61,8 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
     is_whole = inspection.is_data_directory(path)
     read = inspection.logs if is_whole else inspection.segments
     total = sum(file.stat().st_size for file in path.rglob("*.log"))
-    with progress("reading", total) as told:
-        answer = _shown(read(path, is_verified=is_verified, told=told)[:count])
+    with progress("reading", total) as advance:
+        answer = _shown(read(path, is_verified=is_verified, advance=advance)[:count])
     if not is_whole:
         return answer
     return answer._replace(text=f"{answer.text}\n\n{_scrubbing(inspection.scrub_row(path))}")
@@ -89,7 +89,7 @@ def _instant(milliseconds: object) -> str:
     return instant(datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC))
 
 
-def _shown(found: Iterable["Row"]) -> Answer:
-    shown = list(found)
+def _shown(described: Iterable["Row"]) -> Answer:
+    shown = list(described)
     is_fine = not any(row.get("problem") or row.get("problems") for row in shown)
     return rows(shown, nothing="nothing is there")._replace(is_fine=is_fine)

@@ -79,15 +79,15 @@ def show(keys: tuple[str, ...], path: str | None, is_changed: bool, **flags: obj
     """
     from millstream.config_sources import load_with_origins
 
-    found, origins = load_with_origins(path=path, flags=flags)
+    config, origins = load_with_origins(path=path, flags=flags)
     shown = [
         {"key": key, "value": value, "origin": origins.get(key, "default")}
-        for key, value in flatten(found).items()
+        for key, value in flatten(config).items()
         if (not is_changed or key in origins) and (not keys or _is_among(key, keys))
     ]
-    for wanted in keys:
-        if not any(_is_among(key, (wanted,)) for key in flatten(found)):
-            raise Refused(f"there is no key {wanted!r}; `millstream config keys` lists them")
+    for name in keys:
+        if not any(_is_among(key, (name,)) for key in flatten(config)):
+            raise Refused(f"there is no key {name!r}; `millstream config keys` lists them")
     return rows(shown, nothing="everything is at its default")
 
 
@@ -104,15 +104,15 @@ def flatten(settings: object, prefix: str = "") -> dict[str, Any]:  # Whatever a
     """Dotted keys and plain values of a configuration, in the order of the code."""
     from dataclasses import fields, is_dataclass
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     assert is_dataclass(settings)
     for field in fields(settings):
         value = getattr(settings, field.name)
         if is_dataclass(value):
-            found |= flatten(value, f"{prefix}{field.name}.")
+            values |= flatten(value, f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = _plain(value)
-    return found
+            values[prefix + field.name] = _plain(value)
+    return values
 
 
 def _plain(value: object) -> object:
@@ -121,5 +121,5 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _is_among(key: str, wanted: tuple[str, ...]) -> bool:
-    return any(key == one or key.startswith(f"{one}.") for one in wanted)
+def _is_among(key: str, names: tuple[str, ...]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)

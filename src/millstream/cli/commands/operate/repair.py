@@ -111,7 +111,9 @@ def skip_command(path: Path, offset: int, *, is_yes: bool) -> Answer:
         raise Refused(f"{path} is not a data directory: pass the data_dir of a node")
     files = DiskFiles(path)
     with locked(files, str(path)):
-        problems = {one.offset: one.problem for one in inspection.unusable_commands(path)}
+        problems = {
+            command.offset: command.problem for command in inspection.unusable_commands(path)
+        }
         if offset not in problems:
             named = ", ".join(map(str, sorted(problems)))
             advice = f"these cannot: {named}" if named else "every command can be applied"

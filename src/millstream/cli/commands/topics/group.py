@@ -36,8 +36,8 @@ def list_groups(client: "Client") -> Answer:
     """List the groups."""
     return rows(
         [
-            {"group": one.group_id, "state": one.state, "kind": one.kind}
-            for one in client.admin.list_groups()
+            {"group": group.group_id, "state": group.state, "kind": group.kind}
+            for group in client.admin.list_groups()
         ],
         nothing="no groups yet; `millstream consume TOPIC --group NAME` makes one",
     )
@@ -49,17 +49,17 @@ def list_groups(client: "Client") -> Answer:
 @connected
 def describe(client: "Client", name: str) -> Answer:
     """Show a group's members and what each of them reads."""
-    found = client.admin.describe_group(name)
-    head = asdict(found)
+    group = client.admin.describe_group(name)
+    head = asdict(group)
     del head["members"]
     members = [
         {
-            "member": one.member_id,
-            "client": one.client_id,
-            "host": one.host,
-            "partitions": list(map(str, one.partitions)),
+            "member": member.member_id,
+            "client": member.client_id,
+            "host": member.host,
+            "partitions": list(map(str, member.partitions)),
         }
-        for one in found.members
+        for member in group.members
     ]
     text = f"{card(head)}\n\n{table(members) if members else 'no members at the moment'}"
     return Answer({**head, "members": members}, text)
@@ -71,9 +71,9 @@ def describe(client: "Client", name: str) -> Answer:
 @connected
 def lag(client: "Client", name: str) -> Answer:
     """Show how many records a group is behind, partition by partition."""
-    found = client.admin.group_lag(name)
-    lines = [_lag_row(one) for one in found]
-    total = sum(one.records for one in found)
+    lags = client.admin.group_lag(name)
+    lines = [_lag_row(partition_lag) for partition_lag in lags]
+    total = sum(partition_lag.records for partition_lag in lags)
     text = f"{table(lines)}\n\ntotal lag {total}" if lines else f"{name} has committed nothing yet"
     return Answer({"group": name, "lag": total, "partitions": lines}, text)
 
@@ -140,12 +140,12 @@ def delete(client: "Client", name: str, is_yes: bool) -> Answer:
     return Answer({"deleted": name}, f"deleted group {name}")
 
 
-def _lag_row(one: "Lag") -> dict[str, object]:
+def _lag_row(lag: "Lag") -> dict[str, object]:
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "committed": one.committed_offset,
-        "end_offset": one.end_offset,
-        "lag": one.records,
-        "member": one.member_id,
+        "topic": lag.topic,
+        "partition": lag.partition,
+        "committed": lag.committed_offset,
+        "end_offset": lag.end_offset,
+        "lag": lag.records,
+        "member": lag.member_id,
     }

@@ -112,8 +112,8 @@ def describe(client: "Client", name: str, is_health: bool) -> Answer:
     if is_health:
         health = client.health(name)
         return Answer(asdict(health), _health(health))
-    found = client.admin.describe_topic(name)
-    return Answer(asdict(found), _description(found))
+    topic = client.admin.describe_topic(name)
+    return Answer(asdict(topic), _description(topic))
 
 
 @topic.command()
@@ -181,7 +181,7 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
     return Answer({"deleted": list(names)}, f"deleted {', '.join(names)}")
 
 
-def _health(found: "TopicHealth") -> str:
+def _health(health: "TopicHealth") -> str:
     partitions = [
         {
             "partition": one.partition,
@@ -195,7 +195,7 @@ def _health(found: "TopicHealth") -> str:
             "longest_stretch": one.index_stretch_bytes_max,
             "index_gaps": one.index_gaps,
         }
-        for one in found.partitions
+        for one in health.partitions
     ]
     lags = [
         {
@@ -204,12 +204,12 @@ def _health(found: "TopicHealth") -> str:
             "committed": one.committed_offset,
             "lag": one.records,
         }
-        for one in found.lags
+        for one in health.lags
     ]
     return "\n\n".join([table(partitions), table(lags) if lags else "no group reads it"])
 
 
-def _description(found: "TopicDescription") -> str:
+def _description(topic: "TopicDescription") -> str:
     partitions = [
         {
             "partition": one.partition,
@@ -220,15 +220,15 @@ def _description(found: "TopicDescription") -> str:
             "end_offset": one.end_offset,
             "offsets": one.offset_count,
         }
-        for one in found.partitions
+        for one in topic.partitions
     ]
     head = {
-        "topic": found.name,
-        "id": found.topic_id,
-        "is_internal": found.is_internal,
-        "retention": _retention({one.name: one.value for one in found.settings}),
+        "topic": topic.name,
+        "id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "retention": _retention({one.name: one.value for one in topic.settings}),
     }
-    changed = {one.name: one.value for one in found.settings if not one.is_default}
+    changed = {one.name: one.value for one in topic.settings if not one.is_default}
     parts = [card(head), table(partitions)]
     if changed:
         parts.append(table([{"setting": name, "value": value} for name, value in changed.items()]))

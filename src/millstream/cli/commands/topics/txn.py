@@ -31,8 +31,8 @@ def txn() -> None:
 @connected
 def list_transactions(client: "Client") -> Answer:
     """List the transactional ids that the broker knows, and their state."""
-    found = [asdict(one) for one in client.admin.list_transactions()]
-    return rows(found, nothing="no transactions yet")
+    transactions = [asdict(transaction) for transaction in client.admin.list_transactions()]
+    return rows(transactions, nothing="no transactions yet")
 
 
 @txn.command()
@@ -51,18 +51,20 @@ def describe(client: "Client", transactional_id: str) -> Answer:
 @connected
 def abort(client: "Client", transactional_id: str, is_yes: bool) -> Answer:
     """Abort the open transaction of an id, and fence its producer."""
-    found = _find(client, transactional_id)
-    confirm(f"Abort {transactional_id} ({found.state}) and fence its producer?", is_yes=is_yes)
+    transaction = _find(client, transactional_id)
+    confirm(
+        f"Abort {transactional_id} ({transaction.state}) and fence its producer?", is_yes=is_yes
+    )
     # Whoever starts with the id ends what was open under it: that is what ids are for.
     client.transaction(transactional_id)
-    data = {"transactional_id": transactional_id, "was": found.state}
+    data = {"transactional_id": transactional_id, "was": transaction.state}
     return Answer(data, f"nothing is open under {transactional_id}; its producer is fenced")
 
 
 def _find(client: "Client", transactional_id: str) -> "Transaction":
-    for one in client.admin.list_transactions():
-        if one.transactional_id == transactional_id:
-            return one
+    for transaction in client.admin.list_transactions():
+        if transaction.transactional_id == transactional_id:
+            return transaction
     raise Refused(
         f"there is no transactional id {transactional_id!r}; `millstream txn list` shows them"
     )

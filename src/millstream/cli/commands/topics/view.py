@@ -60,12 +60,12 @@ def list_views(client: "Client") -> Answer:
     return rows(
         [
             {
-                "view": one.name,
-                "topic": one.topic,
-                "partitions": one.partition_count,
-                "where": one.where,
+                "view": view.name,
+                "topic": view.topic,
+                "partitions": view.partition_count,
+                "where": view.where,
             }
-            for one in client.views.list()
+            for view in client.views.list()
         ],
         nothing="no views yet; `millstream view create NAME --from TOPIC --where FILTER` makes one",
     )
@@ -77,8 +77,8 @@ def list_views(client: "Client") -> Answer:
 @connected
 def describe(client: "Client", name: str) -> Answer:
     """Show a view's topic and filter."""
-    found = asdict(client.views.describe(name))
-    return Answer(found, card(found))
+    view = asdict(client.views.describe(name))
+    return Answer(view, card(view))
 
 
 @view.command()

@@ -82,7 +82,9 @@ def summary(data: bytes | None, form: Form) -> str:
 
 def visible(text: str) -> str:
     """The text on one line, with whatever could move a cursor or turn the writing spelled out."""
-    return "".join(one if one.isprintable() else _spelled(one) for one in text)
+    return "".join(
+        character if character.isprintable() else _spelled(character) for character in text
+    )
 
 
 def visible_lines(text: str) -> str:
@@ -138,9 +140,9 @@ def _guessed(data: bytes) -> Shown:
         body = _guessed(data[SCHEMA_PREFIX_BYTES:])
         number = int.from_bytes(data[1:SCHEMA_PREFIX_BYTES], "big")
         return Shown(kind=f"schema {number}, {body.kind}", text=body.text, note=body.note)
-    found = _json(data)
-    if found is not None:
-        return found
+    as_json = _json(data)
+    if as_json is not None:
+        return as_json
     if _is_text(data[:DETAIL_BYTES_MAX], is_cut=len(data) > DETAIL_BYTES_MAX):
         return Shown(kind="text", text=_readable(data), note=_cut(data))
     return Shown(kind="hex", text=_hex(data), note=_cut(data))
@@ -177,7 +179,7 @@ def _hex(data: bytes) -> str:
 
 
 def _ascii(row: bytes) -> str:
-    return "".join(chr(one) if 0x20 <= one < 0x7F else "." for one in row)
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
 
 
 def _cut(data: bytes, *, is_certain: bool = False) -> str:
@@ -202,12 +204,12 @@ def _is_text(data: bytes, *, is_cut: bool) -> bool:
         if not is_cut or problem.start < len(data) - 3:
             return False
         text = data[: problem.start].decode()
-    odd = sum(not one.isprintable() and one not in "\n\r\t" for one in text)
+    odd = sum(not character.isprintable() and character not in "\n\r\t" for character in text)
     return "\0" not in text and odd <= len(text) * ODD_SHARE_MAX
 
 
-def _spelled(one: str) -> str:
-    code = ord(one)
+def _spelled(character: str) -> str:
+    code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

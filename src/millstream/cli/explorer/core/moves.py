@@ -49,7 +49,7 @@ def plan(
 
 
 def lines(moves: Sequence[Move]) -> str:
-    shown = [str(one) for one in moves[:MOVES_SHOWN_MAX]]
+    shown = [str(move) for move in moves[:MOVES_SHOWN_MAX]]
     if len(moves) > MOVES_SHOWN_MAX:
         shown.append(f"… and {len(moves) - MOVES_SHOWN_MAX:,} more partitions")
     return "\n".join(shown)

@@ -171,7 +171,9 @@ class Haul:
                 spans[partition] = Span(start, spans[partition].end)
         whole = [taken for partition, taken in self._taken.items() if partition in spans]
         # Each partition stays in the order of its offsets, whatever its clocks say.
-        return Chunk(spans=spans, records=list(merge(*whole, key=lambda one: one.timestamp_ms)))
+        return Chunk(
+            spans=spans, records=list(merge(*whole, key=lambda record: record.timestamp_ms))
+        )
 
     def _take(self, record: Message) -> None:
         taken = self._taken[record.partition]

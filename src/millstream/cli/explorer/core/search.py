@@ -41,9 +41,9 @@ class Query:
 
 def parse_query(text: str) -> Query:
     """Read what was typed; `ValueError` says what is wrong with it."""
-    part, colon, rest = text.partition(":")
+    part, colon, condition = text.partition(":")
     if colon and part in PARTS:
-        sought = rest.strip()
+        sought = condition.strip()
     else:
         part, sought = "", text.strip()
     if not sought:

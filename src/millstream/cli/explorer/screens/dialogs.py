@@ -107,7 +107,7 @@ class ProduceForm(ModalScreen[str | None]):
             yield TextArea(id="value")
             with Horizontal(classes="fields"):
                 yield Select(
-                    [(f"value is {one}", one) for one in CODINGS],
+                    [(f"value is {coding}", coding) for coding in CODINGS],
                     value=CODINGS[0],
                     allow_blank=False,
                     id="coding",

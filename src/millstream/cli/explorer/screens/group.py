@@ -53,11 +53,11 @@ class GroupScreen(Frame):
 
     def title_text(self) -> str:
         parts = [f"group {self.group}"]
-        found = self._described
-        if found is not None:
-            parts += [found.state, found.kind, found.assignor]
-            parts.append(counted(len(found.members), "member"))
-            parts.append(f"total lag {sum(one.records for one in self._lags):,}")
+        described = self._described
+        if described is not None:
+            parts += [described.state, described.kind, described.assignor]
+            parts.append(counted(len(described.members), "member"))
+            parts.append(f"total lag {sum(lag.records for lag in self._lags):,}")
         return " · ".join(part for part in parts if part)
 
     def status_text(self) -> str:
@@ -134,7 +134,7 @@ class GroupScreen(Frame):
         if not await self.app.push_screen_wait(question):
             return
         with self.reporting("move", "committing…"):
-            goals = {one.at: one.after for one in moves}
+            goals = {move.at: move.after for move in moves}
             await self.call(partial(self.session.client.admin.reset_group, self.group, goals))
             self.notify(f"{self.group} was moved in {where}", markup=False)
         self._look()
@@ -156,7 +156,7 @@ class GroupScreen(Frame):
 
     def _plan_all(self, place: StartPoint, named: tuple[str, ...]) -> list[Move]:
         admin = self.session.client.admin
-        topics = named or sorted({one.topic for one in admin.group_lag(self.group)})
+        topics = named or sorted({lag.topic for lag in admin.group_lag(self.group)})
         return self._plan(admin.reset_group(self.group, place, topics=topics, dry_run=True))
 
     def _plan(self, goals: dict[TopicPartition, int]) -> list[Move]:
@@ -170,15 +170,15 @@ def _place(key: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
-def _lag_row(one: Lag, hosts: dict[str, str]) -> Row:
-    member = "" if one.member_id is None else hosts.get(one.member_id, one.member_id)
-    committed = "none" if one.committed_offset is None else f"{one.committed_offset:,}"
+def _lag_row(lag: Lag, hosts: dict[str, str]) -> Row:
+    member = "" if lag.member_id is None else hosts.get(lag.member_id, lag.member_id)
+    committed = "none" if lag.committed_offset is None else f"{lag.committed_offset:,}"
     cells = (
-        one.topic,
-        str(one.partition),
+        lag.topic,
+        str(lag.partition),
         committed,
-        f"{one.end_offset:,}",
-        f"{one.records:,}",
+        f"{lag.end_offset:,}",
+        f"{lag.records:,}",
         member,
     )
-    return Row(f"{one.topic}/{one.partition}", cells)
+    return Row(f"{lag.topic}/{lag.partition}", cells)

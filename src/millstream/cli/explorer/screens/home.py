@@ -94,14 +94,14 @@ class Home(Frame):
         return f"millstream explore · {self.session.client.address}{size}"
 
     def status_text(self) -> str:
-        found = self._found_topics() if self._tab == "topics" else self._found_groups()
+        matching = self._found_topics() if self._tab == "topics" else self._found_groups()
         cut = (
             f", the first {ROWS_SHOWN_MAX:,} shown: / narrows"
-            if len(found) > ROWS_SHOWN_MAX
+            if len(matching) > ROWS_SHOWN_MAX
             else ""
         )
-        wanted = f" with {self._wanted!r}" if self._wanted else ""
-        return f"{counted(len(found), self._tab.removesuffix('s'))}{wanted}{cut}"
+        condition = f" with {self._wanted!r}" if self._wanted else ""
+        return f"{counted(len(matching), self._tab.removesuffix('s'))}{condition}{cut}"
 
     def is_left(self) -> bool:
         if self._wanted or self._filter.display:
@@ -130,9 +130,9 @@ class Home(Frame):
             self._topics = await self.call(partial(admin.list_topics, with_internal=True))
             self._show_topics()
             places = [
-                TopicPartition(one.name, partition)
-                for one in self._topics
-                for partition in range(one.partition_count)
+                TopicPartition(topic.name, partition)
+                for topic in self._topics
+                for partition in range(topic.partition_count)
             ]
             if len(places) <= PARTITIONS_COUNTED_MAX:
                 self._counts = await self.call(partial(self._count, places))
@@ -151,29 +151,29 @@ class Home(Frame):
         admin = self.session.client.admin
         with self.reporting("groups", "" if self._groups else "asking for the groups…"):
             self._groups = await self.call(admin.list_groups)
-            there = {one.group_id for one in self._groups}
+            there = {group.group_id for group in self._groups}
             self._lags = {name: lag for name, lag in self._lags.items() if name in there}
             self._show_groups()
-            for one in self._found_groups()[:GROUPS_COUNTED_MAX]:
+            for group in self._found_groups()[:GROUPS_COUNTED_MAX]:
                 try:
-                    found = await self.call(partial(admin.group_lag, one.group_id))
-                    self._lags[one.group_id] = sum(part.records for part in found)
+                    lags = await self.call(partial(admin.group_lag, group.group_id))
+                    self._lags[group.group_id] = sum(part.records for part in lags)
                 except ClientError:  # It went meanwhile, or is of a kind that has no offsets.
-                    self._lags.pop(one.group_id, None)
+                    self._lags.pop(group.group_id, None)
                 self._show_groups()
 
     def _show_topics(self) -> None:
         rows = [
             Row(
-                one.name,
+                topic.name,
                 (
-                    one.name,
-                    str(one.partition_count),
-                    str(one.replication_factor),
-                    _number(self._counts.get(one.name)),
+                    topic.name,
+                    str(topic.partition_count),
+                    str(topic.replication_factor),
+                    _number(self._counts.get(topic.name)),
                 ),
             )
-            for one in self._found_topics()
+            for topic in self._found_topics()
         ]
         nothing = "No topics yet: press n to make one."
         if self._wanted:
@@ -184,10 +184,10 @@ class Home(Frame):
     def _show_groups(self) -> None:
         rows = [
             Row(
-                one.group_id,
-                (one.group_id, one.state, one.kind, _number(self._lags.get(one.group_id))),
+                group.group_id,
+                (group.group_id, group.state, group.kind, _number(self._lags.get(group.group_id))),
             )
-            for one in self._found_groups()
+            for group in self._found_groups()
         ]
         nothing = (
             "No groups yet: one is there when a consumer reads with a group,\n"
@@ -199,11 +199,11 @@ class Home(Frame):
         self.update_bars()
 
     def _found_topics(self) -> list[Topic]:
-        shown = (one for one in self._topics if self._has_internal or not one.is_internal)
-        return [one for one in shown if self._wanted.lower() in one.name.lower()]
+        shown = (topic for topic in self._topics if self._has_internal or not topic.is_internal)
+        return [topic for topic in shown if self._wanted.lower() in topic.name.lower()]
 
     def _found_groups(self) -> list[Group]:
-        return [one for one in self._groups if self._wanted.lower() in one.group_id.lower()]
+        return [group for group in self._groups if self._wanted.lower() in group.group_id.lower()]
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -246,16 +246,16 @@ class Home(Frame):
 
     @work(group="act")
     async def action_create(self) -> None:
-        wanted = await self.app.push_screen_wait(
+        choice = await self.app.push_screen_wait(
             Prompt("A new topic", "NAME [PARTITIONS], such as: orders 3", read_new_topic)
         )
-        if wanted is None:
+        if choice is None:
             return
         admin = self.session.client.admin
-        with self.reporting("create", f"creating {wanted.name}…"):
-            create = partial(admin.create_topic, wanted.name, partitions=wanted.partitions)
+        with self.reporting("create", f"creating {choice.name}…"):
+            create = partial(admin.create_topic, choice.name, partitions=choice.partitions)
             await self.call(create)
-            self.notify(f"created topic {wanted.name}", markup=False)
+            self.notify(f"created topic {choice.name}", markup=False)
         self.action_tab("topics")
 
     @work(group="act")

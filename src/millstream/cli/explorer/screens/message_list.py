@@ -66,18 +66,18 @@ class MessageList(ScrollView, can_focus=True):
         self.post_message(self.Chosen())
 
     def action_move(self, step: int) -> None:
-        wanted = self.cursor + step
-        if not 0 <= wanted < len(self.records):
+        cursor = self.cursor + step
+        if not 0 <= cursor < len(self.records):
             self.post_message(self.PastEnd(1 if step > 0 else -1))
-        self.show(self.records, cursor=wanted)
+        self.show(self.records, cursor=cursor)
 
     def action_page(self, step: int) -> None:
         self.action_move(step * max(1, self.size.height - 1))
 
     def on_click(self, event: events.Click) -> None:
-        wanted = event.y + self.scroll_offset.y
-        if wanted < len(self.records):
-            self.show(self.records, cursor=wanted)
+        row = event.y + self.scroll_offset.y
+        if row < len(self.records):
+            self.show(self.records, cursor=row)
 
     def on_resize(self) -> None:
         self.show(self.records, cursor=self.cursor)

@@ -139,7 +139,7 @@ class TopicScreen(Frame):
             describe = partial(self.session.client.admin.describe_topic, self.topic)
             self._described = await self.call(describe)
             rows = [Row(ALL, (ALL, "", "", "", ""))]
-            rows += [_partition_row(one) for one in self._described.partitions]
+            rows += [_partition_row(partition) for partition in self._described.partitions]
             self._partitions.show(rows, nothing="no partitions")
 
     @on(DataTable.RowSelected)
@@ -230,8 +230,10 @@ def _read_name(text: str) -> str:
     return text.strip()
 
 
-def _partition_row(one: Partition) -> Row:
-    leader = "none" if one.leader_id is None else str(one.leader_id)
-    in_sync = f"{len(one.in_sync_ids)}/{len(one.replica_ids)}"
-    number = str(one.partition)
-    return Row(number, (number, str(one.begin_offset), str(one.end_offset), leader, in_sync))
+def _partition_row(partition: Partition) -> Row:
+    leader = "none" if partition.leader_id is None else str(partition.leader_id)
+    in_sync = f"{len(partition.in_sync_ids)}/{len(partition.replica_ids)}"
+    number = str(partition.partition)
+    return Row(
+        number, (number, str(partition.begin_offset), str(partition.end_offset), leader, in_sync)
+    )

@@ -206,9 +206,9 @@ def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> l
         layers = layers_of(name, row.read(config), row.read(_BUILT_IN_NODE))
         entries.append(Entry(name, row.kind, layers, True, row.meaning))
     address = f"{LISTENER}://{advertised.host}:{advertised.port}"
-    said = Synonym("advertised.listeners", address, Source.NODE)
+    synonym = Synonym("advertised.listeners", address, Source.NODE)
     meaning = "Where clients find this node: the address that they dialled, unless one is set."
-    entries.append(Entry("advertised.listeners", Kind.STRING, (said,), True, meaning))
+    entries.append(Entry("advertised.listeners", Kind.STRING, (synonym,), True, meaning))
     for name, topic_config in TOPIC_CONFIGS.items():
         node_name = topic_config.node_name
         layers = inherited(node_name, TopicConfig.setting(name), defaults)

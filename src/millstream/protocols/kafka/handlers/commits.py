@@ -162,9 +162,9 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
                 for group in request.groups
             ]
         )
-    found = await _fetched(context, request.group_id, _targets(request.topics), request)
+    fetched = await _fetched(context, request.group_id, _targets(request.topics), request)
     return OffsetFetchResponse(
-        topics=_as_single(found, request, context), error_code=found.error_code
+        topics=_as_single(fetched, request, context), error_code=fetched.error_code
     )
 
 
@@ -186,7 +186,7 @@ async def _fetched(
     epoch: int = NO_GENERATION,
 ) -> _Group:
     try:
-        found: _Found = await context.broker.groups.fetch_offsets(
+        offsets: _Found = await context.broker.groups.fetch_offsets(
             context.session,
             group_id,
             targets,
@@ -196,14 +196,14 @@ async def _fetched(
         )
     except RequestError as problem:
         return _Group(group_id=group_id, topics=[], error_code=code_for(problem))
-    by_topic = groupby(sorted(found), key=attrgetter("topic"))
+    by_topic = groupby(sorted(offsets), key=attrgetter("topic"))
     return _Group(
         group_id=group_id,
         topics=[
             _Group.Topic(
                 name=topic,
                 topic_id=topic_id,
-                partitions=[_partition(target, found[target]) for target in targets_of],
+                partitions=[_partition(target, offsets[target]) for target in targets_of],
             )
             for topic, targets_of in by_topic
             if (topic_id := _topic_id(context, topic)) is not None
@@ -211,13 +211,15 @@ async def _fetched(
     )
 
 
-def _partition(target: TopicPartition, found: Committed | RequestError) -> _Group.Topic.Partition:
-    told, problem = (found, None) if isinstance(found, Committed) else (NOT_COMMITTED, found)
+def _partition(target: TopicPartition, outcome: Committed | RequestError) -> _Group.Topic.Partition:
+    committed, problem = (
+        (outcome, None) if isinstance(outcome, Committed) else (NOT_COMMITTED, outcome)
+    )
     return _Group.Topic.Partition(
         partition_index=target.partition,
-        committed_offset=told.offset,
-        committed_leader_epoch=told.leader_epoch,
-        metadata=told.metadata,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
         error_code=_code(target.topic, problem),
     )
 
@@ -283,8 +285,8 @@ def _give_names(
         return
     for topic in topics:
         try:
-            found = context.broker.topics.describe_id(context.session, topic.topic_id)
-            topic.name = found.name
+            described = context.broker.topics.describe_id(context.session, topic.topic_id)
+            topic.name = described.name
         except (UnknownTopic, Denied):
             topic.name = f"{_NAMELESS}{topic.topic_id}"
 

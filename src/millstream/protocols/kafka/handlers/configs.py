@@ -86,7 +86,7 @@ class _Edit(NamedTuple):
     value: str | None
 
 
-class _Wish(NamedTuple):
+class _Alteration(NamedTuple):
     """What a request wants of one resource; `replaces`: whatever it does not name is unset."""
 
     resource_type: int
@@ -116,9 +116,9 @@ def _described(
         result.error_code, result.error_message = code_for(problem), error_text(problem)
         return result
     # As in Kafka, an empty list of names asks for all of them, like none at all.
-    wanted = set(resource.configuration_keys or ())
+    names = set(resource.configuration_keys or ())
     result.configs = [
-        _config(entry, request) for entry in entries if not wanted or entry.name in wanted
+        _config(entry, request) for entry in entries if not names or entry.name in names
     ]
     return result
 
@@ -163,8 +163,8 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> _Described.Config:
         config_source=entry.source,
         is_sensitive=False,
         synonyms=[
-            _Described.Config.Synonym(name=one.name, value=one.value, source=one.source)
-            for one in synonyms
+            _Described.Config.Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
         ],
         config_type=entry.kind,
         documentation=entry.meaning if request.include_documentation else None,
@@ -197,7 +197,7 @@ def list_config_resources(
 
 
 def _unknown(kind: int) -> str:
-    known = ", ".join(one.name for one in ResourceType)
+    known = ", ".join(member.name for member in ResourceType)
     return f"there is no config resource of type {kind}; there are {known}"
 
 
@@ -220,16 +220,16 @@ def _names(context: Context, kind: int) -> list[str]:
 
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace: what the request does not name goes back to its default."""
-    wishes = [
-        _Wish(
-            one.resource_type,
-            one.resource_name,
-            [_Edit(config.name, Change.SET, config.value) for config in one.configs],
+    alterations = [
+        _Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            [_Edit(config.name, Change.SET, config.value) for config in resource.configs],
             replaces=True,
         )
-        for one in request.resources
+        for resource in request.resources
     ]
-    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
+    outcomes = await _alter_all(context, alterations, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponse.Result(
@@ -244,16 +244,19 @@ async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change what the request names and nothing else."""
-    wishes = [
-        _Wish(
-            one.resource_type,
-            one.resource_name,
-            [_Edit(config.name, config.config_operation, config.value) for config in one.configs],
+    alterations = [
+        _Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            [
+                _Edit(config.name, config.config_operation, config.value)
+                for config in resource.configs
+            ],
             replaces=False,
         )
-        for one in request.resources
+        for resource in request.resources
     ]
-    outcomes = await _alter_all(context, wishes, validate_only=request.validate_only)
+    outcomes = await _alter_all(context, alterations, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponse.Result(
@@ -265,21 +268,21 @@ async def incremental_alter_configs(
 
 
 async def _alter_all(
-    context: Context, wishes: list[_Wish], *, validate_only: bool
+    context: Context, alterations: list[_Alteration], *, validate_only: bool
 ) -> dict[tuple[int, str], _Outcome]:
-    copies = Counter((one.resource_type, one.name) for one in wishes)
+    copies = Counter((alteration.resource_type, alteration.name) for alteration in alterations)
     outcomes: dict[tuple[int, str], _Outcome] = {}
-    for wish in wishes:
-        which = (wish.resource_type, wish.name)
+    for alteration in alterations:
+        which = (alteration.resource_type, alteration.name)
         if which in outcomes:
             continue
         try:
             if copies[which] > 1:
                 raise InvalidRequest("a resource is altered once in a request")
-            _check_once(wish.edits)
-            await _alter(context, wish, validate_only=validate_only)
+            _check_once(alteration.edits)
+            await _alter(context, alteration, validate_only=validate_only)
         except RequestError as problem:
-            is_node = wish.resource_type == ResourceType.BROKER
+            is_node = alteration.resource_type == ResourceType.BROKER
             outcomes[which] = control_code_for(problem), error_text(problem, is_node=is_node)
         else:
             outcomes[which] = ErrorCode.NONE, None
@@ -292,25 +295,25 @@ def _check_once(edits: list[_Edit]) -> None:
             raise InvalidRequest(f"{name[:100]} is changed twice")
 
 
-async def _alter(context: Context, wish: _Wish, *, validate_only: bool) -> None:
-    match wish.resource_type:
+async def _alter(context: Context, alteration: _Alteration, *, validate_only: bool) -> None:
+    match alteration.resource_type:
         case ResourceType.TOPIC:
-            await _alter_topic(context, wish, validate_only=validate_only)
+            await _alter_topic(context, alteration, validate_only=validate_only)
         case ResourceType.BROKER | ResourceType.GROUP | ResourceType.CLIENT_METRICS:
-            await _alter_resource(context, wish, validate_only=validate_only)
+            await _alter_resource(context, alteration, validate_only=validate_only)
         case ResourceType.BROKER_LOGGER:
-            _alter_loggers(context, wish, validate_only=validate_only)
+            _alter_loggers(context, alteration, validate_only=validate_only)
         case _:
-            raise InvalidRequest(_unknown(wish.resource_type))
+            raise InvalidRequest(_unknown(alteration.resource_type))
 
 
-async def _alter_topic(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+async def _alter_topic(context: Context, alteration: _Alteration, *, validate_only: bool) -> None:
     topics, session = context.broker.topics, context.session
-    topic = topics.describe(session, wish.name)
-    changes: dict[str, str | None] = dict.fromkeys(topic.overrides) if wish.replaces else {}
+    topic = topics.describe(session, alteration.name)
+    changes: dict[str, str | None] = dict.fromkeys(topic.overrides) if alteration.replaces else {}
     entries = topic_entries(topic.overrides, context.inherited)
     current = {entry.name: entry.value or "" for entry in entries}
-    for edit in wish.edits:
+    for edit in alteration.edits:
         if edit.operation == Change.DELETE and not is_known(edit.name):
             # As in Kafka: what is not set, and could not be, is not there afterwards. Another
             # version may have set it.
@@ -325,20 +328,23 @@ async def _alter_topic(context: Context, wish: _Wish, *, validate_only: bool) ->
         elif is_setting(edit.name, value):
             changes[TopicConfig.setting(edit.name)] = value
     if validate_only or not changes:
-        topics.check_alter(session, wish.name, changes)
+        topics.check_alter(session, alteration.name, changes)
     else:
-        await topics.alter(session, wish.name, changes)
+        await topics.alter(session, alteration.name, changes)
 
 
-async def _alter_resource(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+async def _alter_resource(
+    context: Context, alteration: _Alteration, *, validate_only: bool
+) -> None:
     resources, session = context.broker.resources, context.session
-    kind = KINDS[ResourceType(wish.resource_type)]
-    held = resources.describe(session, kind, wish.name)
-    changes: dict[str, str | None] = dict.fromkeys(held) if wish.replaces else {}
+    kind = KINDS[ResourceType(alteration.resource_type)]
+    held = resources.describe(session, kind, alteration.name)
+    changes: dict[str, str | None] = dict.fromkeys(held) if alteration.replaces else {}
     current = {
-        entry.name: entry.value or "" for entry in _entries(context, wish.resource_type, wish.name)
+        entry.name: entry.value or ""
+        for entry in _entries(context, alteration.resource_type, alteration.name)
     }
-    for edit in wish.edits:
+    for edit in alteration.edits:
         if edit.operation == Change.DELETE:
             taken_back = NAMES[kind].get(edit.name)
             if taken_back is not None and taken_back in held:
@@ -348,17 +354,17 @@ async def _alter_resource(context: Context, wish: _Wish, *, validate_only: bool)
         is_a_list = is_list_of(kind, edit.name)
         changes[setting] = _changed(edit, current.get(edit.name, ""), is_list=is_a_list)
     if validate_only or not changes:
-        resources.check_alter(session, kind, wish.name, changes)
+        resources.check_alter(session, kind, alteration.name, changes)
     else:
-        await resources.alter(session, kind, wish.name, changes)
+        await resources.alter(session, kind, alteration.name, changes)
 
 
-def _alter_loggers(context: Context, wish: _Wish, *, validate_only: bool) -> None:
+def _alter_loggers(context: Context, alteration: _Alteration, *, validate_only: bool) -> None:
     context.broker.resources.admit_to_loggers(context.session, Operation.ALTER)
-    _check_node(context.broker.config, wish.name)
-    if wish.replaces:
+    _check_node(context.broker.config, alteration.name)
+    if alteration.replaces:
         raise InvalidRequest("levels of loggers are changed one by one: IncrementalAlterConfigs")
-    levels = {edit.name: _changed(edit, "", is_list=False) for edit in wish.edits}
+    levels = {edit.name: _changed(edit, "", is_list=False) for edit in alteration.edits}
     for name, level in levels.items():
         check_level(name, level)
     if not validate_only:
@@ -381,12 +387,12 @@ def _changed(edit: _Edit, current: str, *, is_list: bool) -> str | None:
     if not is_list:
         raise InvalidSetting(f"{name} is not a list that could be added to or taken from")
     held = [part for part in current.split(",") if part]
-    given = [part.strip() for part in value.split(",")]
+    items = [part.strip() for part in value.split(",")]
     match change:
         case Change.APPEND:
-            return ",".join(dict.fromkeys([*held, *given]))
+            return ",".join(dict.fromkeys([*held, *items]))
         case Change.SUBTRACT:
-            return ",".join(part for part in held if part not in given)
+            return ",".join(part for part in held if part not in items)
         case _:
             assert_never(change)
 

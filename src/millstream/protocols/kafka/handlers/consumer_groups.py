@@ -40,7 +40,7 @@ async def heartbeat(
     try:
         if not request.member_id and context.version >= _MEMBERS_NAME_THEMSELVES:
             raise InvalidRequest("a member has an id of its own making")
-        told = await context.broker.consumer_groups.heartbeat(
+        reply = await context.broker.consumer_groups.heartbeat(
             context.session, request.group_id, _beat(request)
         )
     except RequestError as problem:
@@ -51,10 +51,10 @@ async def heartbeat(
             heartbeat_interval_ms=0,
         )
     return ConsumerGroupHeartbeatResponse(
-        member_id=told.member_id,
-        member_epoch=told.epoch,
-        heartbeat_interval_ms=told.heartbeat_interval_ms,
-        assignment=None if told.assignment is None else _assignment(told.assignment),
+        member_id=reply.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=None if reply.assignment is None else _assignment(reply.assignment),
     )
 
 
@@ -72,7 +72,9 @@ def _beat(request: ConsumerGroupHeartbeatRequest) -> Beat:
         assignor=request.server_assignor,
         owned=None
         if owned is None
-        else frozenset(LogId(one.topic_id, index) for one in owned for index in one.partitions),
+        else frozenset(
+            LogId(topic.topic_id, index) for topic in owned for index in topic.partitions
+        ),
     )
 
 

@@ -221,7 +221,7 @@ async def _find(
         return _Listed(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)
     place = _PLACES.get(part.timestamp, AtTime(part.timestamp))
     try:
-        found = await context.broker.partitions.find(
+        position = await context.broker.partitions.find(
             context.session,
             TopicPartition(topic, index),
             place,
@@ -230,13 +230,13 @@ async def _find(
         )
     except RequestError as problem:
         return _Listed(partition_index=index, error_code=code_for(problem))
-    if found is None:
+    if position is None:
         return _Listed(partition_index=index)
     return _Listed(
         partition_index=index,
-        timestamp=found.timestamp_ms,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        timestamp=position.timestamp_ms,
+        offset=position.offset,
+        leader_epoch=position.leader_epoch,
     )
 
 

@@ -53,8 +53,8 @@ def api_versions_handler(
     context: Context, request: ApiVersionsRequest, served: Sequence[int]
 ) -> ApiVersionsResponse:
     is_ours = request.client_software_name.startswith(OWN_CLIENTS)
-    told = [key for key in served if is_ours or key < OWN_KEYS_FIRST]
-    return api_versions(context.version, told, FEATURES, FINALIZED)
+    advertised = [key for key in served if is_ours or key < OWN_KEYS_FIRST]
+    return api_versions(context.version, advertised, FEATURES, FINALIZED)
 
 
 # -- metadata ----------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     topics = (
         [_described(context, topic) for topic in context.broker.topics.list(context.session)]
         if wants_all
-        else [await _wanted(context, one, request) for one in request.topics or []]
+        else [await _wanted(context, topic, request) for topic in request.topics or []]
     )
     return MetadataResponse(
         brokers=[
@@ -136,14 +136,14 @@ def _described(context: Context, topic: Topic) -> _MetadataTopic:
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             _MetadataTopic.Partition(
-                error_code=_leader_error(one.leader),
+                error_code=_leader_error(leadership.leader),
                 partition_index=index,
-                leader_id=NO_LEADER if one.leader is None else one.leader,
-                leader_epoch=one.epoch,
-                replica_nodes=list(one.replicas),
-                isr_nodes=list(one.replicas),
+                leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
+                leader_epoch=leadership.epoch,
+                replica_nodes=list(leadership.replicas),
+                isr_nodes=list(leadership.replicas),
             )
-            for index, one in enumerate(leaderships)
+            for index, leadership in enumerate(leaderships)
         ],
     )
 
@@ -274,18 +274,18 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             _PagedTopic.Partition(
-                error_code=_leader_error(one.leader),
+                error_code=_leader_error(leadership.leader),
                 partition_index=index,
-                leader_id=NO_LEADER if one.leader is None else one.leader,
-                leader_epoch=one.epoch,
-                replica_nodes=list(one.replicas),
-                isr_nodes=list(one.replicas),
+                leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
+                leader_epoch=leadership.epoch,
+                replica_nodes=list(leadership.replicas),
+                isr_nodes=list(leadership.replicas),
                 # Null is allowed by the schema, but Java's admin client reads it as a list.
                 eligible_leader_replicas=[],
                 last_known_elr=[],
                 offline_replicas=[],
             )
-            for index, one in list(enumerate(leaderships))[start : start + count_max]
+            for index, leadership in list(enumerate(leaderships))[start : start + count_max]
         ],
     )
 

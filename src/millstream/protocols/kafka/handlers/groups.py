@@ -55,13 +55,13 @@ async def find_coordinator(
                 for key in request.coordinator_keys
             ]
         )
-    found = await _coordinator(context, request.key, request.key_type)
+    coordinator = await _coordinator(context, request.key, request.key_type)
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 
@@ -111,7 +111,9 @@ async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupRe
                 context.session,
                 request.group_id,
                 protocol_type=request.protocol_type,
-                protocols=[Protocol(one.name, one.metadata) for one in request.protocols],
+                protocols=[
+                    Protocol(protocol.name, protocol.metadata) for protocol in request.protocols
+                ],
                 session_timeout_ms=request.session_timeout_ms,
                 # Before v1 there was one timeout for both.
                 rebalance_timeout_ms=request.session_timeout_ms if timeout_ms < 0 else timeout_ms,
@@ -157,7 +159,10 @@ async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupRe
                 request.group_id,
                 member_id=request.member_id,
                 generation=request.generation_id,
-                assignments={one.member_id: one.assignment for one in request.assignments},
+                assignments={
+                    assignment.member_id: assignment.assignment
+                    for assignment in request.assignments
+                },
                 instance_id=request.group_instance_id,
                 protocol_type=request.protocol_type,
                 protocol=request.protocol_name,
@@ -261,14 +266,14 @@ def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsRespo
     return ListGroupsResponse(
         groups=[
             ListGroupsResponse.Group(
-                group_id=one.group_id,
-                protocol_type=one.protocol_type,
-                group_state=STATES[one.state],
-                group_type=type_of(one.state),
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=STATES[group.state],
+                group_type=type_of(group.state),
             )
-            for one in context.broker.groups.list(context.session)
-            if not states or STATES[one.state].lower() in states
-            if not types or type_of(one.state).lower() in types
+            for group in context.broker.groups.list(context.session)
+            if not states or STATES[group.state].lower() in states
+            if not types or type_of(group.state).lower() in types
         ]
     )
 

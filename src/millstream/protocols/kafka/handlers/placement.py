@@ -141,9 +141,9 @@ def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeader
     results = []
     for topic in context.broker.topics.list(context.session):
         needed = [
-            one
-            for one in _elected(context, topic.name, range(topic.partition_count), election)
-            if one.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            outcome
+            for outcome in _elected(context, topic.name, range(topic.partition_count), election)
+            if outcome.error_code != ErrorCode.ELECTION_NOT_NEEDED
         ]
         if needed:
             results.append(ElectLeadersResponse.Topic(topic=topic.name, partition_result=needed))

@@ -43,7 +43,7 @@ def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     try:
-        wanted = _filter(request.components)
+        components = _filter(request.components)
         quotas = context.broker.client_quotas.describe(context.session)
     except RequestError as problem:
         return DescribeClientQuotasResponse(
@@ -56,32 +56,33 @@ def describe_client_quotas(
                 values=[_Described.Value(key=key, value=rate) for key, rate in limits.items()],
             )
             for entity, limits in quotas.items()
-            if _matches(entity, wanted, is_strict=request.strict)
+            if _matches(entity, components, is_strict=request.strict)
         ]
     )
 
 
 def _filter(components: Sequence[DescribeClientQuotasRequest.Component]) -> dict[str, str | None]:
     """By our fields, the name that must be there; None: any."""
-    wanted: dict[str, str | None] = {}
-    for one in components:
-        field = _field(one.entity_type)
-        if field in wanted:
-            raise InvalidRequest(f"{one.entity_type} is filtered twice")
-        if one.match_type not in list(Match):
-            raise InvalidRequest(f"there is no match type {one.match_type}")
-        if (one.match_type == Match.EXACT) != (one.match is not None):
+    by_type: dict[str, str | None] = {}
+    for component in components:
+        field = _field(component.entity_type)
+        if field in by_type:
+            raise InvalidRequest(f"{component.entity_type} is filtered twice")
+        if component.match_type not in list(Match):
+            raise InvalidRequest(f"there is no match type {component.match_type}")
+        if (component.match_type == Match.EXACT) != (component.match is not None):
             raise InvalidRequest("a name belongs to an exact match, and only there")
-        wanted[field] = DEFAULT if one.match_type == Match.DEFAULT else one.match
-    return wanted
+        by_type[field] = DEFAULT if component.match_type == Match.DEFAULT else component.match
+    return by_type
 
 
-def _matches(entity: Entity, wanted: Mapping[str, str | None], *, is_strict: bool) -> bool:
+def _matches(entity: Entity, components: Mapping[str, str | None], *, is_strict: bool) -> bool:
     parts = {field: name for field, name in entity._asdict().items() if name is not None}
-    if is_strict and parts.keys() != wanted.keys():
+    if is_strict and parts.keys() != components.keys():
         return False
     return all(
-        field in parts and (name is None or parts[field] == name) for field, name in wanted.items()
+        field in parts and (name is None or parts[field] == name)
+        for field, name in components.items()
     )
 
 
@@ -109,7 +110,9 @@ async def _alter(
     context: Context, entry: AlterClientQuotasRequest.Entry, *, validate_only: bool
 ) -> None:
     quotas, entity = context.broker.client_quotas, _read(entry.entity)
-    changes = {one.key: None if one.remove else one.value for one in entry.ops}
+    changes = {
+        operation.key: None if operation.remove else operation.value for operation in entry.ops
+    }
     if len(changes) != len(entry.ops):
         raise InvalidRequest("a quota is altered once for an entity")
     if validate_only:

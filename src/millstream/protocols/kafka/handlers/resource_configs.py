@@ -61,7 +61,7 @@ def group_entries(overrides: Mapping[str, str], config: Config) -> list[Entry]:
     entries = []
     for setting, row in GROUP_SETTINGS.items():
         name = TopicConfig.config(setting)
-        value, built_in = (getattr(one.timing, setting) for one in (config, _BUILT_IN_NODE))
+        value, built_in = (getattr(source.timing, setting) for source in (config, _BUILT_IN_NODE))
         layers = layers_of(_NODE_NAMES[setting], value, built_in)
         if setting in overrides:
             layers = (Synonym(name, overrides[setting], Source.GROUP), *layers)
@@ -130,4 +130,4 @@ def _logger(name: str) -> logging.Logger:
 def _loggers() -> list[str]:
     """Names of loggers that exist: asking for another would make it, for ever."""
     known = logging.root.manager.loggerDict
-    return [name for name, one in known.items() if isinstance(one, logging.Logger)]
+    return [name for name, logger in known.items() if isinstance(logger, logging.Logger)]

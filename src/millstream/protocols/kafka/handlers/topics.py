@@ -118,7 +118,7 @@ async def _created(
 
 def _plan(context: Context, topic: CreateTopicsRequest.Topic) -> _Plan:
     config = context.broker.config
-    settings = read_overrides((one.name, one.value) for one in topic.configs)
+    settings = read_overrides((entry.name, entry.value) for entry in topic.configs)
     partitions, replicas = topic.num_partitions, topic.replication_factor
     if not topic.assignments:
         return _Plan(
@@ -129,7 +129,7 @@ def _plan(context: Context, topic: CreateTopicsRequest.Topic) -> _Plan:
         )
     if partitions != BROKERS_CHOICE or replicas != BROKERS_CHOICE:
         raise InvalidRequest("assignments say how many partitions and replicas there are")
-    placed = {one.partition_index: _replicas(one.broker_ids) for one in topic.assignments}
+    placed = {entry.partition_index: _replicas(entry.broker_ids) for entry in topic.assignments}
     count = len(topic.assignments)
     if set(placed) != set(range(count)):
         raise InvalidPlacement(f"assignments of partitions {sorted(placed)}, not of 0 to {count}")
@@ -138,9 +138,9 @@ def _plan(context: Context, topic: CreateTopicsRequest.Topic) -> _Plan:
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     deadline = _deadline(request.timeout_ms)
-    wanted = request.topics or [DeleteTopicsRequest.Topic(name=n) for n in request.topic_names]
-    copies = Counter((want.name, want.topic_id) for want in wanted)
-    unique = {(want.name, want.topic_id): want for want in wanted}
+    targets = request.topics or [DeleteTopicsRequest.Topic(name=n) for n in request.topic_names]
+    copies = Counter((want.name, want.topic_id) for want in targets)
+    unique = {(want.name, want.topic_id): want for want in targets}
     return DeleteTopicsResponse(
         responses=[
             await _deleted(context, want, copies[which], deadline) for which, want in unique.items()
@@ -191,7 +191,7 @@ async def _grown(
 ) -> None:
     topics, session = context.broker.topics, context.session
     # Some clients say "place them for me" with an empty list, some with none.
-    placement = [_replicas(one.broker_ids) for one in topic.assignments or ()] or None
+    placement = [_replicas(assignment.broker_ids) for assignment in topic.assignments or ()] or None
     if validate_only:
         topics.check_add_partitions(session, topic.name, total=topic.count, placement=placement)
     else:
@@ -213,9 +213,9 @@ async def _within(deadline: float, change: Awaitable[T]) -> T:
         raise TimedOut("not done in time; it may still be") from None
 
 
-def _check_once(what: object, copies: int) -> None:
+def _check_once(name: object, copies: int) -> None:
     if copies > 1:
-        raise InvalidRequest(f"{what} is named {copies} times")
+        raise InvalidRequest(f"{name} is named {copies} times")
 
 
 def _replicas(nodes: Sequence[int]) -> Replicas:

@@ -232,21 +232,21 @@ async def write_txn_markers(
 
 
 async def _marked(
-    context: Context, target: TopicPartition, asked: WriteTxnMarkersRequest.Marker
+    context: Context, target: TopicPartition, marker: WriteTxnMarkersRequest.Marker
 ) -> ErrorCode:
     try:
-        if asked.producer_id < 0 or asked.producer_epoch < 0:
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise InvalidRequest("a marker is of a producer with an epoch")
         written: Awaitable[Appended] = context.broker.partitions.write_marker(
             context.session,
             target,
             Marker(
-                ControlKind.COMMIT if asked.transaction_result else ControlKind.ABORT,
-                asked.producer_id,
-                asked.producer_epoch,
-                asked.coordinator_epoch,
+                ControlKind.COMMIT if marker.transaction_result else ControlKind.ABORT,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
             ),
-            must_be_newer=asked.transaction_version >= _NEWER_MARKERS,
+            must_be_newer=marker.transaction_version >= _NEWER_MARKERS,
         )
         await written
     except RequestError as problem:
@@ -285,14 +285,14 @@ def _producers(context: Context, target: TopicPartition) -> _Producers:
         partition_index=target.partition,
         active_producers=[
             _Producers.ActiveProducer(
-                producer_id=one.producer_id,
-                producer_epoch=one.epoch,
-                last_sequence=one.last_sequence,
-                last_timestamp=one.last_timestamp,
-                coordinator_epoch=one.coordinator_epoch,
-                current_txn_start_offset=one.transaction_first_offset,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
             )
-            for one in producers
+            for producer in producers
         ],
     )
 
@@ -301,7 +301,10 @@ async def describe_transactions(
     context: Context, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[await _described(context, one) for one in request.transactional_ids]
+        transaction_states=[
+            await _described(context, transactional_id)
+            for transactional_id in request.transactional_ids
+        ]
     )
 
 

@@ -30,8 +30,8 @@ async def begin_batch(context: Context, request: BeginBatchRequest) -> BeginBatc
 
 async def end_batch(context: Context, request: EndBatchRequest) -> EndBatchResponse:
     members = {
-        one.transactional_id: Producer(one.producer_id, one.producer_epoch)
-        for one in request.members
+        member.transactional_id: Producer(member.producer_id, member.producer_epoch)
+        for member in request.members
     }
     try:
         if len(members) != len(request.members):

@@ -15,7 +15,7 @@ from millstream.protocols.kafka.gateway import Handler
 
 async def list_damage(context: Context, _request: ListDamageRequest) -> ListDamageResponse:
     try:
-        found = await context.broker.repairs.list(context.session)
+        damaged = await context.broker.repairs.list(context.session)
     except RequestError as problem:
         return ListDamageResponse(error_code=code_for(problem), error_message=str(problem))
     return ListDamageResponse(
@@ -30,7 +30,7 @@ async def list_damage(context: Context, _request: ListDamageRequest) -> ListDama
                 size=bad.size,
                 reason=bad.reason,
             )
-            for at, bad in found.damaged
+            for at, bad in damaged.damaged
         ],
         skipped=[
             ListDamageResponse.Skipped(
@@ -45,16 +45,16 @@ async def list_damage(context: Context, _request: ListDamageRequest) -> ListDama
                 time_ms=gone.time_ms,
                 kept_in=gone.kept_in,
             )
-            for at, gone in found.skipped
+            for at, gone in damaged.skipped
         ],
         closed=[
             ListDamageResponse.Closed(topic=at.topic, partition=at.partition, problem=why)
-            for at, why in found.closed
+            for at, why in damaged.closed
         ],
-        scrub_bytes_per_second=found.scrub_bytes_per_second,
-        scrub_started_ms=found.scrub.pass_started_ms,
-        scrub_last_full_pass_ms=found.scrub.last_full_pass_ms,
-        scrub_bytes=found.scrub.pass_bytes,
+        scrub_bytes_per_second=damaged.scrub_bytes_per_second,
+        scrub_started_ms=damaged.scrub.pass_started_ms,
+        scrub_last_full_pass_ms=damaged.scrub.last_full_pass_ms,
+        scrub_bytes=damaged.scrub.pass_bytes,
     )
 
 

@@ -40,25 +40,25 @@ _Count = DescribeDeadLettersResponse.Count
 async def list_letters(
     context: Context, request: ListDeadLettersRequest
 ) -> ListDeadLettersResponse:
-    letters: list[_Letter] = []
+    listed: list[_Letter] = []
     try:
         if request.count_max < 1:
             raise InvalidRequest(f"{request.count_max} dead letters cannot be listed; at least 1")
         count_max = min(request.count_max, LISTED_MAX)
-        # One more than is told says whether there are more.
-        found = await context.broker.dead_letters.list(
+        # One more than is listed shows whether there are more.
+        letters = await context.broker.dead_letters.list(
             context.session, request.topic, count_max=count_max + 1
         )
     except RequestError as problem:
         return ListDeadLettersResponse(error_code=code_for(problem), error_message=str(problem))
     size = 0
-    for letter in found[:count_max]:
+    for letter in letters[:count_max]:
         size += letter.size
-        if letters and size > LISTED_BYTES_MAX:
+        if listed and size > LISTED_BYTES_MAX:
             break
-        letters.append(_told(letter))
+        listed.append(_listed(letter))
     return ListDeadLettersResponse(
-        topic=dead_topic_of(request.topic), letters=letters, has_more=len(letters) < len(found)
+        topic=dead_topic_of(request.topic), letters=listed, has_more=len(listed) < len(letters)
     )
 
 
@@ -66,17 +66,17 @@ async def describe_letters(
     context: Context, request: DescribeDeadLettersRequest
 ) -> DescribeDeadLettersResponse:
     try:
-        found = await context.broker.dead_letters.statistics(context.session, request.topic)
+        statistics = await context.broker.dead_letters.statistics(context.session, request.topic)
     except RequestError as problem:
         return DescribeDeadLettersResponse(error_code=code_for(problem), error_message=str(problem))
     return DescribeDeadLettersResponse(
-        topic=found.topic,
-        waiting=found.waiting,
-        by_reason=_counts(found.by_reason),
-        by_group=_counts(found.by_group),
-        oldest_ms=-1 if found.oldest_ms is None else found.oldest_ms,
-        newest_ms=-1 if found.newest_ms is None else found.newest_ms,
-        is_complete=found.is_complete,
+        topic=statistics.topic,
+        waiting=statistics.waiting,
+        by_reason=_counts(statistics.by_reason),
+        by_group=_counts(statistics.by_group),
+        oldest_ms=-1 if statistics.oldest_ms is None else statistics.oldest_ms,
+        newest_ms=-1 if statistics.newest_ms is None else statistics.newest_ms,
+        is_complete=statistics.is_complete,
     )
 
 
@@ -124,7 +124,7 @@ async def purge_letters(
     return PurgeDeadLettersResponse(count=count)
 
 
-def _told(letter: DeadLetter) -> _Letter:
+def _listed(letter: DeadLetter) -> _Letter:
     record, origin = letter.record, letter.origin
     return _Letter(
         partition=letter.target.partition,
@@ -149,7 +149,7 @@ def _fitting(number: int, bits: int) -> int:
 
 
 def _counts(counts: Mapping[str, int]) -> list[_Count]:
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [_Count(name=name, count=count) for name, count in ordered]
 
 

@@ -26,10 +26,10 @@ def describe_logs(context: Context, request: DescribeLogsRequest) -> DescribeLog
     try:
         count = broker.topics.describe(session, request.topic).partition_count
         targets = [TopicPartition(request.topic, index) for index in range(count)]
-        found = [_figures(at, broker.partitions.health(session, at)) for at in targets]
+        figures = [_figures(at, broker.partitions.health(session, at)) for at in targets]
     except RequestError as problem:
         return DescribeLogsResponse(error_code=code_for(problem), error_message=str(problem))
-    return DescribeLogsResponse(partitions=found)
+    return DescribeLogsResponse(partitions=figures)
 
 
 def _figures(target: TopicPartition, health: PartitionHealth) -> DescribeLogsResponse.Partition:
@@ -52,19 +52,19 @@ def _figures(target: TopicPartition, health: PartitionHealth) -> DescribeLogsRes
 
 def describe_storage(context: Context, request: DescribeStorageRequest) -> DescribeStorageResponse:
     try:
-        found = context.broker.partitions.storage_problems(context.session)
+        problems = context.broker.partitions.storage_problems(context.session)
     except RequestError as problem:
         return DescribeStorageResponse(error_code=code_for(problem), error_message=str(problem))
     return DescribeStorageResponse(
         problems=[
             DescribeStorageResponse.Problem(
-                topic=one.target.topic,
-                partition=one.target.partition,
-                is_disk_full=one.is_disk_full,
-                is_transient=one.is_transient,
-                reason=one.reason[:REASON_LENGTH_MAX],
+                topic=problem.target.topic,
+                partition=problem.target.partition,
+                is_disk_full=problem.is_disk_full,
+                is_transient=problem.is_transient,
+                reason=problem.reason[:REASON_LENGTH_MAX],
             )
-            for one in found[:PROBLEMS_MAX]
+            for problem in problems[:PROBLEMS_MAX]
         ]
     )
 
