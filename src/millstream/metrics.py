@@ -45,11 +45,6 @@ APPENDED_BATCHES = Metric(
 APPENDED_RECORDS = Metric(
     "millstream_appended_records_total", Kind.COUNTER, "Records written by leaders here."
 )
-DUPLICATE_BATCHES = Metric(
-    "millstream_duplicate_batches_total",
-    Kind.COUNTER,
-    "Batches of idempotent producers that were there already.",
-)
 DUPLICATE_RECORDS = Metric(
     "millstream_duplicate_records_total",
     Kind.COUNTER,

@@ -9,7 +9,7 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record, decode_all
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
-    NO_QUEUE_OPTIONS,
+    QueueOptions,
     read_batch,
     read_options,
     search,
@@ -58,7 +58,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
 
     payload = search(unpack(memoryview(data), header, bytes_max=2**24))
     try:
-        found = NO_QUEUE_OPTIONS
+        found = QueueOptions({}, {}, False, {})
         if payload is not None:
             found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS))
     except InvalidBatch as problem:

@@ -1,8 +1,9 @@
-"""Integers, varints, strings and byte strings, as Kafka's formats spell them.
+"""Reads and writes integers, varints and strings in Kafka's formats.
 
-Readers take `(buffer, at)` and return `(value, at)`; writers append to a `bytearray`. The one
-thing to know: no length is believed. A reader raises `ProtocolError` before it looks behind the end
-of the buffer, and a slice is the only thing that is ever allocated.
+Readers take `(buffer, at)` and return `(value, at)`; writers append to a `bytearray`.
+
+Invariant: a reader compares every length with the bytes that are there. It raises `ProtocolError`
+before it reads behind the end of the buffer, and allocates nothing but a slice of it.
 """
 
 from struct import Struct
@@ -10,10 +11,8 @@ from struct import Struct
 from millstream.errors import ProtocolError
 from millstream.model import Buffer
 
-_INT8 = Struct(">b")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_INT64 = Struct(">q")
 
 # The value of a varint of one byte.
 ZIGZAG = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
@@ -22,36 +21,12 @@ ZIGZAG = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
 # -- integers of a fixed size ----------------------------------------------------------------------
 
 
-def read_int8(buffer: Buffer, at: int) -> tuple[int, int]:
-    return _read(_INT8, buffer, at)
-
-
 def read_int16(buffer: Buffer, at: int) -> tuple[int, int]:
     return _read(_INT16, buffer, at)
 
 
 def read_int32(buffer: Buffer, at: int) -> tuple[int, int]:
     return _read(_INT32, buffer, at)
-
-
-def read_int64(buffer: Buffer, at: int) -> tuple[int, int]:
-    return _read(_INT64, buffer, at)
-
-
-def write_int8(out: bytearray, value: int) -> None:
-    out += _INT8.pack(value)
-
-
-def write_int16(out: bytearray, value: int) -> None:
-    out += _INT16.pack(value)
-
-
-def write_int32(out: bytearray, value: int) -> None:
-    out += _INT32.pack(value)
-
-
-def write_int64(out: bytearray, value: int) -> None:
-    out += _INT64.pack(value)
 
 
 # -- varints ---------------------------------------------------------------------------------------
@@ -95,23 +70,7 @@ def write_varint(out: bytearray, value: int) -> None:
     write_uvarint(out, value << 1 if value >= 0 else ~(value << 1))
 
 
-# -- strings and bytes -----------------------------------------------------------------------------
-
-
-def read_slice(buffer: Buffer, at: int, size: int) -> tuple[bytes, int]:
-    """Read exactly `size` bytes."""
-    end = at + size
-    if size < 0 or end > len(buffer):
-        raise ProtocolError(f"{size} bytes at {at}, {len(buffer) - at} are there")
-    return bytes(buffer[at:end]), end
-
-
-def read_bytes(buffer: Buffer, at: int) -> tuple[bytes | None, int]:
-    """Read bytes behind an int32 length; -1 stands for null."""
-    size, at = _read(_INT32, buffer, at)
-    if size == -1:
-        return None, at
-    return read_slice(buffer, at, size)
+# -- strings ---------------------------------------------------------------------------------------
 
 
 def read_string(buffer: Buffer, at: int) -> tuple[str | None, int]:
@@ -122,43 +81,11 @@ def read_string(buffer: Buffer, at: int) -> tuple[str | None, int]:
     return _read_text(buffer, at, size)
 
 
-def read_compact_bytes(buffer: Buffer, at: int) -> tuple[bytes | None, int]:
-    """Read bytes behind an unsigned varint of length + 1; 0 stands for null."""
-    size, at = read_uvarint(buffer, at)
-    if size == 0:
-        return None, at
-    return read_slice(buffer, at, size - 1)
-
-
-def read_compact_string(buffer: Buffer, at: int) -> tuple[str | None, int]:
-    """Read UTF-8 behind an unsigned varint of length + 1; 0 stands for null."""
-    size, at = read_uvarint(buffer, at)
-    if size == 0:
-        return None, at
-    return _read_text(buffer, at, size - 1)
-
-
-def write_bytes(out: bytearray, value: Buffer | None) -> None:
-    out += _INT32.pack(-1 if value is None else len(value))
-    if value is not None:
-        out += value
-
-
 def write_string(out: bytearray, value: str | None) -> None:
     raw = None if value is None else value.encode()
     out += _INT16.pack(-1 if raw is None else len(raw))
     if raw is not None:
         out += raw
-
-
-def write_compact_bytes(out: bytearray, value: Buffer | None) -> None:
-    write_uvarint(out, 0 if value is None else len(value) + 1)
-    if value is not None:
-        out += value
-
-
-def write_compact_string(out: bytearray, value: str | None) -> None:
-    write_compact_bytes(out, None if value is None else value.encode())
 
 
 # -- private ---------------------------------------------------------------------------------------
@@ -186,8 +113,10 @@ def _read_base128(buffer: Buffer, at: int, bits: int) -> tuple[int, int]:
 
 
 def _read_text(buffer: Buffer, at: int, size: int) -> tuple[str, int]:
-    raw, end = read_slice(buffer, at, size)
+    end = at + size
+    if size < 0 or end > len(buffer):
+        raise ProtocolError(f"{size} bytes at {at}, {len(buffer) - at} are there")
     try:
-        return raw.decode(), end
+        return bytes(buffer[at:end]).decode(), end
     except UnicodeDecodeError:
         raise ProtocolError(f"{size} bytes at {at} are not UTF-8") from None

@@ -44,14 +44,6 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class Contents(NamedTuple):
-    """Facts that need all records of a batch; some topic settings depend on them."""
-
-    min_timestamp: int
-    max_timestamp: int
-    null_key_index: int | None  # The first record without a key.
-
-
 class RequiredSubstrings(NamedTuple):
     """Texts of which every matching record contains at least one; empty: unknown."""
 
@@ -201,8 +193,10 @@ def decode_containing(header: Header, data: bytes, substring: bytes) -> Iterator
         yield [record for record, *_ in chunk]
 
 
-def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents:
+def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> int | None:
     """Prove that a produced batch, whose header was verified, holds what its header says.
+
+    Returns the index of the first record without a key, or None.
 
     The deltas must be 0 to count - 1: `scan_records` has them rise within the header's last delta,
     which leaves no other way once count and last delta agree.
@@ -210,14 +204,11 @@ def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Contents:
     header, data = verify_and_unpack(buffer, 0, decompressed_bytes_max)
     if header.count == 0 or not _is_dense(header):
         raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
-    oldest, newest = INT64_MAX, INT64_MIN
     null_key_index = None
     for record, _, _, _ in scan_records(header, data, utf8_errors="strict"):
-        oldest = min(oldest, record.timestamp)
-        newest = max(newest, record.timestamp)
         if record.key is None and null_key_index is None:
             null_key_index = record.offset - header.base_offset
-    return Contents(oldest, newest, null_key_index)
+    return null_key_index
 
 
 def scan_records(

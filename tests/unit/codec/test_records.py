@@ -17,7 +17,6 @@ from millstream.codec.markers import ControlKind, Marker, decode_marker, encode_
 from millstream.codec.primitives import write_varint
 from millstream.codec.records import (
     STEP_BYTES,
-    Contents,
     Record,
     decode_all,
     decode_each,
@@ -165,12 +164,12 @@ def test_records_that_outgrow_the_cap_are_refused(codec: Codec) -> None:
 # -- validating ------------------------------------------------------------------------------------
 
 
-def test_a_valid_batch_tells_what_only_its_records_know() -> None:
+def test_verify_records_returns_the_first_record_without_a_key() -> None:
     raw = encode_batch(RECORDS, codec=Codec.LZ4)
 
-    assert verify_records(raw, decompressed_bytes_max=CAP) == Contents(990, 1_005, 1)
+    assert verify_records(raw, decompressed_bytes_max=CAP) == 1
     keyed = encode_batch(RECORDS[:1])
-    assert verify_records(keyed, decompressed_bytes_max=CAP).null_key_index is None
+    assert verify_records(keyed, decompressed_bytes_max=CAP) is None
 
 
 def test_a_record_is_its_fields_and_nothing_else() -> None:

@@ -3,8 +3,9 @@
 Owns the task that loads shards, watches the clock and starts a `Deliverer` for each partition with
 records due soon. Not gated: its callers, `delayed.service` and `produce.pipeline`, are.
 
-Invariant: a record is due when the broker's wall clock has reached its time, so none is early. The
-rest is prepared before, so a record is late by one commit, see `JITTER_MS`.
+Invariant: a record is due when the broker's wall clock has reached its time, so none is early. All
+else is prepared before: a record is late by one commit, at most 500 ms on a machine that keeps up
+(docs/decisions/0013).
 """
 
 import asyncio
@@ -31,8 +32,6 @@ DELAYED_SETTINGS = {
     # Every fold starts at the start of this log: tombstones need not be kept long.
     "delete_retention_ms": "60000",
 }
-# Documented bound: a delayed record is at most this late, on a machine that keeps up.
-JITTER_MS = 500
 # What is due soon is taken up between so long before its time and a step later. That must be enough
 # for a plan to be committed, on a disk that is busy with others.
 LEAD_MS = 200

@@ -110,7 +110,7 @@ def _is_small(header: Header, data: Buffer) -> bool:
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """A compacted topic keeps the newest record per key, so each record needs one."""
-    at = verify_records(data, decompressed_bytes_max=decompressed_bytes_max).null_key_index
+    at = verify_records(data, decompressed_bytes_max=decompressed_bytes_max)
     if at is not None:
         raise InvalidBatch(f"record {at} of the batch has no key, but its topic is compacted")
 

@@ -48,9 +48,6 @@ class QueueOptions(NamedTuple):
     records: dict[int, Record]  # The records that have a due time.
 
 
-NO_QUEUE_OPTIONS = QueueOptions({}, {}, False, {})
-
-
 def unpack(data: Buffer, header: Header, *, bytes_max: int) -> Buffer:
     """The uncompressed records of a batch whose checksum is right.
 

@@ -43,7 +43,6 @@ class CompactionRange(NamedTuple):
 
     dirty_start: Offset
     end_offset: Offset
-    dirty_ratio: float  # To take the log first that has most to gain.
 
 
 def retention_start(
@@ -124,7 +123,7 @@ def compaction_range(
     ratio = dirty_bytes / max(1, clean_bytes + dirty_bytes)
     if not is_due and (dirty_bytes == 0 or ratio < settings.min_cleanable_dirty_ratio):
         return None
-    return CompactionRange(min(cleaned.end_offset, end_offset), end_offset, ratio)
+    return CompactionRange(min(cleaned.end_offset, end_offset), end_offset)
 
 
 def _age_ms_max(settings: TopicSettings) -> int:

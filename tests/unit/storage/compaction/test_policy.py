@@ -188,13 +188,13 @@ def test_a_quiet_segment_that_is_kept_for_ever_stays_open() -> None:
 
 
 def test_a_log_never_compacted_is_dirty_from_its_start() -> None:
-    assert dirty(segments(9, 9)) == CompactionRange(0, 20, 1.0)
+    assert dirty(segments(9, 9)) == CompactionRange(0, 20)
 
 
 def test_a_log_is_compacted_when_enough_of_it_is_dirty() -> None:
     sealed = segments(9, 9, 9, 9)
 
-    assert dirty(sealed, cleaned=Cleaned(20)) == CompactionRange(20, 40, 0.5)
+    assert dirty(sealed, cleaned=Cleaned(20)) == CompactionRange(20, 40)
     assert dirty(sealed, cleaned=Cleaned(30)) is None
 
 
@@ -208,20 +208,20 @@ def test_nothing_dirty_is_nothing_to_do_even_at_ratio_zero() -> None:
 def test_tombstones_that_are_due_are_reason_enough() -> None:
     sealed = segments(9, 9)
 
-    assert dirty(sealed, cleaned=Cleaned(20, NOW_MS)) == CompactionRange(20, 20, 0.0)
+    assert dirty(sealed, cleaned=Cleaned(20, NOW_MS)) == CompactionRange(20, 20)
     assert dirty(sealed, cleaned=Cleaned(20, NOW_MS + 1)) is None
 
 
 def test_young_segments_wait_out_the_compaction_lag() -> None:
     settings = TopicSettings(cleanup_policy=CleanupPolicy.COMPACT, min_compaction_lag_ms=500)
 
-    assert dirty(segments(500, 499, 900), settings) == CompactionRange(0, 10, 1.0)
+    assert dirty(segments(500, 499, 900), settings) == CompactionRange(0, 10)
     assert dirty(segments(499, 900), settings) is None
-    assert dirty(segments(None, 900), settings) == CompactionRange(0, 20, 1.0)
+    assert dirty(segments(None, 900), settings) == CompactionRange(0, 20)
 
 
 def test_without_a_lag_records_from_the_future_are_compacted_too() -> None:
-    assert dirty(segments(-10_000)) == CompactionRange(0, 10, 1.0)
+    assert dirty(segments(-10_000)) == CompactionRange(0, 10)
 
 
 def test_a_limit_that_is_not_known_again_since_a_restart_is_waited_for() -> None:
@@ -229,12 +229,12 @@ def test_a_limit_that_is_not_known_again_since_a_restart_is_waited_for() -> None
 
 
 def test_only_what_is_stable_is_compacted() -> None:
-    assert dirty(segments(9, 9, 9), limit_offset=29) == CompactionRange(0, 20, 1.0)
+    assert dirty(segments(9, 9, 9), limit_offset=29) == CompactionRange(0, 20)
     assert dirty(segments(9), limit_offset=9) is None
 
 
 def test_a_segment_that_is_clean_in_part_counts_as_dirty() -> None:
-    assert dirty(segments(9, 9), cleaned=Cleaned(15)) == CompactionRange(15, 20, 0.5)
+    assert dirty(segments(9, 9), cleaned=Cleaned(15)) == CompactionRange(15, 20)
 
 
 def test_a_topic_that_does_not_compact_is_left_alone() -> None:
@@ -263,7 +263,7 @@ def test_a_compacted_topic_loses_no_segment_to_its_time_to_live() -> None:
 def test_a_log_whose_records_have_their_own_times_is_rewritten_like_a_compacted_one() -> None:
     settings = TopicSettings(message_ttl_headers=Switch.ON)
 
-    assert dirty(segments(900, 800), settings) == CompactionRange(0, 20, 1.0)
+    assert dirty(segments(900, 800), settings) == CompactionRange(0, 20)
     assert dirty(segments(900, 800), TopicSettings(message_ttl_ms=5)) is None
     assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS + 1)) is None
     assert dirty(segments(900), settings, cleaned=Cleaned(10, NOW_MS)) is not None
@@ -277,7 +277,7 @@ def test_a_segment_that_waited_long_enough_is_compacted_though_little_is_dirty()
     sealed = segments(9_000, 9_000, 9_000, 500)
 
     # Half of the lag passes in the segment, the other half behind it.
-    assert dirty(sealed, settings, cleaned=Cleaned(end_offset=30)) == CompactionRange(30, 40, 0.25)
+    assert dirty(sealed, settings, cleaned=Cleaned(end_offset=30)) == CompactionRange(30, 40)
     assert dirty(sealed, COMPACT, cleaned=Cleaned(end_offset=30)) is None
     young = segments(9_000, 9_000, 9_000, 499)
     assert dirty(young, settings, cleaned=Cleaned(end_offset=30)) is None
