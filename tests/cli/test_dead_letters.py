@@ -33,11 +33,11 @@ def topic(cli: Cli, broker: BrokerProcess, names: Callable[[], str]) -> str:
     cli.run("produce", name, typed="good\nbad 1\nbad 2\ngood\nbad 3\n")
     with (
         connect(broker.address) as client,
-        client.consumer(name, group=GROUP, idle_s=1) as consumer,
+        client.consumer(name, group=GROUP, idle_s=0.2) as consumer,
     ):
-        consumer.wait_assigned()
-        while client.handle(consumer, refuse).given_up:
-            pass
+        given_up = 0
+        while given_up < 3:
+            given_up += client.handle(consumer, refuse).given_up
     return name
 
 

@@ -69,7 +69,7 @@ def test_commits_and_questions_are_answered_after_a_restart(
 def test_a_broker_that_is_gone_is_told_when_the_time_is_over(
     broker: BrokerProcess, topic: str
 ) -> None:
-    client = connect(broker.address, timeout_s=2, delivery_timeout_s=2)
+    client = connect(broker.address, timeout_s=1, delivery_timeout_s=1)
     client.produce(topic, b"")
     broker.kill()
 
@@ -85,11 +85,11 @@ def test_a_broker_that_is_gone_is_told_when_the_time_is_over(
 def test_a_restart_that_takes_longer_than_a_request_may_loses_no_record(
     broker: BrokerProcess, topic: str
 ) -> None:
-    with connect(broker.address, timeout_s=1) as client:
+    with connect(broker.address, timeout_s=0.5) as client:
         producer = client.producer(buffer_records_max=50)
         producer.send(topic, b"before", partition=0).result()
         broker.kill()
-        starting = threading.Timer(3.0, broker.start)
+        starting = threading.Timer(1.5, broker.start)
         starting.start()
         # More than the buffer takes: the sender waits for room as long as the records do.
         during = [producer.send(topic, b"during", partition=0) for _ in range(100)]

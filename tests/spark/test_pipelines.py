@@ -104,7 +104,6 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.smoke
 def test_rows_go_through_sql_to_a_topic_once(
     mill: Pipeline, topics: Topics, spark: SparkSession, broker: BrokerProcess
 ) -> None:

@@ -17,6 +17,7 @@ SLOW = (
     "tests/crash/test_kill_nine_delivery.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_explore_screens.py",
+    "tests/cli/test_full_disk.py",
     "tests/documents/",
     "tests/interop/",
     "tests/testing/test_plugin.py",
@@ -29,7 +30,12 @@ NOT_SLOW = (
     "tests/interop/librdkafka/test_records.py",
 )
 # Tests that draw examples or seeds: few in `make test`, all of them in `make test-slow`.
-SIZED = ("tests/properties/", "tests/simulation/", "tests/crash/test_journal_crashes.py")
+SIZED = (
+    "tests/crash/test_journal_crashes.py",
+    "tests/hostile/test_crowd.py",
+    "tests/properties/",
+    "tests/simulation/",
+)
 
 IS_WHOLE = os.environ.get("TESTS_TIER") == "slow"
 SMALL_PART = 5
