@@ -26,7 +26,7 @@ from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log.producers import Producers
 from tests.support.crashing_files import CrashingFiles
-from tests.support.logs import append, batch, open_small, read_all, split, sync
+from tests.support.logs import append, batch, open_small, read_all, searched, split, sync
 from tests.support.tiers import sized
 
 VOTERS = frozenset({NodeId(1)})
@@ -364,13 +364,13 @@ class LogMachine(RuleBasedStateMachine):
         cut = next((h for h in map(header_of, self.held) if h.end_offset > end), None)
         seen = [r for r in self.found() if cut is None or r.offset < cut.base_offset]
         expected = next(((r.offset, r.timestamp) for r in seen if r.timestamp >= timestamp), None)
-        assert self.log.offset_for_time(timestamp, end_offset=end) == expected
+        assert searched(self.log.offset_for_time(timestamp, end_offset=end)) == expected
         newest = max(seen, key=lambda record: record.timestamp, default=None)
         if newest is None or newest.timestamp < 0:
-            assert self.log.offset_of_max_timestamp(end_offset=end) is None
+            assert searched(self.log.offset_of_max_timestamp(end_offset=end)) is None
         else:
             expected = newest.offset, newest.timestamp
-            assert self.log.offset_of_max_timestamp(end_offset=end) == expected
+            assert searched(self.log.offset_of_max_timestamp(end_offset=end)) == expected
 
     @rule(count=st.integers(0, 30))
     def tail(self, count: int) -> None:
@@ -410,6 +410,7 @@ class DiskMachine(LogMachine):
     def kill(self) -> None:
         self.log.abandon()
         self.log = self.open()
+        self.forget_producers()
 
     def teardown(self) -> None:
         shutil.rmtree(self.root)

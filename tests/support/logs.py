@@ -9,6 +9,7 @@ from millstream.settings import TopicSettings
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.log import Log
 from millstream.storage.log.recovery import open_log
+from millstream.storage.log.time_lookup import Steps
 
 DIRECTORY = "logs/orders"
 EVERYTHING = 2**31
@@ -116,3 +117,15 @@ def read_all(log: Log, *, bytes_max: int = 700) -> list[bytes]:
 
 def offsets(batches: list[bytes]) -> list[int]:
     return [r.offset for one in batches for r in decode_all(one, decompressed_bytes_max=2**20)]
+
+
+def searched(steps: Steps) -> tuple[int, int] | None:
+    """Take all steps of a search by time, on this thread."""
+    while True:
+        try:
+            search = next(steps)
+        except StopIteration as end:
+            position: tuple[int, int] | None = end.value
+            return position
+        if search is not None:
+            search.carry_out()

@@ -142,7 +142,7 @@ class Broker:
         session, node = Session(principal="embedded"), service.node
         self.topics = Topics(session, node)
         self.groups = Groups(session, node)
-        self.partitions = Partitions(session, node, clock=clock, threads=self._threads)
+        self.partitions = Partitions(session, node, clock=clock)
         self.metrics = Figures(session, service)
 
     def _close_threads(self) -> None:

@@ -5,27 +5,42 @@ committed, and of transactions only those that were.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from millstream.codec import records as codec
 from millstream.codec.batch import verify_batches
 from millstream.codec.encoding import encode_batch
 from millstream.embedding import checks
 from millstream.embedding.values import Fetched, NewRecord, Record
-from millstream.engine.partitions.slices import Slice, Want
+from millstream.engine.partitions.slices import FilteredBatches, Want
 from millstream.model import Acks, Isolation, Session, TopicPartition
-from millstream.ports import Clock, Threads
+from millstream.ports import Clock
 from millstream.server.node import Node
+from millstream.storage.log.aborted import Aborted
+from millstream.storage.log.segment import FileRange
 
 BYTES_MAX = 1 << 20  # Of one fetch, unless more is asked for; a larger batch is read whole.
 
 
+# Unpacked by one fetch before it ends between two batches; at least one batch is returned whole.
+UNPACKED_BYTES_MAX = 64 * 2**20
+RECORD_BYTES = 200  # Of a record without its key and value, about.
+
+
+@dataclass
+class _Visible:
+    records: list[Record] = field(default_factory=list)
+    next_offset: int = 0
+
+
 class Partitions:
-    def __init__(self, session: Session, node: Node, *, clock: Clock, threads: Threads) -> None:
+    def __init__(self, session: Session, node: Node, *, clock: Clock) -> None:
         self._session = session
         self._node = node
         self._clock = clock
-        self._threads = threads
         self._decompressed_bytes_max = node.config.limits.batch_decompressed_bytes_max
 
     async def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> range:
@@ -79,42 +94,66 @@ class Partitions:
         )
         if part.error is not None:
             raise part.error
-        records: list[Record] = []
-        next_offset = offset
+        visible, next_offset = _Visible(), offset
         if part.records is not None:
-            data = await self._threads.run(part.records.read)
-            records = [record for record in self._visible(data, part) if record.offset >= offset]
-            next_offset = part.records.end_offset
+            # Read and unpacked on a thread: a few bytes may hold many MiB of records.
+            visible = await self._node.partitions.unpacking.run(
+                partial(self._visible, part.records, part.aborted, offset),
+                packed_bytes=part.records.size,
+            )
+            next_offset = visible.next_offset
         committed = isolation is Isolation.READ_COMMITTED
         return Fetched(
-            records=tuple(records),
+            records=tuple(visible.records),
             next_offset=next_offset,
             start_offset=part.log_start_offset,
             end_offset=part.last_stable_offset if committed else part.high_watermark,
         )
 
-    def _visible(self, data: bytes, part: Slice) -> Iterator[Record]:
-        """The records that are not markers and not part of a transaction that was aborted."""
-        opening = sorted(part.aborted, key=lambda transaction: transaction.first_offset)
-        aborted: set[int] = set()
-        at = 0
+    def _visible(
+        self, batches: FileRange | FilteredBatches, aborted: Sequence[Aborted], offset: int
+    ) -> _Visible:
+        """The records that are not markers and not part of a transaction that was aborted.
+
+        Blocks. Ends early, between two batches, after `UNPACKED_BYTES_MAX`.
+        """
+        data = batches.read()
+        opening = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
+        aborted_ids: set[int] = set()
+        visible = _Visible(next_offset=batches.end_offset)
+        at = unpacked_bytes = 0
         for header in verify_batches(data):
+            if unpacked_bytes > UNPACKED_BYTES_MAX:
+                visible.next_offset = header.base_offset
+                break
             while opening and opening[0].first_offset <= header.last_offset:
-                aborted.add(opening.pop(0).producer_id)
+                aborted_ids.add(opening.popleft().producer_id)
             if header.is_control:
-                aborted.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in aborted):
-                for record in codec.decode_each(
-                    data, at, decompressed_bytes_max=self._decompressed_bytes_max
-                ):
-                    yield Record(
-                        offset=record.offset,
-                        timestamp_ms=record.timestamp,
-                        key=record.key,
-                        value=record.value,
-                        headers=record.headers,
-                    )
+                aborted_ids.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted_ids):
+                unpacked_bytes += self._take(data, at, offset, visible.records)
             at += header.size
+        return visible
+
+    def _take(self, data: bytes, at: int, offset: int, records: list[Record]) -> int:
+        """Add the records of one batch from `offset` on; return their size, about."""
+        size = 0
+        for record in codec.decode_each(
+            data, at, decompressed_bytes_max=self._decompressed_bytes_max
+        ):
+            if record.offset < offset:
+                continue
+            size += RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+            records.append(
+                Record(
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
+            )
+        return size
 
 
 def _target(topic: object, partition: object) -> TopicPartition:

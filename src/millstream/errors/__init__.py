@@ -355,6 +355,13 @@ class OutOfResources(StorageError):
     is_transient = True
 
 
+class IndexRebuilding(StorageError):
+    """The index of a segment is lost. A thread builds it again, and then the segment can be read:
+    10 s for a GiB of small batches."""
+
+    is_transient = True
+
+
 class DiskFailed(StorageError):
     """The disk reported an error. After a failed sync nothing written to it counts as durable."""
 

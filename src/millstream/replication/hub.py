@@ -14,8 +14,6 @@ from itertools import count
 from millstream.config import Config
 from millstream.errors import (
     CorruptBatch,
-    DamagedLog,
-    DiskFailed,
     InvalidBatch,
     NotLeader,
     StorageError,
@@ -44,6 +42,7 @@ from millstream.replication.repairing import read_all_skipped, report_damage, sk
 from millstream.replication.replica import Replica
 from millstream.replication.scrubbing import Scrubber
 from millstream.replication.space import watch_space
+from millstream.replication.storage_work import StorageWork
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
 from millstream.storage.files.directory import LOGS
@@ -98,6 +97,8 @@ class Hub:
             open_files_max=config.limits.open_files_max,
         )
         self._cache.on_damage = self._report_damage
+        self._work = StorageWork(ports.threads)
+        self._cache.rebuild_soon = self._work.soon
         self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
@@ -216,13 +217,7 @@ class Hub:
 
     async def verify(self, work: Verification | IndexRebuild) -> None:
         """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
-        try:
-            await self._ports.threads.run(work.carry_out)
-        except (DiskFailed, DamagedLog) as problem:
-            work.fail(problem)
-        except StorageError as problem:
-            raise StorageUnavailable(str(problem)) from problem
-        work.finish()
+        await self._work.verify(work)
 
     async def skip_damage(self, log_id: LogId, offset: Offset) -> Skipped:
         """Give up damaged records of a log, so that readers go on behind them."""
@@ -297,6 +292,7 @@ class Hub:
             group.create_task(self.commits.run())
             group.create_task(self._tick_forever())
             group.create_task(self._openings.run())
+            group.create_task(self._work.run())
             group.create_task(self._open_forever())
             group.create_task(watch_space(self.replicas, self._ports, self._metrics))
             group.create_task(self._fold_forever())

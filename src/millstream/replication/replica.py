@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
     DamagedBatch,
+    IndexRebuilding,
     NoSpace,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -237,6 +238,8 @@ class Replica:
         if not problem.is_transient:
             self.fail(problem)
             return
+        if isinstance(problem, IndexRebuilding):
+            return  # The cache has logged it, and it passes without an operator.
         if self.refusal is None:  # Logged once, not with every attempt.
             reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"
             _log.warning("%s partition=%s log=%s problem=%s", reason, self.name, self.id, problem)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from millstream.codec.compression import Codec
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config, Timing
-from millstream.engine.partitions.slices import Want
+from millstream.embedding.partitions import Partitions as EmbeddedPartitions
+from millstream.engine.partitions.slices import AtMaxTimestamp, AtTime, LastRecords, Place, Want
 from millstream.errors import NotLeader
 from millstream.model import Acks, NodeId, TopicPartition
 from millstream.ports import Ports
@@ -114,6 +116,93 @@ def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
             assert part.error is None
             assert part.records is not None
             assert part.records.base_offset == count // 2
+
+    run_timed(story())
+
+
+@pytest.mark.parametrize(
+    "place",
+    [AtTime(10**12 + 1), AtMaxTimestamp(), LastRecords(30_000)],
+    ids=["time", "newest", "tail"],
+)
+def test_an_offset_is_looked_up_behind_a_lost_index_in_many_turns(place: Place) -> None:
+    count = 40_000  # Far more than fits into one turn.
+
+    async def story() -> None:
+        files = MemoryFiles()
+        config = Config(storage="memory")
+        ports = replace(real_ports(config), files=files)
+        async with running(build_node(config, ports)) as node:
+            await node.topics.create(SESSION, "orders")
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            records = replica.log
+            for at in range(count):
+                timestamp = 10**12 + (at == count - 10)
+                one = stamped_batch(at, timestamp=timestamp, epoch=replica.core.epoch)
+                append(records, one, now_ms=0)
+            records.roll()
+            await node.partitions.append(SESSION, ORDERS, batch(b"end"), Acks.ALL)
+            await until(lambda: bool(records.sealed()))
+            node.partitions.delete_records(SESSION, ORDERS, 1)  # Now every header is looked at.
+            (segment,) = records.sealed()
+            files.remove(segment.index_path)
+            node.hub._cache.forget(segment)
+
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                found = await node.partitions.find(SESSION, ORDERS, place)
+
+            assert found is not None
+            expected = {AtTime: count - 10, AtMaxTimestamp: count, LastRecords: count + 1 - 30_000}
+            assert found.offset == expected[type(place)]
+
+    run_timed(story())
+
+
+def bomb(base_offset: int = 0) -> bytes:
+    """2 KiB that unpack to 16 MiB."""
+    old = Record(base_offset, 1, None, bytes(16 * 2**20 - 100))
+    new = Record(base_offset + 1, 2, None, b"new")
+    return encode_batch([old, new], codec=Codec.ZSTD)
+
+
+def test_records_are_found_by_time_and_fetched_from_bombs_without_holding_up_the_loop() -> None:
+    async def story() -> None:
+        config = Config(storage="memory")
+        async with real_node(config) as node:
+            await node.topics.create(SESSION, "orders")
+            embedded = EmbeddedPartitions(SESSION, node, clock=node.clock)
+            await node.partitions.append(SESSION, ORDERS, bomb(), Acks.ALL)
+
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                by_time = await node.partitions.find(SESSION, ORDERS, AtTime(2))
+                newest = await node.partitions.find(SESSION, ORDERS, AtMaxTimestamp())
+                fetched = await embedded.fetch("orders", 0, 0)
+
+            assert by_time == newest
+            assert by_time is not None
+            assert by_time.offset == 1
+            assert [record.offset for record in fetched.records] == [0, 1]
+
+    run_timed(story())
+
+
+def test_an_embedded_fetch_ends_before_many_bombs_fill_the_memory() -> None:
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            await node.topics.create(SESSION, "orders")
+            embedded = EmbeddedPartitions(SESSION, node, clock=node.clock)
+            for _ in range(10):
+                await node.partitions.append(SESSION, ORDERS, bomb(), Acks.ALL)
+
+            offsets: list[int] = []
+            fetches = offset = 0
+            while offset < 20:
+                fetched = await embedded.fetch("orders", 0, offset)
+                offsets += [record.offset for record in fetched.records]
+                offset, fetches = fetched.next_offset, fetches + 1
+
+            assert offsets == list(range(20))
+            assert fetches > 1  # 64 MiB and one batch at most in each.
 
     run_timed(story())
 

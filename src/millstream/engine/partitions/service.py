@@ -43,6 +43,7 @@ from millstream.engine.produce.split import IncomingBatch
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
+    IndexRebuilding,
     InternalTopic,
     NoSpace,
     NotEnoughReplicas,
@@ -74,9 +75,12 @@ from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.storage.log.log import Log, LogHealth
 from millstream.storage.log.producers import ProducerView
+from millstream.storage.log.time_lookup import Steps
 
 # If a sync takes longer, an offset lookup answers with the committed end.
 CATCH_UP_S_MAX = 1.0
+# Between two attempts of an offset lookup in a segment whose index is being built again.
+REBUILT_WAIT_S = 0.05
 
 
 class Leadership(NamedTuple):
@@ -239,7 +243,7 @@ class Partitions:
         await _catch_up(replica)
         log, end = replica.log, visible_end(replica, isolation)
         try:
-            position = await _place_in(log, place, end)
+            position = await self._place_in(log, place, end)
         except StorageError as problem:
             raise refuse_read(replica, target, problem) from problem
         if position is None:
@@ -320,6 +324,39 @@ class Partitions:
 
     # -- parts -----------------------------------------------------------------------------
 
+    async def _place_in(self, log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
+        while True:
+            try:
+                match place:
+                    case Earliest():
+                        return log.start_offset, -1
+                    case Latest():
+                        return end, -1
+                    case AtTime(timestamp_ms):
+                        steps = log.offset_for_time(timestamp_ms, end_offset=end)
+                        return await self._searched(steps)
+                    case AtMaxTimestamp():
+                        return await self._searched(log.offset_of_max_timestamp(end_offset=end))
+                    case LastRecords(count):
+                        return await one_by_one(log.tail(count, end_offset=end)), -1
+                    case _:
+                        assert_never(place)
+            except IndexRebuilding:
+                await asyncio.sleep(REBUILT_WAIT_S)
+
+    async def _searched(self, steps: Steps) -> tuple[Offset, int] | None:
+        """Take the steps of a search; batches are read and unpacked on threads."""
+        while True:
+            try:
+                search = next(steps)
+            except StopIteration as end:
+                position: tuple[Offset, int] | None = end.value
+                return position
+            if search is None:
+                await asyncio.sleep(0)
+            else:
+                await self.unpacking.run(search.carry_out, packed_bytes=search.size)
+
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
         try:
             replica = self._hub.find(log_id)
@@ -336,22 +373,6 @@ class Partitions:
             except Denied as refusal:
                 denied[topic] = refusal
         return denied
-
-
-async def _place_in(log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
-    match place:
-        case Earliest():
-            return log.start_offset, -1
-        case Latest():
-            return end, -1
-        case AtTime(timestamp_ms):
-            return log.offset_for_time(timestamp_ms, end_offset=end)
-        case AtMaxTimestamp():
-            return log.offset_of_max_timestamp(end_offset=end)
-        case LastRecords(count):
-            return await one_by_one(log.tail(count, end_offset=end)), -1
-        case _:
-            assert_never(place)
 
 
 async def _catch_up(replica: Replica) -> None:

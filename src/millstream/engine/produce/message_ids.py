@@ -201,7 +201,7 @@ class Windows:
                 if large is None:
                     await asyncio.sleep(0)
                 else:
-                    await self._unpacking.run(large.search, packed_bytes=large.header.size)
+                    await self._unpacking.run(large.carry_out, packed_bytes=large.size)
         except (CorruptBatch, InvalidBatch, StorageError) as problem:
             raise StorageUnavailable(str(problem)) from problem
         finally:
@@ -295,7 +295,11 @@ class _Large:
         self._batch = batch
         self._bytes_max = bytes_max
 
-    def search(self) -> None:
+    @property
+    def size(self) -> int:
+        return self.header.size
+
+    def carry_out(self) -> None:
         # Written while the topic read no options: its ids never counted.
         with suppress(BatchTooLarge, InvalidBatch):
             self.payload = search(unpack(self._batch, self.header, bytes_max=self._bytes_max))
@@ -310,16 +314,16 @@ class _Tail:
         self._found: list[tuple[bytes, Copy]] = []
         self._replica = replica
         self._now_ms = now_ms
-        log, settings = replica.log, self.settings
-        since_ms = now_ms - settings.message_id_window_ms
-        first = log.offset_for_time(since_ms, end_offset=log.end_offset)
-        self._offset = log.end_offset if first is None else first[0]
+        self._offset = replica.log.start_offset
         # A log does not say when a batch came in: not before the newest batch in front of it.
-        self._time_ms = since_ms
+        self._time_ms = now_ms - self.settings.message_id_window_ms
 
     def find_start(self) -> Iterator[None]:
-        """Skip the records that are too far back to count, in steps."""
+        """Skip the records that are too old or too far back to count, in steps."""
         log = self._replica.log
+        end_offset = log.end_offset
+        batch = yield from log.batch_for_time(self._time_ms, end_offset=end_offset)
+        self._offset = end_offset if batch is None else batch.base_offset
         counted = yield from log.tail(self.settings.message_id_count_max, end_offset=log.end_offset)
         self._offset = max(self._offset, counted)
 

@@ -15,12 +15,18 @@ from itertools import islice
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
-from millstream.errors import DamagedLog, StorageError, is_transient, storage_error
+from millstream.errors import (
+    DamagedLog,
+    IndexRebuilding,
+    StorageError,
+    is_transient,
+    storage_error,
+)
 from millstream.model import Boundary, Offset
 from millstream.ports import File
 from millstream.storage.log.index import PROOF_BYTES, Table, decode_proof
 from millstream.storage.log.segment import WALK_BYTES, Segment, walk
-from millstream.storage.log.verifying import BadRange, Part
+from millstream.storage.log.verifying import INLINE_BYTES_MAX, BadRange, Part
 
 _log = logging.getLogger(__name__)
 
@@ -151,8 +157,7 @@ class IndexRebuild:
         self._segment.failure = problem
 
     def finish(self) -> None:
-        if self._table is not None:
-            self._cache.keep_table(self._segment, self._table)
+        self._cache.rebuilt(self._segment, self._table)
 
 
 class NotVerified(Exception):
@@ -175,7 +180,10 @@ class LogCache:
         self._pinned: OrderedDict[Segment, None] = OrderedDict()  # Their files are in themselves.
         self._tables: OrderedDict[Segment, Table] = OrderedDict()
         self._tables_bytes = 0
+        self._rebuilding: set[Segment] = set()
         self.on_damage: Callable[[Segment, BadRange], None] = _log_damage
+        # Has long index rebuilds carried out on a thread; None where the caller may block.
+        self.rebuild_soon: Callable[[IndexRebuild], None] | None = None
 
     @property
     def open_count(self) -> int:
@@ -217,18 +225,39 @@ class LogCache:
         self._pinned[segment] = None
 
     def table(self, segment: Segment) -> Table:
+        """The index of the segment; raises `IndexRebuilding` while a thread builds it."""
         if segment.table is not None:
             return segment.table
         table = self._tables.get(segment)
         if table is not None:
             self._tables.move_to_end(segment)
             return table
-        table = self._load(segment)
+        if segment.failure is not None:
+            raise type(segment.failure)(str(segment.failure))
+        if segment not in self._rebuilding:
+            table = self._load(segment)
         if table is None:
-            table = segment.rewalked(self.file(segment), WALK_BYTES).table
-            assert table is not None
+            table = self._rebuild_now(segment)
         self.keep_table(segment, table)
         return table
+
+    def _rebuild_now(self, segment: Segment) -> Table:
+        """Build a lost index again; a long one on a thread, and `IndexRebuilding` until then."""
+        if self.rebuild_soon is not None and segment.size > INLINE_BYTES_MAX:
+            if segment not in self._rebuilding:
+                work = IndexRebuild(self, segment, self.file(segment))
+                self._rebuilding.add(segment)
+                self.rebuild_soon(work)
+            raise IndexRebuilding(f"{segment.path}: its index is lost and is being built again")
+        table = segment.rewalked(self.file(segment), WALK_BYTES).table
+        assert table is not None
+        return table
+
+    def rebuilt(self, segment: Segment, table: Table | None) -> None:
+        """The work of an `IndexRebuild` has ended; without a table it failed."""
+        self._rebuilding.discard(segment)
+        if table is not None:
+            self.keep_table(segment, table)
 
     def rebuild(self, segment: Segment) -> IndexRebuild | None:
         """What must be done on a thread before the segment can be searched; None if nothing."""

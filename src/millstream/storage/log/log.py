@@ -1,24 +1,30 @@
 """The log of one partition: batches, appended at one end and given up at the other.
 
 Owns where the log starts and ends, when segments roll, and what its producers have done. Files are
-`chain`'s, finding places is `lookup`'s, opening after a crash is `recovery`'s. The one thing to
-know: all methods belong to the event loop, and none waits for a disk to be synced but `truncate`
-and `reset`, which are rare. What was there when a round began (`begin_sync`, its work on a thread,
-`end_sync`) is durable when it has ended.
+`chain`'s, finding places is `lookup`'s, opening after a crash is `recovery`'s. Methods belong to
+the event loop, and none waits for a disk to be synced but `truncate` and `reset`, which are rare.
+What was there when a round began (`begin_sync`, its work on a thread, `end_sync`) is durable then.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import islice
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from millstream.codec.batch import CONTROL, Header
 from millstream.codec.markers import Marker, decode_marker
-from millstream.errors import BatchTooLarge, DamagedBatch, OffsetOutOfRange, storage_error
+from millstream.errors import (
+    BatchTooLarge,
+    DamagedBatch,
+    IndexRebuilding,
+    OffsetOutOfRange,
+    storage_error,
+)
 from millstream.model import Boundary, Buffer, Offset
 from millstream.settings import TopicSettings
-from millstream.storage.log import lookup
+from millstream.storage.log import lookup, time_lookup
 from millstream.storage.log.cache import LogCache, NotVerified, Verification
 from millstream.storage.log.chain import Chain
 from millstream.storage.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
@@ -166,7 +172,8 @@ class Log:
                 self.producers = Producers(producer_ids_max=self._producer_ids_max)
                 self._folded_end = None
                 self.is_folded = False
-        self.fold()  # Most often that is all.
+        with suppress(IndexRebuilding):
+            self.fold()  # Most often that is all.
 
     def reset(self, start_offset: Offset) -> None:
         """Drop everything; go on, empty, at `start_offset`.
@@ -216,12 +223,10 @@ class Log:
             self._folded_end, self.producers = self._chain.snapshots.load(
                 end_offset=self.end_offset, producer_ids_max=self._producer_ids_max
             )
-        span = lookup.Span(self._folded_end, self.end_offset)
+        span, segments = lookup.Span(self._folded_end, self.end_offset), self._chain.segments
         # What damaged batches said of their producers is lost; all others are still served.
-        unseen = lookup.headers_between(
-            self._cache, self._chain.segments, span, leaves_damage_out=True
-        )
-        for end_offset in replay(self.producers, islice(unseen, FOLD_BATCHES)):
+        unseen = lookup.headers_between(self._cache, segments, span, leaves_damage_out=True)
+        for end_offset in replay(self.producers, lookup.one_step(unseen, FOLD_BATCHES)):
             self._folded_end = end_offset
         if next(unseen, None) is None:
             self.producers.forget_before(self.start_offset)
@@ -284,28 +289,20 @@ class Log:
                 raise NotVerified(work)
         return lookup.read_range(view, offset, bytes_max, end_offset)
 
-    def offset_for_time(
-        self, timestamp_ms: int, *, end_offset: Offset
-    ) -> tuple[Offset, int] | None:
+    def offset_for_time(self, timestamp_ms: int, *, end_offset: Offset) -> time_lookup.Steps:
         """Offset and timestamp of the first record that is not older than `timestamp_ms`."""
-        record = lookup.first_at_time(
-            self._cache,
-            self._chain.segments,
-            timestamp_ms,
-            self._span(end_offset),
-            decompressed_bytes_max=self._decompressed_bytes_max,
+        return time_lookup.first_at_time(
+            partial(self._searched, end_offset), timestamp_ms, self._decompressed_bytes_max
         )
-        return None if record is None else (record.offset, record.timestamp)
 
-    def offset_of_max_timestamp(self, *, end_offset: Offset) -> tuple[Offset, int] | None:
+    def batch_for_time(self, timestamp_ms: int, *, end_offset: Offset) -> time_lookup.BatchSteps:
+        """The first batch that claims a record that is not older, by its header alone."""
+        return time_lookup.batch_at_time(partial(self._searched, end_offset), timestamp_ms)
+
+    def offset_of_max_timestamp(self, *, end_offset: Offset) -> time_lookup.Steps:
         """Offset and timestamp of the newest record; None if no record has a timestamp."""
-        record = lookup.newest(
-            self._cache,
-            self._chain.segments,
-            self._span(end_offset),
-            decompressed_bytes_max=self._decompressed_bytes_max,
-        )
-        return None if record is None else (record.offset, record.timestamp)
+        searched = partial(self._searched, end_offset)
+        return time_lookup.newest(searched, self._decompressed_bytes_max)
 
     def tail(self, count: int, *, end_offset: Offset) -> Generator[None, None, Offset]:
         """Where to start reading for the last `count` records before `end_offset`, in steps."""
@@ -319,8 +316,8 @@ class Log:
 
     def batches(self, start: Offset, end: Offset) -> Iterator[Header]:
         """Headers of the batches that have offsets in `start` to `end`, unverified."""
-        segments, span = self._chain.segments, lookup.Span(start, end)
-        return (header for _, _, header in lookup.headers_between(self._cache, segments, span))
+        found = lookup.headers_between(self._cache, self._chain.segments, lookup.Span(start, end))
+        return (header for _, _, header in found)
 
     def share(self, cache: LogCache) -> None:
         """Use the node's cache from here on, and report damage that was noticed before."""
@@ -472,6 +469,9 @@ class Log:
 
     def _span(self, end_offset: Offset) -> lookup.Span:
         return lookup.Span(self.start_offset, min(end_offset, self.end_offset))
+
+    def _searched(self, end_offset: Offset) -> time_lookup.Searched:
+        return time_lookup.Searched(self._cache, self._chain.segments, self._span(end_offset))
 
     def _is_full(self, active: Segment, size: int, end_offset: Offset, now_ms: int) -> bool:
         """Whether batches of `size` bytes up to `end_offset` need another segment."""

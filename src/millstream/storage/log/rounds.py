@@ -66,7 +66,10 @@ class Round:
 
     def _write_aside(self) -> None:
         for segment in self.segments:
-            chunks = segment.encoded_index()
+            try:
+                chunks = segment.encoded_index()
+            except FileNotFoundError:
+                continue  # The log was cut meanwhile, and the segment is no part of it any more.
             if write_aside(self.files, segment.index_path, chunks):
                 self.indexed.append(segment)
         for snapshot in self.snapshots:

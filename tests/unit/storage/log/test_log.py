@@ -34,6 +34,7 @@ from tests.support.logs import (
     offsets,
     open_small,
     read_all,
+    searched,
     split,
     sync,
 )
@@ -321,7 +322,7 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(log: Log) -> None:
         append(log, batch(log.end_offset, timestamp=timestamp))
 
     for timestamp in range(-1, 95):
-        found = log.offset_for_time(timestamp, end_offset=70)
+        found = searched(log.offset_for_time(timestamp, end_offset=70))
         offset = next((at for at, time in enumerate(times) if time >= timestamp), None)
         assert found == (None if offset is None else (offset, times[offset]))
 
@@ -332,42 +333,42 @@ def test_a_time_is_looked_up_inside_of_a_batch_and_from_the_log_start(
 ) -> None:
     append(log, batch(0, 5, timestamp=100, codec=codec))
     append(log, batch(5, 5, timestamp=90, codec=codec))
-    assert log.offset_for_time(95, end_offset=10) == (0, 100)
+    assert searched(log.offset_for_time(95, end_offset=10)) == (0, 100)
 
     log.advance_start(3)
-    assert log.offset_for_time(95, end_offset=10) == (3, 100)
+    assert searched(log.offset_for_time(95, end_offset=10)) == (3, 100)
     log.advance_start(6)
 
-    assert log.offset_for_time(95, end_offset=10) is None
-    assert log.offset_for_time(90, end_offset=10) == (6, 90)
+    assert searched(log.offset_for_time(95, end_offset=10)) is None
+    assert searched(log.offset_for_time(90, end_offset=10)) == (6, 90)
 
 
 def test_times_behind_the_visible_end_are_not_found(log: Log) -> None:
     append(log, batch(0, timestamp=1))
     append(log, batch(1, 5, timestamp=2))
 
-    assert log.offset_for_time(2, end_offset=5) is None
-    assert log.offset_for_time(2, end_offset=6) == (1, 2)
+    assert searched(log.offset_for_time(2, end_offset=5)) is None
+    assert searched(log.offset_for_time(2, end_offset=6)) == (1, 2)
 
 
 def test_the_newest_record_is_the_first_with_the_greatest_timestamp(log: Log) -> None:
     times = [5, 80, 3, 80, 7] * 8
     for timestamp in times:
         append(log, batch(log.end_offset, timestamp=timestamp))
-    assert log.offset_of_max_timestamp(end_offset=40) == (1, 80)
+    assert searched(log.offset_of_max_timestamp(end_offset=40)) == (1, 80)
 
     for start in range(1, 40, 3):
         log.advance_start(start)
         for end in range(start + 1, 41):
             newest = max(times[start:end])
             expected = times.index(newest, start), newest
-            assert log.offset_of_max_timestamp(end_offset=end) == expected
+            assert searched(log.offset_of_max_timestamp(end_offset=end)) == expected
 
 
 def test_records_without_a_timestamp_are_never_the_newest(log: Log) -> None:
     append(log, batch(0, timestamp=-1))
 
-    assert log.offset_of_max_timestamp(end_offset=1) is None
+    assert searched(log.offset_of_max_timestamp(end_offset=1)) is None
 
 
 # -- from the end ----------------------------------------------------------------------------------
@@ -823,7 +824,7 @@ def test_an_index_that_is_lost_while_running_is_rebuilt(
         assert read_all(log, bytes_max=100) == added
 
     assert "index rebuilt" in caplog.text
-    assert log.offset_for_time(5, end_offset=40) == (5, 5)
+    assert searched(log.offset_for_time(5, end_offset=40)) == (5, 5)
 
 
 def test_health_tells_how_dense_the_index_is() -> None:
