@@ -21,6 +21,7 @@ OUTSIDE = (
     "client/",
     "demo/",
     "embedding/",
+    "kafka_client/",
     "pytest_plugin.py",
     "spark/",
     "testing/",

@@ -1,198 +1,164 @@
-"""Connections of our own, as librdkafka's settings say: TLS, a login, and what is refused.
+"""A secured cluster: librdkafka and our own connections, with the same settings.
 
-The other side is a few lines that speak just enough of Kafka's protocol, because what they see is
-what is claimed here.
+The broker has neither TLS nor logins yet, so `SecureProxy` stands in front of it. librdkafka logs
+in at the same proxy: an independent client shows that the proxy plays its part right.
 """
 
-import socket
-import ssl
-import struct
-import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
 
+from millstream.client import Client, connect
+from millstream.client.broker_requests import connection_settings, list_transactions
 from millstream.client.errors import ClientError, Denied, NotSupported, Refused, Unreachable
 from millstream.client.models import BrokerNode
-from millstream.client.wire import list_transactions
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.coordinator import commit, committed
+from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
+from millstream.model import TopicPartition
+from tests.support.broker_process import BrokerProcess
+from tests.support.secure_proxy import CERTIFICATE, SecureProxy
 
-TIMEOUT_S = 30.0
-OK = b"\0\0"
-# Error 58, without a message and without a token.
-WRONG = b"\0\x3a\xff\xff\0\0\0\0"
-TOKEN = b"\0\0\xff\xff\0\0\0\0"
-NO_TRANSACTIONS = b"\0" + b"\0" * 6 + b"\x01\x01\0"
-HANDSHAKE, AUTHENTICATE, LIST = 17, 36, 66
-
-
-class Listener:
-    """Answers one connection by api key, and keeps what was asked."""
-
-    def __init__(self, context: ssl.SSLContext | None, answers: dict[int, bytes]) -> None:
-        self.asked: list[tuple[int, bytes]] = []
-        self._context = context
-        self._answers = answers
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.settimeout(TIMEOUT_S)
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    @property
-    def node(self) -> BrokerNode:
-        return BrokerNode(node_id=1, host="localhost", port=self._server.getsockname()[1])
-
-    def close(self) -> None:
-        with suppress(OSError):  # So that it does not wait for somebody who does not come.
-            socket.create_connection(self._server.getsockname(), timeout=1).close()
-        self._thread.join(TIMEOUT_S)
-        self._server.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError, struct.error):
-            raw, _ = self._server.accept()
-            raw.settimeout(TIMEOUT_S)
-            with raw if self._context is None else self._secured(raw) as connection:
-                while True:
-                    (size,) = struct.unpack(">i", connection.recv(4))
-                    frame = connection.recv(size)
-                    key, _, number, name_size = struct.unpack_from(">hhih", frame)
-                    self.asked.append((key, frame[10 + name_size :]))
-                    answer = struct.pack(">i", number) + self._answers[key]
-                    connection.sendall(struct.pack(">i", len(answer)) + answer)
-
-    def _secured(self, raw: socket.socket) -> socket.socket:
-        assert self._context is not None
-        try:
-            return self._context.wrap_socket(raw, server_side=True)
-        except OSError:
-            raw.close()
-            raise
-
-
-@contextmanager
-def listening(context: ssl.SSLContext | None = None, login: bytes = TOKEN) -> Iterator[Listener]:
-    answers = {HANDSHAKE: OK + b"\0\0\0\0", AUTHENTICATE: login, LIST: NO_TRANSACTIONS}
-    listener = Listener(context, answers)
-    try:
-        yield listener
-    finally:
-        listener.close()
+TIMEOUT_S = 40.0
+USERS = {"ann": "secret", "bob=,": "p=w,"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+TLS = {"security_protocol": "SASL_SSL", "ssl_ca_location": str(CERTIFICATE)}
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For localhost, signed by itself, with its key in the same file."""
-    if which("openssl") is None:
-        pytest.skip("needs openssl, to make a certificate")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    key = path.with_name("key.pem")
-    command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    extension = ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(
-        ["openssl", *command.split(), *extension, "-keyout", key, "-out", path],
-        check=True,
-        capture_output=True,
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureProxy]:
+    proxy = SecureProxy(USERS)
+    broker = BrokerProcess(
+        tmp_path_factory.mktemp("broker"), ADVERTISED_HOST="127.0.0.1", ADVERTISED_PORT=proxy.port
     )
-    path.write_text(path.read_text() + key.read_text())
-    return path
+    broker.start()
+    proxy.broker = (broker.host, broker.port)
+    yield proxy
+    proxy.close()
+    broker.kill()
 
 
-@pytest.fixture
-def context(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
+def secured(proxy: SecureProxy, **settings: Any) -> Client:
+    address = f"127.0.0.1:{proxy.port}"
+    return connect(address, timeout_s=TIMEOUT_S, **{**TLS, **settings})
 
 
-def ask(listener: Listener, **settings: Any) -> None:
-    config = {name.replace("_", "."): value for name, value in settings.items()}
-    assert list_transactions([listener.node], config, timeout_s=TIMEOUT_S) == ()
-
-
-def test_tls_is_spoken_where_the_settings_say_so(
-    context: ssl.SSLContext, certificate: Path
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("user", USERS)
+def test_requests_of_our_own_log_in_as_librdkafka_does(
+    proxy: SecureProxy, mechanism: str, user: str
 ) -> None:
-    with listening(context) as listener:
-        ask(listener, security_protocol="SSL", ssl_ca_location=str(certificate))
+    login = {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": USERS[user]}
+    topic = f"orders-{mechanism}-{user.removesuffix('=,')}"
+    with secured(proxy, **login) as client:
+        client.admin.create_topic(topic)
+        client.produce(topic, b"1")
+        before = len(proxy.logins)
 
-        assert [key for key, _ in listener.asked] == [LIST]
+        (partition,) = client.health(topic).partitions
+        transactions = client.admin.list_transactions()
 
-
-def test_a_certificate_that_nobody_vouches_for_is_refused(context: ssl.SSLContext) -> None:
-    with listening(context) as listener, pytest.raises(Denied, match="certificate verify failed"):
-        ask(listener, security_protocol="ssl")
-
-
-def test_checking_can_be_switched_off(context: ssl.SSLContext) -> None:
-    with listening(context) as listener:
-        ask(listener, security_protocol="ssl", enable_ssl_certificate_verification="false")
+    assert (partition.high_watermark, transactions) == (1, ())
+    assert proxy.logins[before:].count((mechanism, user)) >= 2
 
 
-def test_a_user_logs_in_before_anything_is_asked() -> None:
-    with listening() as listener:
-        ask(
-            listener,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username="ann",
-            sasl_password="secret",
-        )
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_records_are_read_and_offsets_committed_by_the_blocking_client(
+    proxy: SecureProxy, mechanism: str
+) -> None:
+    topic = f"read-{mechanism}"
+    with secured(
+        proxy, sasl_mechanism="PLAIN", sasl_username="ann", sasl_password="secret"
+    ) as client:
+        client.admin.create_topic(topic)
+        client.produce(topic, "hello", key="k")
+    target = TopicPartition(topic, 0)
+    settings = ClientSettings(
+        bootstrap=(("127.0.0.1", proxy.port),),
+        tls=Tls(ca_file=str(CERTIFICATE)),
+        credentials=Credentials(username="ann", password="secret", mechanism=mechanism),
+    )
+    cluster = Cluster(settings)
 
-        words = b"\0ann\0secret"
-        assert listener.asked == [
-            (HANDSHAKE, b"\0\x05PLAIN"),
-            (AUTHENTICATE, struct.pack(">i", len(words)) + words),
-            (LIST, b"\0\x01\x01\0"),
-        ]
+    assert topic in cluster.topics()
+    fetched = cluster.fetch(target, 0)
+    commit(cluster, "readers", {target: 1})
+
+    assert b"hello" in bytes(fetched.records)
+    assert committed(cluster, "readers", [target]) == {target: 1}
+    cluster.forget()
 
 
-def test_a_wrong_password_is_denied_and_not_shown() -> None:
-    with listening(login=WRONG) as listener, pytest.raises(Denied) as caught:
-        ask(
-            listener,
-            security_protocol="sasl_plaintext",
-            sasl_mechanism="PLAIN",
-            sasl_password="secret",
-        )
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_denied_and_not_shown(proxy: SecureProxy, mechanism: str) -> None:
+    node = BrokerNode(node_id=1, host="127.0.0.1", port=proxy.port)
+    login = {"sasl.mechanism": mechanism, "sasl.username": "ann", "sasl.password": "guess-me"}
+    config = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(CERTIFICATE), **login}
 
-    assert "secret" not in str(caught.value)
-    assert listener.asked[-1][0] == AUTHENTICATE
+    with pytest.raises(Denied, match="refuses user 'ann'") as caught:
+        list_transactions([node], config, timeout_s=TIMEOUT_S)
+
+    assert "guess-me" not in str(caught.value)
+
+
+def test_a_certificate_that_no_authority_signed_is_denied(proxy: SecureProxy) -> None:
+    node = BrokerNode(node_id=1, host="127.0.0.1", port=proxy.port)
+
+    with pytest.raises(Denied, match="is not trusted"):
+        list_transactions([node], {"security.protocol": "ssl"}, timeout_s=TIMEOUT_S)
+
+
+NODE = BrokerNode(node_id=1, host="127.0.0.1", port=1)
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "said"),
+    ("settings", "kind", "reason"),
     [
-        ({"security_protocol": "quic"}, NotSupported, "quic"),
-        ({"security_protocol": "sasl_ssl"}, NotSupported, "GSSAPI"),
+        ({"security.protocol": "quic"}, NotSupported, "quic"),
+        ({"security.protocol": "sasl_ssl"}, NotSupported, "GSSAPI"),
         (
-            {"security_protocol": "sasl_plaintext", "sasl_mechanisms": "SCRAM-SHA-256"},
+            {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"},
             NotSupported,
-            "SCRAM-SHA-256",
+            "OAUTHBEARER; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
         ),
         (
-            {"security_protocol": "ssl", "ssl_keystore_location": "a.p12"},
+            {"security.protocol": "ssl", "ssl.keystore.location": "a.p12"},
             NotSupported,
             "ssl.keystore.location",
         ),
-        ({"security_protocol": "ssl", "ssl_ca_location": "/nowhere"}, Refused, "TLS settings"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}, Refused, "/nowhere"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_before_anything_is_sent(
-    settings: dict[str, str], kind: type[ClientError], said: str
+def test_an_unsupported_protection_is_refused_before_anything_is_sent(
+    settings: dict[str, str], kind: type[ClientError], reason: str
 ) -> None:
-    with listening() as listener, pytest.raises(kind, match=said):
-        ask(listener, **settings)
-
-    assert listener.asked == []
+    with pytest.raises(kind, match=reason):
+        list_transactions([NODE], settings, timeout_s=TIMEOUT_S)
 
 
-def test_nobody_there_is_said_as_everywhere() -> None:
-    node = BrokerNode(node_id=1, host="127.0.0.1", port=1)
+def test_settings_of_librdkafka_become_those_of_a_connection(tmp_path: Path) -> None:
+    settings = connection_settings(
+        NODE,
+        {
+            "security.protocol": "SSL",
+            "ssl.ca.location": "probe",
+            "ssl.certificate.location": str(CERTIFICATE),
+            "ssl.endpoint.identification.algorithm": "none",
+            "enable.ssl.certificate.verification": "false",
+            "client.id": "me",
+        },
+        doing="test",
+        timeout_s=1.5,
+    )
 
+    assert settings.tls == Tls(
+        certificate_file=str(CERTIFICATE), checks_certificate=False, checks_hostname=False
+    )
+    assert (settings.client_id, settings.request_ms_max) == ("me", 1_500)
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        list_transactions([node], {}, timeout_s=TIMEOUT_S)
+        list_transactions([NODE], {}, timeout_s=TIMEOUT_S)

@@ -5,8 +5,8 @@ import json
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millstream.spark.cluster import cluster_for
-from millstream.spark.options.kafka import ClientSettings
+from millstream.kafka_client.cluster import cluster_for
+from millstream.kafka_client.settings import ClientSettings
 from millstream.spark.options.source import SourceOptions, source_options
 from millstream.spark.read.offset_ranges import Json
 from millstream.spark.read.stream import StreamReader

@@ -23,12 +23,12 @@ DEATHS = ("before", "sent", "done")
 # Python imports at their start.
 _SITE = f"""
 import os, signal
-from millstream.spark import wire
+from millstream.kafka_client import connection
 from millstream.spark.write import transactions
 from millstream.spark.write.transactions import EndBatchRequest
 
 death, driver = os.environ["SINK_DEATH"], int(os.environ["SINK_DRIVER"])
-end_batch, send = transactions.end_batch, wire.Connection.send
+end_batch, send = transactions.end_batch, connection.Connection.send
 
 def die():
     os.killpg(driver, signal.SIGKILL)
@@ -42,13 +42,13 @@ def deadly_end(*arguments, **keywords):
     if is_deadly and death == "done":
         die()
 
-def deadly_send(connection, request):
-    send(connection, request)
+def deadly_send(sender, request):
+    send(sender, request)
     is_deadly = isinstance(request, EndBatchRequest) and request.batch_id == {DEADLY_BATCH}
     if is_deadly and request.committed and death == "sent":
         die()
 
-transactions.end_batch, wire.Connection.send = deadly_end, deadly_send
+transactions.end_batch, connection.Connection.send = deadly_end, deadly_send
 """
 
 

@@ -8,9 +8,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from millstream.spark.cluster import Cluster
-from millstream.spark.errors import Fenced, Refused
-from millstream.spark.options.kafka import ClientSettings, client_settings
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.errors import Refused
+from millstream.kafka_client.settings import ClientSettings
+from millstream.spark.errors import Fenced
+from millstream.spark.options.kafka import client_settings
 from millstream.spark.options.source import OnError
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.spark.read.range_reader import RangeReader

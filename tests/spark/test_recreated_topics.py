@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.spark.cluster import Cluster
+from millstream.kafka_client.cluster import Cluster
 from millstream.spark.errors import DataLoss
 from millstream.spark.read.batch import BatchReader
 from millstream.spark.read.offset_ranges import from_json

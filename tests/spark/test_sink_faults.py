@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.spark.cluster import cluster_for
+from millstream.kafka_client.cluster import cluster_for
+from millstream.kafka_client.settings import ClientSettings
 from millstream.spark.errors import BatchRefused, Fenced, OlderCheckpoint, OtherQuery
-from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import SinkOptions, sink_options
 from millstream.spark.write import atomic_batch
 from millstream.spark.write.atomic_batch import Plan, Task, WriteMode, Written

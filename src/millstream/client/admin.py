@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client._librdkafka import shapes
 from millstream.client._librdkafka.link import STEP_S, Link
+from millstream.client.broker_requests import list_transactions
 from millstream.client.errors import NotFound, Refused, no_topic
 from millstream.client.models import (
     Cluster,
@@ -27,7 +28,6 @@ from millstream.client.models import (
     Transaction,
     milliseconds,
 )
-from millstream.client.wire import list_transactions
 from millstream.view_names import split_filtered
 
 if TYPE_CHECKING:
@@ -325,8 +325,8 @@ class Admin:
     def list_transactions(self) -> tuple[Transaction, ...]:
         """The transactions that the coordinators know, open or done.
 
-        librdkafka cannot ask this, so it goes over connections of our own: TLS as in the settings,
-        and of the logins SASL PLAIN. What else protects a connection is refused by name.
+        librdkafka does not offer this request, so it goes over connections of our own: with TLS and
+        SASL (PLAIN, SCRAM) as the settings say. Any other protection is refused by name.
         """
         config = self._link.config()
         nodes = self.describe_cluster().nodes

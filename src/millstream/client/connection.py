@@ -18,6 +18,7 @@ from millstream.client._librdkafka.closing import Closing
 from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
 from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
+from millstream.client.broker_requests import BrokerRequests
 from millstream.client.consumer import Consumer
 from millstream.client.damage import Damage
 from millstream.client.dead_letters import DeadLetters
@@ -33,7 +34,6 @@ from millstream.client.models import (
     StorageProblem,
     TopicHealth,
 )
-from millstream.client.own import OwnRequests
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
 from millstream.client.stalls import sentence
@@ -96,10 +96,10 @@ class Client(Closing):
     def __init__(self, link: Link) -> None:
         self.admin = Admin(link)
         self.views = Views(self.admin)
-        self._own = OwnRequests(link, lambda: self.admin.describe_cluster().nodes[0])
-        self.dead_letters = DeadLetters(self._own)
-        self.delayed = DelayedRecords(self._own)
-        self.damage = Damage(self._own)
+        self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
+        self.dead_letters = DeadLetters(self._requests)
+        self.delayed = DelayedRecords(self._requests)
+        self.damage = Damage(self._requests)
         link.has_queues = self.admin.has_queues
         link.explain_stall = self.explain_stall
         self._link = link
@@ -120,11 +120,11 @@ class Client(Closing):
 
     def health(self, topic: str) -> TopicHealth:
         """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
-        return topic_health(self._own, self.admin, topic)
+        return topic_health(self._requests, self.admin, topic)
 
     def storage_problems(self) -> tuple[StorageProblem, ...]:
         """The partitions whose disk is full or failed: none, if all is well."""
-        return storage_problems(self._own)
+        return storage_problems(self._requests)
 
     def explain_stall(self) -> str:
         """Why the broker takes no records, in one sentence; empty if it does, or does not say."""

@@ -1,12 +1,13 @@
-"""`client.damage`: records that the disk changed: which there are, and to give some of them up."""
+"""`client.damage`: lists records that the disk changed, and gives some of them up."""
 
-import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from millstream.client.answers import Reader, text, understanding
-from millstream.client.own import OwnRequests
+from millstream.client.broker_requests import BrokerRequests
 
-LIST, SKIP = 10_011, 10_012
+# Here and below imported late: the tables take a while, and few programs need them.
+if TYPE_CHECKING:
+    from millstream.kafka_wire.apis import millstream as own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRange(DamagedRange):
-    """The same, given up by an operator; `kept_in` is the file that has the bytes."""
+    """A damaged range that an operator gave up; the file `kept_in` has its bytes."""
 
     time_ms: int
     kept_in: str
@@ -40,7 +41,7 @@ class ClosedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbing:
-    """How far the search for damage is; times are -1 where nothing happened yet."""
+    """How far the search for damage is; a time is -1 before its event."""
 
     bytes_per_second: int  # 0: it is turned off.
     started_ms: int
@@ -57,70 +58,73 @@ class DamageReport:
 
 
 class Damage:
-    def __init__(self, requests: OwnRequests) -> None:
+    def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
 
     def list(self) -> DamageReport:
-        """What the broker knows to be damaged, what was given up, and how far it has looked."""
-        doing = "list damaged records"
-        answer = self._requests.ask(LIST, b"", what="damaged records", doing=doing)
-        with understanding(doing):
-            damaged = tuple(answer.array(lambda: _damaged(answer)))
-            skipped = tuple(answer.array(lambda: _skipped(answer)))
-            closed = tuple(answer.array(lambda: _closed(answer)))
-            rate, started, last, size = answer.numbers(">qqqq")
-        scrubbing = Scrubbing(
-            bytes_per_second=rate, started_ms=started, last_full_pass_ms=last, pass_bytes=size
+        """The damaged ranges, those that were given up, and how far the broker has searched."""
+        from millstream.kafka_wire.apis import millstream as own
+
+        answer = self._requests.call(
+            own.ListDamageRequest(),
+            own.ListDamageResponse,
+            feature="damaged records",
+            doing="list damaged records",
         )
-        return DamageReport(damaged=damaged, skipped=skipped, closed=closed, scrubbing=scrubbing)
+        return DamageReport(
+            damaged=tuple(
+                DamagedRange(
+                    topic=damaged.topic,
+                    partition=damaged.partition,
+                    base_offset=damaged.base_offset,
+                    end_offset=damaged.end_offset,
+                    file=damaged.file,
+                    position=damaged.position,
+                    size=damaged.size,
+                    reason=damaged.reason,
+                )
+                for damaged in answer.damaged
+            ),
+            skipped=tuple(
+                _skipped(skipped, skipped.topic, skipped.partition) for skipped in answer.skipped
+            ),
+            closed=tuple(
+                ClosedLog(topic=log.topic, partition=log.partition, problem=log.problem)
+                for log in answer.closed
+            ),
+            scrubbing=Scrubbing(
+                bytes_per_second=answer.scrub_bytes_per_second,
+                started_ms=answer.scrub_started_ms,
+                last_full_pass_ms=answer.scrub_last_full_pass_ms,
+                pass_bytes=answer.scrub_bytes,
+            ),
+        )
 
     def skip(self, topic: str, partition: int, offset: int) -> SkippedRange:
         """Give up the damaged records at `offset`, so that readers go on behind them."""
-        doing = f"repair {topic}/{partition} at offset {offset}"
-        body = text(topic) + struct.pack(">iq", partition, offset)
-        answer = self._requests.ask(SKIP, body, what="repairs", doing=doing)
-        with understanding(doing):
-            return _skipped(answer, topic, partition)
+        from millstream.kafka_wire.apis import millstream as own
+
+        answer = self._requests.call(
+            own.SkipDamageRequest(topic=topic, partition=partition, offset=offset),
+            own.SkipDamageResponse,
+            feature="repairs",
+            doing=f"repair {topic}/{partition} at offset {offset}",
+        )
+        return _skipped(answer, topic, partition)
 
 
-def _damaged(answer: Reader) -> DamagedRange:
-    topic, partition = answer.text(), answer.number(">i")
-    base_offset, end_offset = answer.numbers(">qq")
-    file = answer.text()
-    position, size = answer.numbers(">qq")
-    return DamagedRange(
-        topic=topic,
-        partition=partition,
-        base_offset=base_offset,
-        end_offset=end_offset,
-        file=file,
-        position=position,
-        size=size,
-        reason=answer.text(),
-    )
-
-
-def _skipped(answer: Reader, topic: str | None = None, partition: int = 0) -> SkippedRange:
-    if topic is None:
-        topic, partition = answer.text(), answer.number(">i")
-    base_offset, end_offset = answer.numbers(">qq")
-    file = answer.text()
-    position, size = answer.numbers(">qq")
-    reason = answer.text()
+def _skipped(
+    skipped: "own.ListDamageResponse.Skipped | own.SkipDamageResponse", topic: str, partition: int
+) -> SkippedRange:
     return SkippedRange(
         topic=topic,
         partition=partition,
-        base_offset=base_offset,
-        end_offset=end_offset,
-        file=file,
-        position=position,
-        size=size,
-        reason=reason,
-        time_ms=answer.number(">q"),
-        kept_in=answer.text(),
+        base_offset=skipped.base_offset,
+        end_offset=skipped.end_offset,
+        file=skipped.file,
+        position=skipped.position,
+        size=skipped.size,
+        reason=skipped.reason,
+        time_ms=skipped.time_ms,
+        kept_in=skipped.kept_in,
     )
-
-
-def _closed(answer: Reader) -> ClosedLog:
-    topic, partition = answer.text(), answer.number(">i")
-    return ClosedLog(topic=topic, partition=partition, problem=answer.text())

@@ -1,15 +1,15 @@
-"""`client.dead_letters`: look at records that were given up, send them back, purge them.
+"""`client.dead_letters`: lists records that were given up, sends them back, purges them.
 
-Owns the requests to the broker, which keeps what waits; nothing is kept here. The one thing to
-know: a redrive goes in steps, each of which the broker has written down before it answers, so one
-that was interrupted, however hard, goes on when it is asked for again, and sends nothing twice.
+The broker keeps the waiting letters; nothing is kept here. A redrive goes in steps, and the broker
+has written each step down before it answers: an interrupted redrive goes on when it is asked for
+again, and sends nothing twice.
 """
 
-import struct
 from collections.abc import Callable
 from time import monotonic, sleep
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from millstream.client.answers import Reader, text, understanding
+from millstream.client.broker_requests import BrokerRequests
 from millstream.client.errors import Refused
 from millstream.client.models import (
     DeadLetter,
@@ -17,18 +17,24 @@ from millstream.client.models import (
     Redriven,
     TopicPartition,
 )
-from millstream.client.own import OwnRequests
 
-LIST, DESCRIBE, REPLAY, REDRIVE, PURGE = range(10_002, 10_007)
-TELL_S = 0.2  # How often, while nothing happens.
+# Here and below imported late: the tables take a while, and few programs need them.
+if TYPE_CHECKING:
+    from millstream.kafka_wire.apis import millstream as own
+    from millstream.kafka_wire.schema import Message
+
+    _Response = TypeVar("_Response", bound=own.OwnResponse)
+
+TELL_S = 0.2  # How often progress is reported while nothing happens.
 STEP_RECORDS_MAX = 1_000  # What the broker sends back for one request.
 COUNT_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
 
 
 class DeadLetters:
     """Topics may be named by themselves or by their dead letters: `orders` or `orders.dlq`."""
 
-    def __init__(self, requests: OwnRequests) -> None:
+    def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
 
     def list(self, topic: str, *, limit: int = 100) -> "list[DeadLetter]":
@@ -36,26 +42,29 @@ class DeadLetters:
 
         At most 1,000, and of large ones no more than 16 MiB; `stats` says how many there are.
         """
+        from millstream.kafka_wire.apis import millstream as own
+
         doing = f"list the dead letters of {topic!r}"
-        answer = self._ask(LIST, text(topic) + _int32(limit), doing)
-        with understanding(doing):
-            name = answer.text()
-            return answer.array(lambda: _letter(answer, name))
+        request = own.ListDeadLettersRequest(topic=topic, count_max=_within(limit, COUNT_MAX))
+        answer = self._call(request, own.ListDeadLettersResponse, doing)
+        return [_letter(letter, answer.topic) for letter in answer.letters]
 
     def stats(self, topic: str) -> DeadLetterStatistics:
         """How many wait, by reason and by group, and since when."""
+        from millstream.kafka_wire.apis import millstream as own
+
+        request = own.DescribeDeadLettersRequest(topic=topic)
         doing = f"count the dead letters of {topic!r}"
-        answer = self._ask(DESCRIBE, text(topic), doing)
-        with understanding(doing):
-            return DeadLetterStatistics(
-                topic=answer.text(),
-                waiting=answer.number(">q"),
-                by_reason=_counts(answer),
-                by_group=_counts(answer),
-                oldest_ms=_time(answer),
-                newest_ms=_time(answer),
-                is_complete=answer.truth(),
-            )
+        answer = self._call(request, own.DescribeDeadLettersResponse, doing)
+        return DeadLetterStatistics(
+            topic=answer.topic,
+            waiting=answer.waiting,
+            by_reason={counted.name: counted.count for counted in answer.by_reason},
+            by_group={counted.name: counted.count for counted in answer.by_group},
+            oldest_ms=None if answer.oldest_ms < 0 else answer.oldest_ms,
+            newest_ms=None if answer.newest_ms < 0 else answer.newest_ms,
+            is_complete=answer.is_complete,
+        )
 
     def replay(
         self, topic: str, partition: int, offset: int, *, to: str | None = None
@@ -65,11 +74,17 @@ class DeadLetters:
         `partition` and `offset` are its own, among the dead letters. With `to` it goes to another
         topic than the one that it came from.
         """
+        from millstream.kafka_wire.apis import millstream as own
+
+        request = own.ReplayDeadLetterRequest(
+            topic=topic,
+            partition=_within(partition, COUNT_MAX),
+            offset=_within(offset, OFFSET_MAX),
+            to=to,
+        )
         doing = f"send back {topic}-{partition}@{offset}"
-        body = text(topic) + _int32(partition) + _int64(offset) + text(to)
-        answer = self._ask(REPLAY, body, doing)
-        with understanding(doing):
-            return TopicPartition(answer.text(), answer.number(">i")), answer.number(">q")
+        answer = self._call(request, own.ReplayDeadLetterResponse, doing)
+        return TopicPartition(answer.topic, answer.partition), answer.offset
 
     def redrive(
         self,
@@ -94,7 +109,7 @@ class DeadLetters:
             raise Refused(f"cannot {doing}: {rate:g} records a second send nothing")
         if count is not None and count < 1:
             raise Refused(f"cannot {doing}: a count of {count}; at least 1")
-        plan = text(topic) + text(filter) + text(group) + text(to)
+        plan = _Plan(topic, filter, group, to)
         # Counted first: what fails again while this runs must not be sent back again and again.
         goal = self._step(plan, COUNT_MAX if count is None else count, doing, dry_run=True)
         if dry_run:
@@ -107,7 +122,7 @@ class DeadLetters:
             started = monotonic()
             done = self._step(plan, min(step_max, goal.sent - sent), doing, dry_run=False)
             if not done.sent:
-                break  # Somebody else sent them back, or purged them.
+                break  # Another client sent them back, or purged them.
             sent += done.sent
             tell(sent, goal.sent)
             if rate is None or sent >= goal.sent:
@@ -120,54 +135,60 @@ class DeadLetters:
 
     def purge(self, topic: str) -> int:
         """Delete all of them, those that were sent back too; return how many records went."""
+        from millstream.kafka_wire.apis import millstream as own
+
+        request = own.PurgeDeadLettersRequest(topic=topic)
         doing = f"purge the dead letters of {topic!r}"
-        answer = self._ask(PURGE, text(topic), doing)
-        with understanding(doing):
-            return answer.number(">q")
+        return self._call(request, own.PurgeDeadLettersResponse, doing).count
 
     # -- private parts -------------------------------------------------------------------------
 
-    def _step(self, plan: bytes, count_max: int, doing: str, *, dry_run: bool) -> Redriven:
-        answer = self._ask(REDRIVE, plan + _int32(count_max) + struct.pack(">?", dry_run), doing)
-        with understanding(doing):
-            return Redriven(sent=answer.number(">q"), skipped=answer.number(">q"))
+    def _step(self, plan: "_Plan", count_max: int, doing: str, *, dry_run: bool) -> Redriven:
+        from millstream.kafka_wire.apis import millstream as own
 
-    def _ask(self, api_key: int, body: bytes, doing: str) -> Reader:
-        return self._requests.ask(api_key, body, what="dead letters", doing=doing)
+        request = own.RedriveDeadLettersRequest(
+            topic=plan.topic,
+            filter=plan.filter,
+            group=plan.group,
+            to=plan.to,
+            count_max=_within(count_max, COUNT_MAX),
+            is_dry_run=dry_run,
+        )
+        answer = self._call(request, own.RedriveDeadLettersResponse, doing)
+        return Redriven(sent=answer.sent, skipped=answer.skipped)
+
+    def _call(self, request: "Message", answer: "type[_Response]", doing: str) -> "_Response":
+        return self._requests.call(request, answer, feature="dead letters", doing=doing)
 
 
-def _int32(number: int) -> bytes:
-    return struct.pack(">i", max(-1, min(number, COUNT_MAX)))
+class _Plan(NamedTuple):
+    """Which dead letters to send back, and where to."""
+
+    topic: str
+    filter: str | None
+    group: str | None
+    to: str | None
 
 
-def _int64(number: int) -> bytes:
-    return struct.pack(">q", max(-1, min(number, 2**63 - 1)))
+def _within(number: int, highest: int) -> int:
+    """A number that fits its field; the broker refuses -1 and the highest with a reason."""
+    return max(-1, min(number, highest))
 
 
-def _letter(answer: Reader, topic: str) -> DeadLetter:
-    partition, offset, timestamp_ms = answer.numbers(">iqq")
+def _letter(letter: "own.ListDeadLettersResponse.Letter", topic: str) -> DeadLetter:
     return DeadLetter(
         topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp_ms=timestamp_ms,
-        key=answer.maybe_bytes(),
-        value=answer.maybe_bytes(),
-        headers=tuple(answer.array(lambda: (answer.text(), answer.maybe_bytes()))),
-        origin_topic=answer.text(),
-        origin_partition=answer.number(">i"),
-        origin_offset=answer.number(">q"),
-        group=answer.text(),
-        attempts=answer.number(">i"),
-        reason=answer.text(),
-        error=answer.text(),
+        partition=letter.partition,
+        offset=letter.offset,
+        timestamp_ms=letter.timestamp_ms,
+        key=letter.key,
+        value=letter.value,
+        headers=tuple((header.name, header.value) for header in letter.headers),
+        origin_topic=letter.origin_topic,
+        origin_partition=letter.origin_partition,
+        origin_offset=letter.origin_offset,
+        group=letter.group,
+        attempts=letter.attempts,
+        reason=letter.reason,
+        error=letter.error,
     )
-
-
-def _counts(answer: Reader) -> dict[str, int]:
-    return dict(answer.array(lambda: (answer.text(), answer.number(">q"))))
-
-
-def _time(answer: Reader) -> int | None:
-    time_ms = answer.number(">q")
-    return None if time_ms < 0 else time_ms

@@ -1,22 +1,24 @@
-"""`client.delayed`: look at records that wait for their time, and cancel them.
+"""`client.delayed`: lists records that wait for their time, and cancels them.
 
-Owns the requests to the broker, which keeps what waits; nothing is kept here. Records are delayed
-by sending them so, see `records`.
+The broker keeps the waiting records; nothing is kept here. `records` has how to delay one.
 """
 
-import struct
+from typing import TYPE_CHECKING
 
-from millstream.client.answers import Reader, text, understanding
+from millstream.client.broker_requests import BrokerRequests
 from millstream.client.errors import Refused
 from millstream.client.models import Delayed, DelayedPage, DelayedRecord
-from millstream.client.own import OwnRequests
 
-LIST, DESCRIBE, CANCEL = range(10_008, 10_011)
-LISTED_MAX = 1_000  # What the broker tells in one answer.
+# Here and below imported late: the tables take a while, and few programs need them.
+if TYPE_CHECKING:
+    from millstream.kafka_wire.apis import millstream as own
+
+LISTED_MAX = 1_000  # Of the broker, in one answer.
+_FEATURE = "delayed records"
 
 
 class DelayedRecords:
-    def __init__(self, requests: OwnRequests) -> None:
+    def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
 
     def list(
@@ -26,43 +28,53 @@ class DelayedRecords:
 
         The next page begins `after` the `next_after` of this one.
         """
+        from millstream.kafka_wire.apis import millstream as own
+
         doing = "list delayed records" + ("" if topic is None else f" of {topic!r}")
         if limit < 1:
             raise Refused(f"cannot {doing}: a limit of {limit}; at least 1")
-        body = text(topic) + text(after) + struct.pack(">i", min(limit, LISTED_MAX))
-        answer = self._ask(LIST, body, doing)
-        with understanding(doing):
-            records = answer.array(lambda: _delayed(answer, answer.text()))
-            return DelayedPage(tuple(records), answer.maybe_text())
+        request = own.ListDelayedRequest(topic=topic, after=after, count_max=min(limit, LISTED_MAX))
+        answer = self._requests.call(
+            request, own.ListDelayedResponse, feature=_FEATURE, doing=doing
+        )
+        records = tuple(_delayed(delayed, delayed.id) for delayed in answer.delayed)
+        return DelayedPage(records, answer.next_after)
 
     def describe(self, id: str) -> DelayedRecord:  # noqa: A002 - what it is called everywhere
-        """One of them with what will be delivered; `NotFound` if it does not wait any more."""
-        doing = f"look at the delayed record {id!r}"
-        answer = self._ask(DESCRIBE, text(id), doing)
-        with understanding(doing):
-            found = _delayed(answer, id)
-            return DelayedRecord(
-                id=id,
-                topic=found.topic,
-                partition=found.partition,
-                due_ms=found.due_ms,
-                key=answer.maybe_bytes(),
-                value=answer.maybe_bytes(),
-                headers=tuple(answer.array(lambda: (answer.text(), answer.maybe_bytes()))),
-            )
+        """One of them with its key, value and headers; `NotFound` if it does not wait any more."""
+        from millstream.kafka_wire.apis import millstream as own
+
+        answer = self._requests.call(
+            own.DescribeDelayedRequest(id=id),
+            own.DescribeDelayedResponse,
+            feature=_FEATURE,
+            doing=f"look at the delayed record {id!r}",
+        )
+        return DelayedRecord(
+            id=id,
+            topic=answer.topic,
+            partition=answer.partition,
+            due_ms=answer.due_ms,
+            key=answer.key,
+            value=answer.value,
+            headers=tuple((header.name, header.value) for header in answer.headers),
+        )
 
     def cancel(self, id: str) -> Delayed:  # noqa: A002
         """Have it never delivered; `NotFound` if that is too late. Its message id is free again."""
-        doing = f"cancel the delayed record {id!r}"
-        answer = self._ask(CANCEL, text(id), doing)
-        with understanding(doing):
-            return _delayed(answer, id)
+        from millstream.kafka_wire.apis import millstream as own
 
-    def _ask(self, api_key: int, body: bytes, doing: str) -> Reader:
-        return self._requests.ask(api_key, body, what="delayed records", doing=doing)
+        answer = self._requests.call(
+            own.CancelDelayedRequest(id=id),
+            own.CancelDelayedResponse,
+            feature=_FEATURE,
+            doing=f"cancel the delayed record {id!r}",
+        )
+        return _delayed(answer, id)
 
 
-def _delayed(answer: Reader, id: str) -> Delayed:  # noqa: A002
-    topic = answer.text()
-    partition, due_ms = answer.numbers(">iq")
-    return Delayed(id=id, topic=topic, partition=partition, due_ms=due_ms)
+def _delayed(
+    delayed: "own.ListDelayedResponse.Delayed | own.CancelDelayedResponse",
+    id: str,  # noqa: A002
+) -> Delayed:
+    return Delayed(id=id, topic=delayed.topic, partition=delayed.partition, due_ms=delayed.due_ms)

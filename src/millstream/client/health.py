@@ -1,28 +1,34 @@
-"""How the logs of a topic are: watermarks, segments, index, and how far groups are behind.
+"""`client.health`: watermarks, segments and index of a topic's logs, and how far groups are behind.
 
-Owns the request to the broker and what is put together with the offsets of groups. A look, not a
-moment: figures of a topic that is written to are a little apart.
+The figures are not of one moment: those of a topic that is being written to are a little apart.
 """
 
+from typing import TYPE_CHECKING
+
 from millstream.client.admin import Admin
-from millstream.client.answers import Reader, text, understanding
+from millstream.client.broker_requests import BrokerRequests
 from millstream.client.models import GroupLag, PartitionHealth, StorageProblem, TopicHealth
-from millstream.client.own import OwnRequests
 
-DESCRIBE = 10_007
-DESCRIBE_STORAGE = 10_020
+# Here and below imported late: the tables take a while, and few programs need them.
+if TYPE_CHECKING:
+    from millstream.kafka_wire.apis import millstream as own
 
 
-def topic_health(requests: OwnRequests, admin: Admin, topic: str) -> TopicHealth:
-    doing = f"look at the logs of {topic!r}"
-    answer = requests.ask(DESCRIBE, text(topic), what="figures of logs", doing=doing)
-    with understanding(doing):
-        partitions = tuple(answer.array(lambda: _partition(answer)))
-    ends = {one.partition: one for one in partitions}
+def topic_health(requests: BrokerRequests, admin: Admin, topic: str) -> TopicHealth:
+    from millstream.kafka_wire.apis import millstream as own
+
+    answer = requests.call(
+        own.DescribeLogsRequest(topic=topic),
+        own.DescribeLogsResponse,
+        feature="figures of logs",
+        doing=f"look at the logs of {topic!r}",
+    )
+    partitions = tuple(_partition(partition) for partition in answer.partitions)
+    by_index = {health.partition: health for health in partitions}
     lags = []
     for group in admin.list_groups():
         for at, offset in sorted(admin.committed(group.group_id).items()):
-            health = ends.get(at.partition)
+            health = by_index.get(at.partition)
             if at.topic == topic and health is not None:
                 low = max(offset, health.low_watermark)
                 behind = max(0, health.high_watermark - low)
@@ -37,39 +43,39 @@ def topic_health(requests: OwnRequests, admin: Admin, topic: str) -> TopicHealth
     return TopicHealth(topic=topic, partitions=partitions, lags=tuple(lags))
 
 
-def storage_problems(requests: OwnRequests) -> tuple[StorageProblem, ...]:
-    doing = "look at the storage"
-    answer = requests.ask(DESCRIBE_STORAGE, b"", what="problems of storage", doing=doing)
-    with understanding(doing):
-        return tuple(answer.array(lambda: _problem(answer)))
+def storage_problems(requests: BrokerRequests) -> tuple[StorageProblem, ...]:
+    from millstream.kafka_wire.apis import millstream as own
 
-
-def _problem(answer: Reader) -> StorageProblem:
-    topic = answer.text()
-    return StorageProblem(
-        topic=topic,
-        partition=answer.number(">i"),
-        is_disk_full=answer.truth(),
-        is_transient=answer.truth(),
-        reason=answer.text(),
+    answer = requests.call(
+        own.DescribeStorageRequest(),
+        own.DescribeStorageResponse,
+        feature="problems of storage",
+        doing="look at the storage",
+    )
+    return tuple(
+        StorageProblem(
+            topic=problem.topic,
+            partition=problem.partition,
+            is_disk_full=problem.is_disk_full,
+            is_transient=problem.is_transient,
+            reason=problem.reason,
+        )
+        for problem in answer.problems
     )
 
 
-def _partition(answer: Reader) -> PartitionHealth:
-    partition, leader_id, leader_epoch = answer.numbers(">iii")
-    low, high, stable, end = answer.numbers(">qqqq")
-    segments, size_bytes, entries, stretch, gaps = answer.numbers(">iqqqi")
+def _partition(described: "own.DescribeLogsResponse.Partition") -> PartitionHealth:
     return PartitionHealth(
-        partition=partition,
-        leader_id=None if leader_id < 0 else leader_id,
-        leader_epoch=leader_epoch,
-        low_watermark=low,
-        high_watermark=high,
-        last_stable_offset=stable,
-        end_offset=end,
-        segment_count=segments,
-        size_bytes=size_bytes,
-        index_entries=entries,
-        index_stretch_bytes_max=stretch,
-        index_gaps=gaps,
+        partition=described.partition,
+        leader_id=None if described.leader_id < 0 else described.leader_id,
+        leader_epoch=described.leader_epoch,
+        low_watermark=described.low_watermark,
+        high_watermark=described.high_watermark,
+        last_stable_offset=described.last_stable_offset,
+        end_offset=described.end_offset,
+        segment_count=described.segment_count,
+        size_bytes=described.size_bytes,
+        index_entries=described.index_entries,
+        index_stretch_bytes_max=described.index_stretch_bytes_max,
+        index_gaps=described.index_gaps,
     )

@@ -8,7 +8,6 @@ is ignored is a record too early.
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from millstream.client.answers import utf8
 from millstream.client.errors import NotSupported, Refused
 from millstream.client.models import Headers, milliseconds
 from millstream.names import DELAY_HEADER, DELIVER_AT_HEADER, MESSAGE_ID_HEADER, TTL_HEADER
@@ -51,6 +50,14 @@ def queue_headers(
             raise Refused("message_id is empty: it must name the record")
         found.append((MESSAGE_ID_HEADER, utf8(message_id)))
     return found
+
+
+def utf8(value: str) -> bytes:
+    """The bytes of a text; a shell's undecodable bytes are refused."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise Refused(f"{value!r} is not a text that UTF-8 can encode") from None
 
 
 def asks(headers: Iterable[tuple[str, object]]) -> str | None:

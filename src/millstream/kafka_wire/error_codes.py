@@ -153,6 +153,13 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+def name_of(code: int) -> str:
+    """The name of a code that a broker sent; it may be younger than this table."""
+    return ErrorCode(code).name if code in _KNOWN_CODES else f"error {code}"
+
+
+_KNOWN_CODES = frozenset(ErrorCode)
+
 RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

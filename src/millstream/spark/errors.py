@@ -1,10 +1,14 @@
 """Errors between Spark and a broker, each with the sentence that a user reads.
 
 Spark prints the message of an error and little else that helps, so each message says what happened
-and, where there is one, what to do. Errors of a single response of a broker are in `cluster`.
+and, where there is one, what to do. `kafka_client.errors` has the errors of a
+single request; those that users see are named here as well.
 """
 
 from millstream.errors import MillstreamError
+from millstream.kafka_client.errors import Refused as Refused
+from millstream.kafka_client.errors import UnknownPartition as UnknownPartition
+from millstream.kafka_client.errors import Unreachable as Unreachable
 
 
 class InvalidOption(MillstreamError, ValueError):
@@ -62,21 +66,6 @@ class DamagedRecords(MillstreamError):
             f'start a query with a new checkpoint and startingOffsets {{"{topic}": '
             f'{{"{partition}": {offsets.stop}}}}}'
         )
-
-
-class UnknownPartition(MillstreamError):
-    """The topic or the partition does not exist, or not any more."""
-
-    def __init__(self, target: object) -> None:
-        super().__init__(f"there is no topic or partition {target}")
-
-
-class Unreachable(MillstreamError):
-    """No broker completed the request within the time that the options allow."""
-
-
-class Refused(MillstreamError):
-    """A broker refused a request, and would refuse it again."""
 
 
 class UnreadableValue(MillstreamError):

@@ -76,7 +76,7 @@ def test_looking_for_data_sources_loads_neither_arrow_nor_the_wire() -> None:
     """Spark imports the module in every worker, also in those that never read a topic."""
     code = (
         "import sys, pyspark_millstream as m; "
-        "heavy = {'numpy', 'pyarrow', 'msgspec', 'millstream.spark.cluster'}; "
+        "heavy = {'numpy', 'pyarrow', 'msgspec', 'millstream.kafka_client.cluster'}; "
         "before = set(sys.modules); print(m.DefaultSource.name(), sorted(heavy & before))"
     )
 

@@ -7,13 +7,18 @@ Millstream's: other clients never see a key that they do not know.
 from millstream.kafka_wire.schema import Bool, Bytes, Int16, Int32, Int64, Message, String, empty
 
 
+class OwnResponse(Message, kw_only=True):
+    """Every response here begins so; the message says more than Kafka's code can."""
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+
+
 class BeginBatchRequest(Message, kw_only=True):
     group: String
 
 
-class BeginBatchResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class BeginBatchResponse(OwnResponse, kw_only=True):
     term: Int64 = -1
     series: String = ""
     last_committed_batch: Int64 = -1
@@ -33,9 +38,8 @@ class EndBatchRequest(Message, kw_only=True):
     members: list[Member]
 
 
-class EndBatchResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class EndBatchResponse(OwnResponse, kw_only=True):
+    pass
 
 
 class ListDeadLettersRequest(Message, kw_only=True):
@@ -43,7 +47,7 @@ class ListDeadLettersRequest(Message, kw_only=True):
     count_max: Int32
 
 
-class ListDeadLettersResponse(Message, kw_only=True):
+class ListDeadLettersResponse(OwnResponse, kw_only=True):
     class Letter(Message, kw_only=True):
         class Header(Message, kw_only=True):
             name: String
@@ -63,8 +67,6 @@ class ListDeadLettersResponse(Message, kw_only=True):
         reason: String
         error: String
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     topic: String = ""
     letters: list[Letter] = empty()
     has_more: Bool = False
@@ -74,13 +76,11 @@ class DescribeDeadLettersRequest(Message, kw_only=True):
     topic: String
 
 
-class DescribeDeadLettersResponse(Message, kw_only=True):
+class DescribeDeadLettersResponse(OwnResponse, kw_only=True):
     class Count(Message, kw_only=True):
         name: String
         count: Int64
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     topic: String = ""
     waiting: Int64 = 0
     by_reason: list[Count] = empty()
@@ -97,9 +97,7 @@ class ReplayDeadLetterRequest(Message, kw_only=True):
     to: String | None
 
 
-class ReplayDeadLetterResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class ReplayDeadLetterResponse(OwnResponse, kw_only=True):
     topic: String = ""
     partition: Int32 = -1
     offset: Int64 = -1
@@ -116,9 +114,7 @@ class RedriveDeadLettersRequest(Message, kw_only=True):
     is_dry_run: Bool
 
 
-class RedriveDeadLettersResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class RedriveDeadLettersResponse(OwnResponse, kw_only=True):
     sent: Int64 = 0
     skipped: Int64 = 0
 
@@ -127,9 +123,7 @@ class PurgeDeadLettersRequest(Message, kw_only=True):
     topic: String
 
 
-class PurgeDeadLettersResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class PurgeDeadLettersResponse(OwnResponse, kw_only=True):
     count: Int64 = 0
 
 
@@ -137,7 +131,7 @@ class DescribeLogsRequest(Message, kw_only=True):
     topic: String
 
 
-class DescribeLogsResponse(Message, kw_only=True):
+class DescribeLogsResponse(OwnResponse, kw_only=True):
     class Partition(Message, kw_only=True):
         partition: Int32
         leader_id: Int32
@@ -152,8 +146,6 @@ class DescribeLogsResponse(Message, kw_only=True):
         index_stretch_bytes_max: Int64
         index_gaps: Int32
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     partitions: list[Partition] = empty()
 
 
@@ -161,7 +153,7 @@ class DescribeStorageRequest(Message, kw_only=True):
     pass
 
 
-class DescribeStorageResponse(Message, kw_only=True):
+class DescribeStorageResponse(OwnResponse, kw_only=True):
     class Problem(Message, kw_only=True):
         topic: String
         partition: Int32
@@ -169,8 +161,6 @@ class DescribeStorageResponse(Message, kw_only=True):
         is_transient: Bool
         reason: String
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     problems: list[Problem] = empty()
 
 
@@ -180,15 +170,13 @@ class ListDelayedRequest(Message, kw_only=True):
     count_max: Int32
 
 
-class ListDelayedResponse(Message, kw_only=True):
+class ListDelayedResponse(OwnResponse, kw_only=True):
     class Delayed(Message, kw_only=True):
         id: String
         topic: String
         partition: Int32
         due_ms: Int64
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     delayed: list[Delayed] = empty()
     next_after: String | None = None  # None: there are no more.
 
@@ -197,13 +185,11 @@ class DescribeDelayedRequest(Message, kw_only=True):
     id: String
 
 
-class DescribeDelayedResponse(Message, kw_only=True):
+class DescribeDelayedResponse(OwnResponse, kw_only=True):
     class Header(Message, kw_only=True):
         name: String
         value: Bytes | None
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     topic: String = ""
     partition: Int32 = -1
     due_ms: Int64 = -1
@@ -216,9 +202,7 @@ class CancelDelayedRequest(Message, kw_only=True):
     id: String
 
 
-class CancelDelayedResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class CancelDelayedResponse(OwnResponse, kw_only=True):
     topic: String = ""
     partition: Int32 = -1
     due_ms: Int64 = -1
@@ -228,7 +212,7 @@ class ListDamageRequest(Message, kw_only=True):
     pass
 
 
-class ListDamageResponse(Message, kw_only=True):
+class ListDamageResponse(OwnResponse, kw_only=True):
     class Damaged(Message, kw_only=True):
         topic: String
         partition: Int32
@@ -256,8 +240,6 @@ class ListDamageResponse(Message, kw_only=True):
         partition: Int32
         problem: String
 
-    error_code: Int16 = 0
-    error_message: String | None = None
     damaged: list[Damaged] = empty()
     skipped: list[Skipped] = empty()
     closed: list[Closed] = empty()
@@ -273,9 +255,7 @@ class SkipDamageRequest(Message, kw_only=True):
     offset: Int64
 
 
-class SkipDamageResponse(Message, kw_only=True):
-    error_code: Int16 = 0
-    error_message: String | None = None
+class SkipDamageResponse(OwnResponse, kw_only=True):
     base_offset: Int64 = -1
     end_offset: Int64 = -1
     file: String = ""

@@ -7,51 +7,19 @@ refused by name, because a setting that is accepted and ignored is worse than an
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from millstream.kafka_client.sasl import MECHANISMS
+from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
 from millstream.model import Isolation
 from millstream.spark.errors import InvalidOption
 
 PREFIX = "kafka."
+SOFTWARE_NAME = "millstream-spark"
 LIKENESS_MIN = 0.75  # Of an unknown name to the one that is proposed instead, from 0 to 1.
-FETCH_BYTES = 4 * 2**20  # One Arrow batch of this size keeps Spark busy.
 
 _ISOLATIONS = {level.name.lower(): level for level in Isolation}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _JAAS = re.compile(r'(?P<name>username|password)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*)"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """How a broker's certificate is checked, and which one is shown to it. PEM files."""
-
-    ca_file: str | None = None  # None: the authorities that the system trusts.
-    certificate_file: str | None = None
-    key_file: str | None = None  # None: the key lies in the certificate's file.
-    key_password: str | None = field(default=None, repr=False)
-    checks_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    username: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """All that a connection needs to know. Hashable: clients are kept by it."""
-
-    bootstrap: tuple[tuple[str, int], ...]
-    client_id: str = "millstream-spark"
-    isolation: Isolation = Isolation.READ_COMMITTED
-    tls: Tls | None = None
-    credentials: Credentials | None = None
-    fetch_bytes: int = FETCH_BYTES
-    fetch_wait_ms: int = 500
-    request_ms_max: int = 30_000
-    patience_ms: int = 60_000  # How long an operation is tried again before it fails.
-    backoff_ms: int = 100
 
 
 # Names that Spark's connector refuses, and the reasons.
@@ -123,6 +91,7 @@ def client_settings(options: Mapping[str, str], *, client_id: str) -> ClientSett
     return ClientSettings(
         bootstrap=_addresses(settings["bootstrap.servers"]),
         client_id=settings.get("client.id", client_id),
+        software_name=SOFTWARE_NAME,
         isolation=_ISOLATIONS[isolation],
         tls=_tls(settings, is_on=protocol.endswith("SSL")),
         credentials=_credentials(settings, is_on=protocol.startswith("SASL")),
@@ -196,7 +165,13 @@ def _tls(settings: Mapping[str, str], *, is_on: bool) -> Tls | None:
             f"kafka.ssl.endpoint.identification.algorithm is {algorithm!r}, expected https or empty"
         )
     files = {where: settings[name] for name, where in _TLS_NAMES.items() if name in settings}
-    return Tls(checks_hostname=algorithm == "https", **files)
+    return Tls(
+        ca_file=files.get("ca_file"),
+        certificate_file=files.get("certificate_file"),
+        key_file=files.get("key_file"),
+        key_password=files.get("key_password"),
+        checks_hostname=algorithm == "https",
+    )
 
 
 def _credentials(settings: Mapping[str, str], *, is_on: bool) -> Credentials | None:
@@ -208,9 +183,9 @@ def _credentials(settings: Mapping[str, str], *, is_on: bool) -> Credentials | N
             )
         return None
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism != "PLAIN":
+    if mechanism not in MECHANISMS:
         raise InvalidOption(
-            f"kafka.sasl.mechanism is {mechanism!r}; only PLAIN is supported so far"
+            f"kafka.sasl.mechanism is {mechanism!r}; supported are {', '.join(MECHANISMS)}"
         )
     jaas = {
         field["name"]: re.sub(r"\\(.)", r"\1", field["value"])
@@ -220,7 +195,7 @@ def _credentials(settings: Mapping[str, str], *, is_on: bool) -> Credentials | N
     password = settings.get("sasl.password", jaas.get("password"))
     if username is None or password is None:
         raise InvalidOption(
-            "SASL/PLAIN needs kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas."
-            'config with username="..." password="..."'
+            f"SASL {mechanism} needs kafka.sasl.username and kafka.sasl.password, or "
+            'kafka.sasl.jaas.config with username="..." password="..."'
         )
-    return Credentials(username=username, password=password)
+    return Credentials(username=username, password=password, mechanism=mechanism)

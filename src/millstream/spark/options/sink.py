@@ -11,15 +11,10 @@ from enum import Enum
 from functools import cache
 
 from millstream.codec.compression import Codec
+from millstream.kafka_client.settings import ClientSettings
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.kafka import KNOWN as CLIENT_NAMES
-from millstream.spark.options.kafka import (
-    PREFIX,
-    ClientSettings,
-    client_settings,
-    nearest,
-    positive,
-)
+from millstream.spark.options.kafka import PREFIX, client_settings, nearest, positive
 from millstream.spark.options.places import choice
 
 log = logging.getLogger(__name__)

@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from millstream.kafka_client.settings import ClientSettings
 from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.spark.errors import InvalidOption
-from millstream.spark.options.kafka import (
-    PREFIX,
-    ClientSettings,
-    client_settings,
-    nearest,
-    positive,
-)
+from millstream.spark.options.kafka import PREFIX, client_settings, nearest, positive
 from millstream.spark.options.places import (
     Assigned,
     Committed,

@@ -6,10 +6,10 @@ Waits shortly: a wrong address or name is reported at once, not after a minute.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from millstream.kafka_client import coordinator
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.errors import Unreachable
 from millstream.model import TopicPartition
-from millstream.spark import groups
-from millstream.spark.cluster import Cluster
-from millstream.spark.errors import Unreachable
 from millstream.spark.options.kafka import client_settings, nearest
 from millstream.spark.options.places import LATEST
 from millstream.spark.pipelines.failures import InvalidPipeline
@@ -67,7 +67,7 @@ class Topics:
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[str, dict[str, int]]:
         targets = self._cluster.partitions(set(topics) & set(self.names()))
-        return _by_topic(groups.committed(self._cluster, group, targets))
+        return _by_topic(coordinator.committed(self._cluster, group, targets))
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millstream.spark.cluster import cluster_for
+from millstream.kafka_client.cluster import cluster_for
 from millstream.spark.options.places import Specific
 from millstream.spark.options.source import OnError, SourceOptions
 from millstream.spark.read.arrow import Array, Schema

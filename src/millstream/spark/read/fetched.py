@@ -12,6 +12,7 @@ from millstream.codec.batch import HEADER_BYTES, Header, read_header, verify_bat
 from millstream.codec.compression import Codec, decompress
 from millstream.codec.markers import ControlKind, decode_marker
 from millstream.errors import CorruptBatch
+from millstream.kafka_client.answers import Aborted
 from millstream.model import Buffer
 
 # Of one batch, from any Kafka: brokers that set no limit of their own store whatever a producer
@@ -19,13 +20,6 @@ from millstream.model import Buffer
 DECOMPRESSED_BYTES_MAX = 2**30
 # Arrow counts bytes in 31 bits, and batches of a few MiB keep Spark busiest.
 PIECE_BYTES_MAX = 8 * 2**20
-
-
-class Aborted(NamedTuple):
-    """A transaction that ended in nothing: its producer, and the first offset it wrote to."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Selected(NamedTuple):

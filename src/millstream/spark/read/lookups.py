@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Container, Mapping
 from typing import TypeVar, assert_never
 
+from millstream.kafka_client.cluster import Cluster, cluster_for
+from millstream.kafka_client.coordinator import committed
+from millstream.kafka_client.errors import UnknownPartition, Unreachable
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Cluster, cluster_for
-from millstream.spark.errors import InvalidOption, UnknownPartition, Unreachable
-from millstream.spark.groups import committed
+from millstream.spark.errors import InvalidOption
 from millstream.spark.options.places import (
     EARLIEST,
     LATEST,

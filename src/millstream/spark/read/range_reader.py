@@ -10,8 +10,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.errors import CorruptBatch, InvalidBatch, RequestError
-from millstream.spark.cluster import Cluster, Damaged, Fetched, OutOfRange
-from millstream.spark.errors import DamagedRecords, DataLoss, UnknownPartition, Unreachable
+from millstream.kafka_client.answers import Fetched
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.errors import (
+    CorruptMessage,
+    OutOfRange,
+    UnknownPartition,
+    Unreachable,
+)
+from millstream.spark.errors import DamagedRecords, DataLoss
 from millstream.spark.options.places import EARLIEST, LATEST
 from millstream.spark.read.arrow import Array, Schema, record_batch
 from millstream.spark.read.fetched import Selected, open_batches, select
@@ -67,7 +74,7 @@ class RangeReader:
             except UnknownPartition:
                 report_loss(f"{offset_range} is gone", is_fatal=self._fails_on_data_loss)
                 break
-            except Damaged:
+            except CorruptMessage:
                 raise DamagedRecords.on_disk(*offset_range[:2], position) from None
             except (CorruptBatch, InvalidBatch) as problem:
                 raise DamagedRecords.on_the_way(*offset_range[:2], position, problem) from None

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millstream.errors import CorruptBatch, InvalidBatch, MillstreamError
+from millstream.kafka_client.coordinator import commit
+from millstream.kafka_client.errors import CorruptMessage, OutOfRange, TransientError
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Again, Damaged, OutOfRange
-from millstream.spark.groups import commit
 from millstream.spark.options.source import SourceOptions
 from millstream.spark.read.arrow import Array
 from millstream.spark.read.batch import read, tasks
@@ -214,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             fetched = self._positions.cluster.fetch(target, offset, bytes_max=SAMPLE_BYTES)
             selected = select(fetched.records, start=offset, end=2**63 - 1)
-        except (OutOfRange, Damaged, CorruptBatch, InvalidBatch):
+        except (OutOfRange, CorruptMessage, CorruptBatch, InvalidBatch):
             return 1.0  # The task that reads it says what is wrong.
         size = sum(header.size for header, _ in selected.batches)
         return max(size / max(selected.next_offset - offset, 1), 1.0)
@@ -229,5 +229,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             commit(self._positions.cluster, self._options.group, offsets)
             self._committed = offsets
-        except (OSError, MillstreamError, Again) as problem:
+        except (OSError, MillstreamError, TransientError) as problem:
             log.warning("could not commit group=%s: %s", self._options.group, problem)

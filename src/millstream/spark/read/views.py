@@ -7,10 +7,10 @@ another filter, or without one. The broker creates nothing for it.
 
 from collections.abc import Iterable, Sequence
 
+from millstream.kafka_client.cluster import Cluster, check
 from millstream.kafka_wire.apis.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Cluster, check
 from millstream.spark.errors import InvalidOption
 from millstream.spark.read.offset_ranges import OffsetRange
 from millstream.view_names import filtered_name
@@ -35,7 +35,7 @@ def check_filter(
         return
     topics = sorted({offset_range.target.topic for offset_range in planned})
     if topics:
-        cluster.patiently("check brokerFilter", lambda: _check(cluster, topics, broker_filter))
+        cluster.retry("check brokerFilter", lambda: _check(cluster, topics, broker_filter))
 
 
 def without_views(cluster: Cluster, topics: Sequence[str]) -> list[str]:
@@ -47,7 +47,7 @@ def without_views(cluster: Cluster, topics: Sequence[str]) -> list[str]:
         shown = _shown(cluster, topics)
         return [name for name in topics if name in shown and not shown[name]]
 
-    return cluster.patiently("tell topics from views", ask)
+    return cluster.retry("tell topics from views", ask)
 
 
 def _shown(cluster: Cluster, names: Sequence[str], *, has_filter: bool = False) -> dict[str, str]:
@@ -61,7 +61,7 @@ def _shown(cluster: Cluster, names: Sequence[str], *, has_filter: bool = False) 
         ]
     )
     topics = {}
-    for result in cluster.anyone().call(request, DescribeConfigsResponse).results:
+    for result in cluster.any_broker().call(request, DescribeConfigsResponse).results:
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if has_filter and result.error_code in _REFUSED:

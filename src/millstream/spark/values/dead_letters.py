@@ -15,6 +15,10 @@ import pyarrow as pa
 
 from millstream.codec.compression import Codec
 from millstream.errors import MillstreamError, ProtocolError
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.coordinator import committed_with_metadata
+from millstream.kafka_client.errors import TransientError
+from millstream.kafka_client.settings import ClientSettings
 from millstream.names import (
     DLQ_HEADER_PREFIX,
     DLQ_SUBJECT_PREFIX,
@@ -22,10 +26,7 @@ from millstream.names import (
     OPTION_HEADERS,
     SUBJECT_HEADER,
 )
-from millstream.spark.cluster import Again, Cluster
 from millstream.spark.errors import Fenced
-from millstream.spark.groups import noted
-from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import BATCH_BYTES, IN_FLIGHT_MAX, Guarantee, SinkOptions
 from millstream.spark.read.arrow import HEADERS, gather, headers
 from millstream.spark.read.offset_ranges import OffsetRange
@@ -153,7 +154,7 @@ class DeadLetters:
             )
             transactions.end(self._cluster, member, commits=True)
         except BaseException:
-            with suppress(MillstreamError, OSError, ProtocolError, Again):
+            with suppress(MillstreamError, OSError, ProtocolError, TransientError):
                 transactions.end_now(self._cluster, member, commits=False)
             raise
         finally:
@@ -163,9 +164,9 @@ class DeadLetters:
     def _known(self) -> Span:
         """The span that an earlier attempt, or another read of the same group, has written."""
         for memory in (self._memory, *self._former_memories):
-            note = noted(self._cluster, memory, self._range.target)
-            if note is not None and note.note.isdecimal():
-                return Span(int(note.note), note.offset)
+            note = committed_with_metadata(self._cluster, memory, self._range.target)
+            if note is not None and note.metadata.isdecimal():
+                return Span(int(note.metadata), note.offset)
         return Span(self._range.start, self._range.start)
 
     @property

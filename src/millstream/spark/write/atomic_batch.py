@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import MillstreamError, ProtocolError
+from millstream.kafka_client.cluster import Cluster, cluster_for
+from millstream.kafka_client.errors import TransientError
 from millstream.model import Producer, TopicPartition
 from millstream.names import BATCH_MEMBER_MARK
-from millstream.spark.cluster import Again, Cluster, cluster_for
 from millstream.spark.errors import (
     BatchRefused,
     Fenced,
@@ -276,7 +277,7 @@ class _TransactionalWriter(_Writer, ABC):
         """Abort the transaction at once; if that fails, its timeout aborts it."""
         if self._member is None:
             return
-        with suppress(MillstreamError, OSError, ProtocolError, Again):
+        with suppress(MillstreamError, OSError, ProtocolError, TransientError):
             transactions.end_now(self._cluster, self._member, commits=False)
 
     def _begin(self) -> Pipeline:

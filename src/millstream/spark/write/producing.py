@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from millstream.errors import ProtocolError
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.connection import Connection
+from millstream.kafka_client.errors import Refused, TransientError, UnknownPartition
 from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Producer, TopicPartition
-from millstream.spark.cluster import Again, Cluster
-from millstream.spark.errors import Refused, UnknownPartition
 from millstream.spark.options.sink import SinkOptions
-from millstream.spark.wire import Connection
 from millstream.spark.write.encoding import Piece, batch, next_sequence
 from millstream.spark.write.partitioner import Share
 from millstream.spark.write.transactions import check_unfenced
@@ -100,7 +100,7 @@ class Pipeline:
     def _send(self, batches: list[Batch]) -> None:
         try:
             led = self._cluster.leader_addresses([b.target for b in batches])
-        except (OSError, ProtocolError, Again, UnknownPartition):
+        except (OSError, ProtocolError, TransientError, UnknownPartition):
             self._recover()
             self._write_patiently(batches)
             return
@@ -121,7 +121,7 @@ class Pipeline:
         try:
             _check(self._connections[address].receive(ProduceResponse), queue[0])
             queue.popleft()
-        except (OSError, ProtocolError, Again, UnknownPartition):
+        except (OSError, ProtocolError, TransientError, UnknownPartition):
             self._recover()
 
     # -- when things go wrong --------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Pipeline:
                 for target in targets:
                     del left[target]
 
-        self._cluster.patiently(f"write to {', '.join(sorted(map(str, left)))}", write)
+        self._cluster.retry(f"write to {', '.join(sorted(map(str, left)))}", write)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ def _check(response: ProduceResponse, batches: list[Batch]) -> None:
     for target, data in batches:
         code = codes.get(target)
         if code is None:
-            raise Again(f"an answer without {target}")
+            raise TransientError(f"an answer without {target}")
         if code == ErrorCode.MESSAGE_TOO_LARGE:
             raise Refused(
                 f"{target} takes no batch of {len(data)} bytes: set kafka.batch.size to less, or "

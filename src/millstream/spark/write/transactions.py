@@ -7,6 +7,9 @@ twice: a broker that has done the work already gives the same response.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from millstream.kafka_client.cluster import Cluster, check
+from millstream.kafka_client.coordinator import GROUP, TRANSACTION, coordinator
+from millstream.kafka_client.errors import TransientError
 from millstream.kafka_wire.apis.millstream import (
     BeginBatchRequest,
     BeginBatchResponse,
@@ -28,9 +31,7 @@ from millstream.kafka_wire.apis.transactions import (
 )
 from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode
 from millstream.model import Producer, TopicPartition
-from millstream.spark.cluster import Again, Cluster, check
 from millstream.spark.errors import BatchRefused, Fenced
-from millstream.spark.groups import GROUP, TRANSACTION, coordinator
 
 _FENCED = frozenset(
     {
@@ -61,11 +62,11 @@ def new_producer(cluster: Cluster) -> Producer:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
 
     def ask() -> Producer:
-        response = cluster.anyone().call(request, InitProducerIdResponse)
+        response = cluster.any_broker().call(request, InitProducerIdResponse)
         check(response.error_code, "a producer id")
         return Producer(response.producer_id, response.producer_epoch)
 
-    return cluster.patiently("get a producer id", ask)
+    return cluster.retry("get a producer id", ask)
 
 
 def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Member:
@@ -80,7 +81,7 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Member:
         check_unfenced(response.error_code, transactional_id)
         return Member(transactional_id, Producer(response.producer_id, response.producer_epoch))
 
-    return cluster.patiently(f"begin transaction {transactional_id}", ask)
+    return cluster.retry(f"begin transaction {transactional_id}", ask)
 
 
 def add_partitions(cluster: Cluster, member: Member, targets: Iterable[TopicPartition]) -> None:
@@ -106,11 +107,11 @@ def add_partitions(cluster: Cluster, member: Member, targets: Iterable[TopicPart
                     where = TopicPartition(topic.name, part.partition_index)
                     check_unfenced(part.partition_error_code, where)
 
-    cluster.patiently(f"add partitions to {member.transactional_id}", ask)
+    cluster.retry(f"add partitions to {member.transactional_id}", ask)
 
 
 def end(cluster: Cluster, member: Member, *, commits: bool) -> None:
-    cluster.patiently(
+    cluster.retry(
         f"end transaction {member.transactional_id}",
         lambda: end_now(cluster, member, commits=commits),
     )
@@ -145,7 +146,7 @@ def remembered(cluster: Cluster, group: str) -> int:
                 offsets.append(part.committed_offset)
         return max(offsets)
 
-    return cluster.patiently(f"read the offsets of group {group}", ask)
+    return cluster.retry(f"read the offsets of group {group}", ask)
 
 
 def remember(
@@ -184,7 +185,7 @@ def remember(
             for partition in topic.partitions:
                 check_unfenced(partition.error_code, group)
 
-    cluster.patiently(f"commit offsets of group {group}", ask)
+    cluster.retry(f"commit offsets of group {group}", ask)
 
 
 # -- batches of transactions -----------------------------------------------------------------------
@@ -192,7 +193,7 @@ def remember(
 
 def has_batches(cluster: Cluster) -> bool:
     """Whether the cluster can end many transactions as one: Millstream can, Kafka can't."""
-    return cluster.patiently("reach a broker", lambda: cluster.anyone().speaks(BeginBatchRequest))
+    return cluster.retry("reach a broker", lambda: cluster.any_broker().serves(BeginBatchRequest))
 
 
 def begin_batch(cluster: Cluster, group: str) -> Opened:
@@ -205,7 +206,7 @@ def begin_batch(cluster: Cluster, group: str) -> Opened:
         _check_batch(response.error_code, response.error_message, group)
         return Opened(response.term, response.series, response.last_committed_batch)
 
-    return cluster.patiently(f"begin a batch of {group}", ask)
+    return cluster.retry(f"begin a batch of {group}", ask)
 
 
 def end_batch(
@@ -240,7 +241,7 @@ def end_batch(
         response = connection.call(request, EndBatchResponse)
         _check_batch(response.error_code, response.error_message, group)
 
-    cluster.patiently(f"end batch {batch_id} of {group}", ask)
+    cluster.retry(f"end batch {batch_id} of {group}", ask)
 
 
 def check_unfenced(code: int, subject: object) -> None:
@@ -252,7 +253,7 @@ def check_unfenced(code: int, subject: object) -> None:
 
 def _check_batch(code: int, message: str | None, group: str) -> None:
     if code in RETRIABLE:
-        raise Again(f"{group}: {message or code}")
+        raise TransientError(f"{group}: {message or code}")
     if code in _FENCED:
         raise Fenced(group)
     if code == ErrorCode.INVALID_TXN_STATE:

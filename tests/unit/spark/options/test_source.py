@@ -2,9 +2,9 @@
 
 import pytest
 
+from millstream.kafka_client.settings import FETCH_BYTES, Credentials, Tls
 from millstream.model import Isolation, TopicPartition
 from millstream.spark.errors import InvalidOption
-from millstream.spark.options.kafka import FETCH_BYTES, Credentials, Tls
 from millstream.spark.options.places import (
     EARLIEST,
     LATEST,
@@ -302,11 +302,21 @@ def test_a_password_is_found_in_jaas() -> None:
     assert 'a"b' not in repr(client)
 
 
-def test_other_mechanisms_are_refused() -> None:
-    with pytest.raises(InvalidOption, match="only PLAIN is supported"):
-        with_kafka(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256")
-    with pytest.raises(InvalidOption, match=r"needs kafka\.sasl\.username"):
-        with_kafka(security_protocol="SASL_SSL", sasl_mechanism="PLAIN")
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_takes_a_user_and_a_password(mechanism: str) -> None:
+    login = {"sasl_mechanism": mechanism, "sasl_username": "me", "sasl_password": "secret"}
+
+    client = with_kafka(security_protocol="SASL_SSL", **login).client
+
+    assert client.credentials == Credentials(username="me", password="secret", mechanism=mechanism)
+
+
+def test_other_mechanisms_are_refused_with_those_that_are_supported() -> None:
+    with pytest.raises(InvalidOption, match="'GSSAPI'; supported are PLAIN, SCRAM-SHA-256"):
+        with_kafka(security_protocol="SASL_SSL", sasl_mechanism="GSSAPI")
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        with pytest.raises(InvalidOption, match=rf"{mechanism} needs kafka\.sasl\.username"):
+            with_kafka(security_protocol="SASL_SSL", sasl_mechanism=mechanism)
 
 
 def test_a_filter_for_the_broker_is_taken_as_it_stands() -> None:

@@ -7,7 +7,8 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.markers import ControlKind, encode_marker
 from millstream.codec.records import Record
 from millstream.errors import CorruptBatch
-from millstream.spark.read.fetched import PIECE_BYTES_MAX, Aborted, open_batches, select
+from millstream.kafka_client.answers import Aborted
+from millstream.spark.read.fetched import PIECE_BYTES_MAX, open_batches, select
 
 FOREVER = 2**63 - 1
 

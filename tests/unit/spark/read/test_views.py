@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.client import connect
+from millstream.kafka_client.cluster import Cluster
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Cluster
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.source import source_options
 from millstream.spark.read.offset_ranges import OffsetRange

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from millstream.kafka_client.cluster import cluster_for
+from millstream.kafka_client.settings import ClientSettings
 from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -18,15 +20,13 @@ from millstream.kafka_wire.apis.millstream import (
 )
 from millstream.kafka_wire.apis.table import APIS, OWN_KEYS_FIRST, advertised
 from millstream.kafka_wire.error_codes import ErrorCode
-from millstream.spark.cluster import cluster_for
 from millstream.spark.errors import BatchRefused, Fenced, InvalidOption
-from millstream.spark.options.kafka import ClientSettings
 from millstream.spark.options.sink import SinkOptions, sink_options
 from millstream.spark.write import atomic_batch
 from millstream.spark.write.atomic_batch import WriteMode, Written
 from millstream.spark.write.query_identity import checkpoint_identity
 from millstream.spark.write.transactions import Opened
-from tests.unit.spark.fake_broker import FakeBroker, fake_broker
+from tests.support.fake_broker import FakeBroker, fake_broker
 
 
 @pytest.fixture

@@ -9,16 +9,17 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.codec.records import decode_all
+from millstream.kafka_client.cluster import Cluster
+from millstream.kafka_client.errors import Refused, UnknownPartition, Unreachable
 from millstream.kafka_wire.apis.data import ProduceRequest, ProduceResponse
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Producer, TopicPartition
-from millstream.spark.cluster import Cluster
-from millstream.spark.errors import Fenced, Refused, UnknownPartition, Unreachable
+from millstream.spark.errors import Fenced
 from millstream.spark.options.sink import SinkOptions, sink_options
 from millstream.spark.write.encoding import encode_rows
 from millstream.spark.write.partitioner import Columns, Share
 from millstream.spark.write.producing import Pipeline
-from tests.unit.spark.fake_broker import FakeBroker, HangUp, fake_broker
+from tests.support.fake_broker import FakeBroker, HangUp, fake_broker
 
 TOPIC = "orders"
 ONE, TWO = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -1,13 +1,15 @@
-"""Committed offsets: where a query stands, as a consumer group that every tool can see.
+"""Committed offsets of consumer groups, and the coordinators of groups and transactional ids.
 
-Owns the talk with a group's coordinator. The group has no members: Spark itself decides who reads
-what, and the checkpoint, not the group, is what a query goes on from.
+Groups that are written here have no members: Spark decides which task reads which partition, and a
+query goes on from its checkpoint. The group shows every tool how far the query is.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from millstream.errors import ProtocolError
+from millstream.kafka_client.answers import Committed
+from millstream.kafka_client.cluster import RETRIED, Cluster, check
+from millstream.kafka_client.connection import Connection
+from millstream.kafka_client.errors import UnknownPartition
 from millstream.kafka_wire.apis.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
@@ -17,36 +19,28 @@ from millstream.kafka_wire.apis.offsets import (
 )
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import TopicPartition
-from millstream.spark.cluster import Again, Cluster, check
-from millstream.spark.errors import UnknownPartition
-from millstream.spark.wire import Connection
 
 COMMIT_TRIES_MAX = 3  # A query does not wait for its lag to be shown.
-GROUP, TRANSACTION = 0, 1  # What a coordinator is asked for.
-
-
-class Noted(NamedTuple):
-    """A committed offset, and the text that was committed with it."""
-
-    offset: int
-    note: str
+GROUP, TRANSACTION = 0, 1  # Key types of FindCoordinator.
 
 
 def committed(
     cluster: Cluster, group: str, targets: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The offsets that the group has committed; partitions without one are left out."""
-    return {target: found.offset for target, found in _fetch(cluster, group, targets).items()}
+    return {target: at.offset for target, at in _fetch(cluster, group, targets).items()}
 
 
-def noted(cluster: Cluster, group: str, target: TopicPartition) -> Noted | None:
-    """What the group has committed of one partition."""
+def committed_with_metadata(
+    cluster: Cluster, group: str, target: TopicPartition
+) -> Committed | None:
+    """The group's committed offset of one partition, with its text; None if there is none."""
     return _fetch(cluster, group, [target]).get(target)
 
 
 def _fetch(
     cluster: Cluster, group: str, targets: Iterable[TopicPartition]
-) -> dict[TopicPartition, Noted]:
+) -> dict[TopicPartition, Committed]:
     topics: dict[str, list[int]] = {}
     for target in sorted(targets):
         topics.setdefault(target.topic, []).append(target.partition)
@@ -59,19 +53,21 @@ def _fetch(
         require_stable=True,
     )
 
-    def ask() -> dict[TopicPartition, Noted]:
+    def ask() -> dict[TopicPartition, Committed]:
         response = coordinator(cluster, group).call(request, OffsetFetchResponse)
         check(response.error_code, f"group {group}")
-        found = {}
+        offsets = {}
         for topic in response.topics:
             for partition in topic.partitions:
                 target = TopicPartition(topic.name, partition.partition_index)
                 if partition.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     check(partition.error_code, target)
-                    found[target] = Noted(partition.committed_offset, partition.metadata or "")
-        return {target: one for target, one in found.items() if one.offset >= 0}
+                    offsets[target] = Committed(
+                        partition.committed_offset, partition.metadata or ""
+                    )
+        return {target: at for target, at in offsets.items() if at.offset >= 0}
 
-    return cluster.patiently(f"read the offsets of group {group}", ask)
+    return cluster.retry(f"read the offsets of group {group}", ask)
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -80,7 +76,7 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) 
         try:
             _commit(cluster, group, offsets)
             break
-        except (OSError, ProtocolError, Again):
+        except RETRIED:
             cluster.forget()
             if attempt == COMMIT_TRIES_MAX:
                 raise
@@ -112,8 +108,8 @@ def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int])
 
 
 def coordinator(cluster: Cluster, name: str, kind: int = GROUP) -> Connection:
-    """The broker that keeps the books on a group, or on a transactional id."""
+    """A connection to the coordinator of a group, or of a transactional id."""
     request = FindCoordinatorRequest(key=name, key_type=kind)
-    response = cluster.anyone().call(request, FindCoordinatorResponse)
+    response = cluster.any_broker().call(request, FindCoordinatorResponse)
     check(response.error_code, f"{'transactional id' if kind else 'group'} {name}")
     return cluster.connection((response.host, response.port))

@@ -1,8 +1,8 @@
-"""What the source asks of a cluster: topics, offsets, records, committed offsets.
+"""A blocking client of one cluster: topics, offsets, records.
 
-Owns who leads what, the connections, and patience: leaders move, brokers restart, and all of that
-is tried again until `patience_ms` is over. The one thing to know: a deleted topic looks like one
-that is not there yet, so it is believed to be gone only when asked several times.
+Owns the leaders, the connections and the retries: leaders move and brokers restart, so an operation
+is tried again until `patience_ms` is over. A deleted topic looks like one that is not there yet, so
+it counts as gone only after `UNKNOWN_TRIES_MAX` answers.
 """
 
 import logging
@@ -10,10 +10,21 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from millstream.errors import ProtocolError
+from millstream.kafka_client.answers import Aborted, Fetched
+from millstream.kafka_client.connection import Connection
+from millstream.kafka_client.errors import (
+    CorruptMessage,
+    OutOfRange,
+    Refused,
+    TransientError,
+    UnknownPartition,
+    Unreachable,
+)
+from millstream.kafka_client.settings import ClientSettings
 from millstream.kafka_wire.apis.data import (
     FetchRequest,
     FetchResponse,
@@ -21,48 +32,27 @@ from millstream.kafka_wire.apis.data import (
     ListOffsetsResponse,
 )
 from millstream.kafka_wire.apis.discovery import MetadataRequest, MetadataResponse
-from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode
+from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode, name_of
 from millstream.kafka_wire.schema import NO_ID
 from millstream.model import TopicPartition
-from millstream.spark.errors import Refused, UnknownPartition, Unreachable
-from millstream.spark.options.kafka import ClientSettings
-from millstream.spark.read.fetched import Aborted
-from millstream.spark.wire import Connection
 
 CLUSTERS_MAX = 8  # Kept open by one process.
 BACKOFF_MS_MAX = 1_000
-UNKNOWN_TRIES_MAX = 4  # Before a topic that nobody knows is taken for deleted.
+UNKNOWN_TRIES_MAX = 4  # Before a topic that no broker knows counts as deleted.
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-class Again(Exception):
-    """A broker said something that a moment, or another broker, will change."""
-
-
-_ASKED_AGAIN = (OSError, ProtocolError, Again, UnknownPartition)
-
-
-class OutOfRange(Exception):
-    """The offset asked for is not in the log, or not any more."""
-
-
-class Damaged(Exception):
-    """The broker refuses to read at this offset: the bytes on its disk are not what was written."""
-
-
-class Fetched(NamedTuple):
-    """A piece of a partition's log, and the transactions in it that were aborted."""
-
-    records: memoryview
-    aborted: list[Aborted]
+# Errors after which a request is sent again.
+RETRIED = (OSError, ProtocolError, TransientError)
+_FETCH_RETRIED = (*RETRIED, UnknownPartition)
 
 
 @lru_cache(maxsize=CLUSTERS_MAX)
 def cluster_for(settings: ClientSettings) -> "Cluster":
-    """The one client of this process with these settings: Spark uses a worker for many tasks."""
+    """This process's client with these settings: Spark runs many tasks in one worker."""
     return Cluster(settings)
 
 
@@ -85,46 +75,46 @@ class Cluster:
             response = self._metadata(None)
             return sorted(t.name for t in response.topics if t.name and not t.is_internal)
 
-        return self.patiently("list topics", ask)
+        return self.retry("list topics", ask)
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """All partitions of these topics; those that do not exist have none."""
-        wanted = sorted(set(topics))
+        names = sorted(set(topics))
         for attempt in range(UNKNOWN_TRIES_MAX):
-            found = self.patiently("find partitions", lambda: self._known_partitions(wanted))
-            if {target.topic for target in found} >= set(wanted):
+            partitions = self.retry("find partitions", lambda: self._known_partitions(names))
+            if {target.topic for target in partitions} >= set(names):
                 break
             if attempt + 1 < UNKNOWN_TRIES_MAX:
                 self._pause(attempt)
-        return found
+        return partitions
 
     def _known_partitions(self, topics: list[str]) -> list[TopicPartition]:
         response = self._metadata(topics) if topics else None
-        found = []
+        partitions = []
         for topic in response.topics if response else ():
             if topic.error_code not in _GONE:
                 check(topic.error_code, topic.name)
-                found += [
+                partitions += [
                     TopicPartition(topic.name or "", p.partition_index) for p in topic.partitions
                 ]
-        return sorted(found)
+        return sorted(partitions)
 
     def last_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of topics as of when they were last looked at; old brokers have none."""
+        """The ids of topics in the last metadata of each; old brokers have none."""
         return {name: self._topic_ids[name] for name in set(topics) if name in self._topic_ids}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of topics as of now; those that are gone have none."""
-        wanted = sorted(set(topics))
-        if wanted:
-            self.patiently("look up topic ids", lambda: self._known_partitions(wanted))
-        return self.last_topic_ids(wanted)
+        names = sorted(set(topics))
+        if names:
+            self.retry("look up topic ids", lambda: self._known_partitions(names))
+        return self.last_topic_ids(names)
 
     def is_topic(self, name: str, topic_id: str) -> bool:
         """Whether a topic still has this id, or is gone.
 
-        Brokers learn of a new topic one after the other, so another id is believed only when it is
-        found several times.
+        Brokers learn of a new topic one after the other, so another id counts only after
+        `UNKNOWN_TRIES_MAX` answers.
         """
         for attempt in range(UNKNOWN_TRIES_MAX):
             if self.topic_ids([name]).get(name, topic_id) == topic_id:
@@ -134,40 +124,41 @@ class Cluster:
         return False
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions there are to write to; a broker may create the topic for that."""
+        """The number of partitions to write to; a broker may create the topic for that."""
 
         def ask() -> int:
-            (found,) = self._metadata([topic], may_create=True).topics
-            check(found.error_code, topic)
-            return len(found.partitions)
+            (created,) = self._metadata([topic], may_create=True).topics
+            check(created.error_code, topic)
+            return len(created.partitions)
 
-        return self.patiently(f"find topic {topic}", ask)
+        return self.retry(f"find topic {topic}", ask)
 
     def leader_addresses(
         self, targets: Iterable[TopicPartition]
     ) -> dict[tuple[str, int], list[TopicPartition]]:
-        """Who leads what, as far as it is known; asked if it is not. Not patient."""
-        found = self._by_leader(targets)
-        if not self._brokers.keys() >= found.keys():
-            raise Again(f"nodes {sorted(found.keys() - self._brokers.keys())} are not known")
-        return {self._brokers[node_id]: led for node_id, led in found.items()}
+        """Partitions by the address of their leader; asks for metadata it lacks. No retries."""
+        leaders = self._by_leader(targets)
+        if not self._brokers.keys() >= leaders.keys():
+            unknown = sorted(leaders.keys() - self._brokers.keys())
+            raise TransientError(f"nodes {unknown} are not known")
+        return {self._brokers[node_id]: led for node_id, led in leaders.items()}
 
     # -- offsets -----------------------------------------------------------------------------------
 
     def offsets(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offset at each time in ms, -1 if none is as late; or by `EARLIEST` and `LATEST`.
+        """The offset at each time in ms, -1 if no record is as late; or the first and last offset.
 
         Raises `UnknownPartition` if one does not exist.
         """
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
 
         def ask() -> None:
-            missing = {target: ms for target, ms in at.items() if target not in found}
+            missing = {target: ms for target, ms in at.items() if target not in offsets}
             for node_id, targets in self._by_leader(missing).items():
-                found.update(self._list_offsets(node_id, {t: missing[t] for t in targets}))
+                offsets.update(self._list_offsets(node_id, {t: missing[t] for t in targets}))
 
-        self.patiently("look up offsets", ask)
-        return found
+        self.retry("look up offsets", ask)
+        return offsets
 
     def _list_offsets(
         self, node_id: int, at: Mapping[TopicPartition, int]
@@ -189,31 +180,31 @@ class Cluster:
             timeout_ms=self.settings.request_ms_max,
         )
         response = self.node(node_id).call(request, ListOffsetsResponse)
-        found = {}
+        offsets = {}
         for topic in response.topics:
             for partition in topic.partitions:
                 target = TopicPartition(topic.name, partition.partition_index)
                 check(partition.error_code, target)
-                found[target] = partition.offset
-        return found
+                offsets[target] = partition.offset
+        return offsets
 
     # -- records -----------------------------------------------------------------------------------
 
     def begin_fetch(self, target: TopicPartition, offset: int) -> Callable[[], Fetched]:
-        """Ask for records from `offset` on; call the result to wait for them.
+        """Send a fetch from `offset` on; call the result to wait for its answer.
 
-        The answer is on its way meanwhile. What goes wrong with it is asked for again, patiently.
+        A fetch that fails is sent again, with the retries of `fetch`.
         """
         try:
             connection = self.node(self._leader(target))
             connection.send(self._fetch_request(target, offset, self.settings.fetch_bytes))
-        except _ASKED_AGAIN:
+        except _FETCH_RETRIED:
             return lambda: self.fetch(target, offset)
 
         def finish() -> Fetched:
             try:
                 return self._fetched(target, connection.receive(FetchResponse))
-            except _ASKED_AGAIN:
+            except _FETCH_RETRIED:
                 return self.fetch(target, offset)
 
         return finish
@@ -231,7 +222,7 @@ class Cluster:
             connection = self.node(self._leader(target))
             return self._fetched(target, connection.call(request, FetchResponse))
 
-        return self.patiently(f"read {target} from offset {offset}", ask)
+        return self.retry(f"read {target} from offset {offset}", ask)
 
     def _fetch_request(self, target: TopicPartition, offset: int, bytes_max: int) -> FetchRequest:
         partition = FetchRequest.Topic.Partition(
@@ -250,26 +241,30 @@ class Cluster:
         for topic in response.responses:
             for partition in topic.partitions:
                 if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise OutOfRange
+                    raise OutOfRange(f"{target} has no records at the offset")
                 if partition.error_code == ErrorCode.CORRUPT_MESSAGE:
-                    raise Damaged  # Retriable by Kafka's table, but a disk does not mend itself.
+                    # Retriable by Kafka's table, but a disk does not mend itself.
+                    raise CorruptMessage(f"{target} is damaged at the offset")
                 check(partition.error_code, target)
                 chunks = partition.records or [b""]
                 return Fetched(
                     memoryview(chunks[0]),  # type: ignore[arg-type]  # One view, when read.
                     [
-                        Aborted(found.producer_id, found.first_offset)
-                        for found in partition.aborted_transactions or ()
+                        Aborted(aborted.producer_id, aborted.first_offset)
+                        for aborted in partition.aborted_transactions or ()
                     ],
                 )
         if response.throttle_time_ms:
             time.sleep(response.throttle_time_ms / 1000)
-        raise Again(f"an answer without {target}")
+        raise TransientError(f"the answer has nothing about {target}")
 
-    # -- patience ----------------------------------------------------------------------------------
+    # -- retries -----------------------------------------------------------------------------------
 
-    def patiently(self, what: str, ask: Callable[[], _T]) -> _T:
-        """Do it again, with everything known of the cluster forgotten, until patience is over."""
+    def retry(self, doing: str, ask: Callable[[], _T]) -> _T:
+        """Call `ask` until it succeeds, or until `patience_ms` is over; then raise `Unreachable`.
+
+        Connections and leaders are forgotten between two attempts.
+        """
         deadline = time.monotonic() + self.settings.patience_ms / 1000
         attempt = unknown_count = 0
         while True:
@@ -279,17 +274,19 @@ class Cluster:
                 unknown_count += 1
                 if unknown_count >= UNKNOWN_TRIES_MAX:
                     raise
-            except (OSError, ProtocolError, Again) as problem:
+            except RETRIED as problem:
                 if time.monotonic() > deadline:
                     seconds = self.settings.patience_ms / 1000
-                    raise Unreachable(f"could not {what} for {seconds:g} s: {problem}") from problem
-                log.debug("trying again to %s: %s", what, problem)
+                    raise Unreachable(
+                        f"could not {doing} for {seconds:g} s: {problem}"
+                    ) from problem
+                log.debug("trying again to %s: %s", doing, problem)
             self.forget()
             self._pause(attempt)
             attempt += 1
 
     def forget(self) -> None:
-        """Close all connections and ask anew who leads what."""
+        """Close all connections; leaders are looked up again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -298,45 +295,45 @@ class Cluster:
     def _pause(self, attempt: int) -> None:
         time.sleep(min(self.settings.backoff_ms * 2 ** min(attempt, 10), BACKOFF_MS_MAX) / 1000)
 
-    # -- who is where ------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------
 
     def node(self, node_id: int) -> Connection:
         """The connection to a node that metadata named."""
         if node_id not in self._brokers:
-            raise Again(f"node {node_id} is not known")
+            raise TransientError(f"node {node_id} is not known")
         return self.connection(self._brokers[node_id])
 
     def connection(self, address: tuple[str, int]) -> Connection:
-        found = self._connections.get(address)
+        connection = self._connections.get(address)
         # One that still waits for an answer belongs to a reader that was given up.
-        if found is None or not found.is_idle:
-            if found is not None:
-                found.close()
-            found = self._connections[address] = Connection(address, self.settings)
-        return found
+        if connection is None or not connection.is_idle:
+            if connection is not None:
+                connection.close()
+            connection = self._connections[address] = Connection(address, self.settings)
+        return connection
 
-    def anyone(self) -> Connection:
-        """A connection to some broker, an open one first."""
-        for found in self._connections.values():
-            if found.is_idle:
-                return found
+    def any_broker(self) -> Connection:
+        """A connection to any broker, an open one first."""
+        for connection in self._connections.values():
+            if connection.is_idle:
+                return connection
         problems = []
         for address in (*self.settings.bootstrap, *self._brokers.values()):
             try:
                 return self.connection(address)
             except (OSError, ProtocolError) as problem:
                 problems.append(f"{address[0]}:{address[1]} ({problem})")
-        raise Again(f"no broker answers: {', '.join(dict.fromkeys(problems))}")
+        raise TransientError(f"no broker answers: {', '.join(dict.fromkeys(problems))}")
 
     def _metadata(self, topics: list[str] | None, *, may_create: bool = False) -> MetadataResponse:
         named = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=may_create)
-        response = self.anyone().call(request, MetadataResponse)
+        response = self.any_broker().call(request, MetadataResponse)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         for topic in response.topics:
             self._topic_ids.pop(topic.name or "", None)
             if topic.topic_id != NO_ID and topic.error_code not in _GONE:
-                self._topic_ids[topic.name or ""] = _spelt(topic.topic_id)
+                self._topic_ids[topic.name or ""] = _topic_id_text(topic.topic_id)
             for partition in topic.partitions:
                 target = TopicPartition(topic.name or "", partition.partition_index)
                 self._leaders[target] = partition.leader_id
@@ -346,31 +343,31 @@ class Cluster:
         return next(iter(self._by_leader([target])))
 
     def _by_leader(self, targets: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        wanted = list(targets)
-        unknown = sorted({t.topic for t in wanted if t not in self._leaders})
+        named = list(targets)
+        unknown = sorted({t.topic for t in named if t not in self._leaders})
         if unknown:
             self._metadata(unknown)
-        found: dict[int, list[TopicPartition]] = {}
-        for target in wanted:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for target in named:
             if target not in self._leaders:
                 raise UnknownPartition(target)
             if self._leaders[target] < 0:
-                raise Again(f"{target} has no leader at the moment")
-            found.setdefault(self._leaders[target], []).append(target)
-        return found
+                raise TransientError(f"{target} has no leader at the moment")
+            by_leader.setdefault(self._leaders[target], []).append(target)
+        return by_leader
 
 
-def _spelt(topic_id: UUID) -> str:
+def _topic_id_text(topic_id: UUID) -> str:
     """As Kafka's tools print it."""
     return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-def check(code: int, what: object) -> None:
+def check(code: int, subject: object) -> None:
+    """Raise the error that a code of a broker stands for."""
     if code == ErrorCode.NONE:
         return
     if code in _GONE:
-        raise UnknownPartition(what)
-    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+        raise UnknownPartition(subject)
     if code in RETRIABLE:
-        raise Again(f"{what}: {name}")
-    raise Refused(f"the broker refuses {what}: {name}")
+        raise TransientError(f"{subject}: {name_of(code)}")
+    raise Refused(f"the broker refuses {subject}: {name_of(code)}")
