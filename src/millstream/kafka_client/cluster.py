@@ -214,7 +214,7 @@ class Cluster:
     ) -> Fetched:
         """Read whole batches from `offset` on.
 
-        Raises `OutOfRange`, `Damaged` and `UnknownPartition`.
+        Raises `OutOfRange`, `CorruptMessage` and `UnknownPartition`.
         """
         request = self._fetch_request(target, offset, bytes_max or self.settings.fetch_bytes)
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from millstream.spark.cluster import Cluster, Fetched
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from millstream.codec.batch import HEADER_BYTES, read_header, seal
+from millstream.kafka_client.answers import Fetched
+from millstream.kafka_client.cluster import Cluster
 from millstream.model import TopicPartition
 from millstream.spark.errors import DamagedRecords
 from millstream.spark.read.offset_ranges import OffsetRange
