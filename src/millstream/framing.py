@@ -28,6 +28,14 @@ class Cutter:
         self._size = 0  # Of the frame that is on its way; 0 as long as its head is not whole.
         self._begun = bytearray()  # What has arrived of it.
 
+    def sole(self, data: Buffer) -> memoryview | None:
+        """`data` if it is one whole frame, as most requests come; None: `feed` must take it."""
+        head_bytes = self._head_bytes
+        if self._begun or len(data) < head_bytes:
+            return None
+        view = memoryview(data)
+        return view if self._measure(view[:head_bytes]) == len(view) else None
+
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that `data` completes, with their heads; feed again after all.
 

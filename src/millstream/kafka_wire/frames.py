@@ -25,6 +25,11 @@ class Frames:
         assert FRAME_BYTES_MIN <= frame_bytes_max < 2**31
         self._cutter = Cutter(LENGTH.size, partial(_measure, frame_bytes_max))
 
+    def sole(self, data: Buffer) -> memoryview | None:
+        """The frame without its length if `data` is one whole frame; None: `feed` must take it."""
+        frame = self._cutter.sole(data)
+        return None if frame is None else frame[LENGTH.size :]
+
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that `data` completes, without their lengths; feed again after all."""
         return map(_BODY, self._cutter.feed(data))

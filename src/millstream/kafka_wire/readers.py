@@ -155,8 +155,11 @@ class _ReaderSource:
             self._source.line(f"at += {2 if legacy == 'int16' else 4}")
 
     def _unless_null(self, variable: str, *, is_nullable: bool) -> AbstractContextManager[None]:
-        with self._source.block("if n < 0:"):
-            self._source.line(f"{variable} = {'null' if is_nullable else 'no_null'}(n, at)")
+        if is_nullable:
+            with self._source.block("if n == -1:"):
+                self._source.line(f"{variable} = None")
+        with self._source.block("elif n < 0:" if is_nullable else "if n < 0:"):
+            self._source.line(f"{variable} = no_null(n, at)")
         return self._source.block("else:")
 
     def _slice(self, kind: Kind, variable: str) -> None:
@@ -253,13 +256,9 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(int=number) if number else NO_ID
 
 
-def _null(length: int, at: int) -> None:
+def _no_null(length: int, at: int) -> Never:
     if length < -1:
         raise ProtocolError(f"length {length} before byte {at}")
-
-
-def _no_null(length: int, at: int) -> Never:
-    _null(length, at)
     raise ProtocolError(f"null before byte {at}, where a value must be")
 
 
@@ -307,7 +306,6 @@ _KNOWN: dict[str, object] = {
     "int16": Struct(">h").unpack_from,
     "int32": Struct(">i").unpack_from,
     "no_null": _no_null,
-    "null": _null,
     "tags": read_tags,
     "too_long": _too_long,
     "too_many": _too_many,

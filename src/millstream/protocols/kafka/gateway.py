@@ -66,6 +66,11 @@ class KafkaGateway:
 
     def receive(self, data: bytes) -> Iterator[memoryview]:
         self.unfinished_bytes += len(data)
+        sole = self._frames.sole(data)
+        if sole is not None:
+            self.unfinished_bytes -= len(data)
+            yield sole
+            return
         for frame in self._frames.feed(data):
             self.unfinished_bytes -= LENGTH.size + len(frame)
             yield frame

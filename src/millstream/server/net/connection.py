@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
         # With the size of their requests. The first one is being answered.
         self._pending: deque[tuple[Outcome, int]] = deque()
         self._pending_bytes = 0
-        self._wake = asyncio.Event()
+        self._held_bytes = 0  # As `RequestMemory` knows it.
+        self._wake: asyncio.Future[None] | None = None  # Set while `run` has nothing to do.
         self._is_behind = False  # Requests are there that only wait for others to have a turn.
         self._is_first = True  # No bytes have come yet.
         self._is_reading = True
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         """End after what is pending."""
         self._is_ending = True
-        self._wake.set()
+        self._wake_up()
 
     def drop(self) -> None:
         """End now, whatever is pending."""
@@ -240,8 +241,8 @@ class Connection(asyncio.Protocol):
                     await asyncio.sleep(0)
                     self._begin_more()
                 else:
-                    self._wake.clear()
-                    await self._wake.wait()
+                    self._wake = self._loop.create_future()
+                    await self._wake
         except ProtocolError as problem:
             _log.info("closed a connection problem=%s", problem)
         except ConnectionError:
@@ -277,7 +278,12 @@ class Connection(asyncio.Protocol):
         self._begin()
         self._writer.flush()
         if self._pending or self._is_behind or self._is_ending:
-            self._wake.set()
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        wake, self._wake = self._wake, None
+        if wake is not None and not wake.done():
+            wake.set_result(None)
 
     def _begin_more(self) -> None:
         assert self._writer is not None
@@ -289,17 +295,20 @@ class Connection(asyncio.Protocol):
 
     def _begin(self) -> None:
         """Begin what has arrived, as far as there is room; read on once all of it has begun."""
-        assert self._gateway is not None
+        gateway, pending, pace = self._gateway, self._pending, self._pace
+        assert gateway is not None
         room = self._limits.pipeline_requests_max
         self._is_behind = False
         try:
             for _ in range(room):
-                if len(self._pending) >= room or self._is_ending or self._is_muted:
+                if (
+                    len(pending) >= room
+                    or self._is_ending
+                    or pace.resume_at > self._resumed_at
+                    or (request := next(self._requests, None)) is None
+                ):
                     break
-                request = next(self._requests, None)
-                if request is None:
-                    break
-                self._note(self._gateway.begin(request), len(request))
+                self._note(gateway.begin(request), len(request))
             else:
                 self._is_behind = True
         except ProtocolError as problem:
@@ -308,17 +317,17 @@ class Connection(asyncio.Protocol):
         except Exception as problem:
             self._clients.faults.report(problem)
             self._is_ending = True
-        if self._is_muted:
-            self._resume_later(self._pace.resume_at)
-        if len(self._pending) >= room or self._is_behind or self._is_muted:
+        is_muted = pace.resume_at > self._resumed_at
+        if is_muted:
+            self._resume_later(pace.resume_at)
+        if len(pending) >= room or self._is_behind or is_muted:
             self._set_reading(False)
-        elif 2 * len(self._pending) <= room:
+        elif not self._is_reading and 2 * len(pending) <= room:
             self._set_reading(True)
-        self._memory.hold(self, self._gateway.unfinished_bytes + self._pending_bytes)
-
-    @property
-    def _is_muted(self) -> bool:
-        return self._pace.resume_at > self._resumed_at
+        held_bytes = gateway.unfinished_bytes + self._pending_bytes
+        if held_bytes != self._held_bytes:
+            self._held_bytes = held_bytes
+            self._memory.hold(self, held_bytes)
 
     def _resume_later(self, resume_at: float) -> None:
         if self._resume_timer is None and not self._is_ending:

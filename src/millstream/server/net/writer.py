@@ -54,6 +54,7 @@ class Writer:
         self, transport: asyncio.Transport, threads: Threads, *, buffered_bytes_max: int
     ) -> None:
         self.moved_at = 0.0  # When bytes last left, by the loop's clock.
+        self.has_room = True  # Whether a reply may be put in without waiting for the client.
         self._transport = transport
         self._threads = threads
         self._buffered_bytes_max = buffered_bytes_max
@@ -67,11 +68,6 @@ class Writer:
         socket = transport.get_extra_info("socket")
         is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
         self._descriptor: int = socket.fileno() if is_plain else -1
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a reply may be put in without waiting for the client."""
-        return self._is_drained.is_set()
 
     def put(self, buffers: Iterable[Buffer]) -> None:
         """Take buffers; they leave with the next `flush`, or at once if they are many."""
@@ -113,10 +109,12 @@ class Writer:
 
     def pause(self) -> None:
         """The transport holds bytes that the socket did not take."""
+        self.has_room = False
         self._is_drained.clear()
 
     def resume(self) -> None:
         self.moved_at = self._loop.time()
+        self.has_room = True
         self._is_drained.set()
 
     # -- ranges ------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ _PRODUCE_CODES: dict[type[RequestError], ErrorCode] = {
 # -- produce -----------------------------------------------------------------------------------
 
 
-_Written = tuple[int, asyncio.Future[Appended] | RequestError | ErrorCode]
+_Outcome = asyncio.Future[Appended] | RequestError | ErrorCode
+_Written = tuple[str, list[tuple[int, _Outcome]]]  # Of one topic, by partition.
 
 
 def produce(
@@ -71,22 +72,18 @@ def produce(
     """Append now, in the order of arrival; answer when `acks` allows, which may be at once."""
     acks = _ACKS.get(request.acks)
     throttle_ms = throttle_produce(context)
-    written = [
-        (
-            topic.name,
-            [_append(context, request, topic.name, part, acks) for part in topic.partition_data],
-        )
-        for topic in request.topic_data
-    ]
+    written: list[_Written] = []
+    waiting: list[asyncio.Future[Appended]] = []
+    for topic in request.topic_data:
+        outcomes: list[tuple[int, _Outcome]] = []
+        for part in topic.partition_data:
+            outcome = _append(context, request, topic.name, part, acks)
+            outcomes.append((part.index, outcome))
+            if isinstance(outcome, asyncio.Future) and not outcome.done():
+                waiting.append(outcome)
+        written.append((topic.name, outcomes))
     if acks is Acks.NONE:
         _check_unanswered(written)
-    waiting = [
-        outcome
-        for _, parts in written
-        for _, outcome in parts
-        if isinstance(outcome, asyncio.Future) and not outcome.done()
-    ]
-    if acks is Acks.NONE:
         # What waits to be written counts as a request that is not answered yet.
         return _unanswered(waiting) if waiting else None
     if not waiting:
@@ -100,25 +97,25 @@ def _append(
     topic: str,
     part: ProduceRequest.Topic.Partition,
     acks: Acks | None,
-) -> _Written:
+) -> _Outcome:
     if acks is None:
-        return part.index, ErrorCode.INVALID_REQUIRED_ACKS
+        return ErrorCode.INVALID_REQUIRED_ACKS
     if part.records is None:
-        return part.index, InvalidBatch("there is no batch")
+        return InvalidBatch("there is no batch")
     try:
-        return part.index, context.broker.partitions.append(
+        return context.broker.partitions.append(
             context.session,
             TopicPartition(topic, part.index),
             part.records,
             acks,
             transactional_id=request.transactional_id,
-            joins=context.version >= _JOINS_TRANSACTIONS,
+            joins=context.header.api_version >= _JOINS_TRANSACTIONS,
         )
     except RequestError as problem:
-        return part.index, problem
+        return problem
 
 
-def _check_unanswered(written: Sequence[tuple[str, Sequence[_Written]]]) -> None:
+def _check_unanswered(written: Sequence[_Written]) -> None:
     """With acks=0 an error can only be told by closing the connection."""
     for topic, parts in written:
         for index, outcome in parts:
@@ -127,7 +124,7 @@ def _check_unanswered(written: Sequence[tuple[str, Sequence[_Written]]]) -> None
 
 
 async def _produced_later(
-    written: Sequence[tuple[str, Sequence[_Written]]],
+    written: Sequence[_Written],
     throttle_ms: int,
     waiting: Sequence[asyncio.Future[Appended]],
     timeout_s: float,
@@ -161,19 +158,17 @@ def _give_up(waiting: Sequence[asyncio.Future[Appended]]) -> None:
             outcome.set_exception(TimedOut("not committed in time; it may still be"))
 
 
-def _produced(
-    written: Sequence[tuple[str, Sequence[_Written]]], throttle_ms: int
-) -> ProduceResponse:
-    return ProduceResponse(
-        throttle_time_ms=throttle_ms,
-        responses=[
-            ProduceResponse.Topic(name=topic, partition_responses=[_outcome(*one) for one in parts])
-            for topic, parts in written
-        ],
-    )
+def _produced(written: Sequence[_Written], throttle_ms: int) -> ProduceResponse:
+    responses: list[ProduceResponse.Topic] = []
+    for topic, outcomes in written:
+        parts: list[_Produced] = []
+        for index, outcome in outcomes:
+            parts.append(_outcome(index, outcome))
+        responses.append(ProduceResponse.Topic(name=topic, partition_responses=parts))
+    return ProduceResponse(throttle_time_ms=throttle_ms, responses=responses)
 
 
-def _outcome(index: int, outcome: asyncio.Future[Appended] | RequestError | ErrorCode) -> _Produced:
+def _outcome(index: int, outcome: _Outcome) -> _Produced:
     if isinstance(outcome, ErrorCode):
         return _Produced(index=index, error_code=outcome, base_offset=-1)
     try:
