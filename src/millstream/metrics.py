@@ -279,13 +279,22 @@ class Sample(NamedTuple):
     value: float
 
 
+class Counter:
+    """A value of one metric, for code that counts often: adding to it is no call."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
 class Metrics:
     """The live values of one node. Belongs to the event loop; not for other threads."""
 
     def __init__(self) -> None:
         # What was never counted is 0, and is told so.
-        self._values: dict[tuple[Metric, tuple[str, ...]], float] = {
-            (metric, ()): 0
+        self._counters: dict[tuple[Metric, tuple[str, ...]], Counter] = {
+            (metric, ()): Counter()
             for metric in DECLARED
             if metric.kind is Kind.COUNTER and not metric.labels
         }
@@ -293,21 +302,24 @@ class Metrics:
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         assert metric.kind is Kind.COUNTER
-        assert len(labels) == len(metric.labels)
-        key = metric, labels
-        self._values[key] = self._values.get(key, 0) + amount
+        self._find(metric, labels).value += amount
+
+    def counter(self, metric: Metric, *labels: str) -> Counter:
+        """The value of a counter, which has a sample from now on, to be added to by the caller."""
+        assert metric.kind is Kind.COUNTER
+        return self._find(metric, labels)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         assert metric.kind is Kind.GAUGE
-        assert len(labels) == len(metric.labels)
-        self._values[metric, labels] = value
+        self._find(metric, labels).value = value
 
     def value(self, metric: Metric, *labels: str) -> float:
-        return self._values.get((metric, labels), 0)
+        counter = self._counters.get((metric, labels))
+        return 0 if counter is None else counter.value
 
     def total(self, metric: Metric) -> float:
         """The sum over all labels."""
-        return sum(value for (one, _), value in self._values.items() if one is metric)
+        return sum(each.value for (one, _), each in self._counters.items() if one is metric)
 
     def watch(self, look: Callable[[], Iterator[Sample]]) -> None:
         """Have `look` called by `samples`, for what nobody counts. It bounds how much it tells."""
@@ -315,9 +327,17 @@ class Metrics:
 
     def samples(self) -> Iterator[Sample]:
         """All there is: what is counted by name, then what is looked up, as one asks for it."""
-        for (metric, labels), value in sorted(
-            self._values.items(), key=lambda item: (item[0][0].name, item[0][1])
+        for (metric, labels), counter in sorted(
+            self._counters.items(), key=lambda item: (item[0][0].name, item[0][1])
         ):
-            yield Sample(metric, labels, value)
+            yield Sample(metric, labels, counter.value)
         for look in self._looks:
             yield from look()
+
+    def _find(self, metric: Metric, labels: tuple[str, ...]) -> Counter:
+        key = metric, labels
+        counter = self._counters.get(key)
+        if counter is None:
+            assert len(labels) == len(metric.labels)
+            counter = self._counters[key] = Counter()
+        return counter

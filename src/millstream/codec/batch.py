@@ -171,13 +171,13 @@ def verify_produced(buffer: Buffer, *, size_max: int) -> Header:
         raise InvalidBatch("control batches and delete horizons are the broker's to write")
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("log append time is the broker's to set")
-    if header.has_producer:
+    if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:
             raise InvalidBatch(
                 f"producer {header.producer_id} at epoch {header.producer_epoch} "
                 f"with sequence {header.base_sequence}: neither may be negative"
             )
-    elif header.is_transactional:
+    elif header.attributes & TRANSACTIONAL:
         raise InvalidBatch("a transactional batch needs a producer id")
     return header
 

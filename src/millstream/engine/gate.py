@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from millstream.errors import Denied
-from millstream.metrics import REQUESTS, Metrics
+from millstream.metrics import REQUESTS, Counter, Metrics
 from millstream.model import Session
 from millstream.view_names import FILTER_MARK
 
@@ -27,6 +27,9 @@ class Operation(Enum):
     JOIN = "join"
     COMMIT = "commit offsets of"
     TRANSACT = "write in transactions of"
+
+    def __init__(self, words: str) -> None:
+        self.words = words  # The value, without the calls that Python 3.11 makes for `value`.
 
 
 class Policy(Protocol):
@@ -46,11 +49,16 @@ class Gate:
     def __init__(self, policy: Policy, metrics: Metrics) -> None:
         self._policy = policy
         self._metrics = metrics
+        self._admitted: dict[str, Counter] = {}  # By operation.
 
     def admit(self, session: Session, operation: Operation, resource: str) -> None:
         """Return, or raise `Denied`; either way the call is counted."""
         if self._policy.allows(session, operation, resource):
-            self._metrics.add(REQUESTS, 1, operation.value, "admitted")
+            counter = self._admitted.get(operation.words)
+            if counter is None:
+                counter = self._metrics.counter(REQUESTS, operation.words, "admitted")
+                self._admitted[operation.words] = counter
+            counter.value += 1
             return
         self._metrics.add(REQUESTS, 1, operation.value, "denied")
         raise Denied(session.principal, operation.value, resource)

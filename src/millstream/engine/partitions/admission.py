@@ -58,8 +58,24 @@ def admit_batch(
         raise BatchTooLarge(header.size, settings.segment_bytes)
     if header.count * RECORD_BYTES_MIN > decompressed_bytes_max:
         raise InvalidBatch(f"{header.count} records, more than a batch may hold unpacked")
-    if is_on_loop and _reads_records(header, settings) and not _is_small(header, data):
-        raise NotSmall
+    if (
+        settings.message_validation_type is ValidationType.RECORDS
+        or settings.compression_type is not CompressionType.PRODUCER
+        or settings.cleanup_policy.compacts
+    ):
+        if is_on_loop and _reads_records(header, settings) and not _is_small(header, data):
+            raise NotSmall
+        header, data = _apply_record_rules(header, data, settings, decompressed_bytes_max)
+    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        header, data = stamp_time(data, header, now_ms)
+    else:
+        _check_times(header, settings, now_ms)
+    return Admitted(header, data)
+
+
+def _apply_record_rules(
+    header: Header, data: Buffer, settings: TopicSettings, decompressed_bytes_max: int
+) -> Admitted:
     if settings.cleanup_policy.compacts:
         _check_keys(data, decompressed_bytes_max)
     elif settings.message_validation_type is ValidationType.RECORDS:
@@ -67,11 +83,7 @@ def admit_batch(
     if settings.compression_type is not CompressionType.PRODUCER:
         codec = CODECS[settings.compression_type]
         if codec is not header.codec:
-            header, data = _recompress(data, codec, settings, decompressed_bytes_max)
-    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        header, data = stamp_time(data, header, now_ms)
-    else:
-        _check_times(header, settings, now_ms)
+            return _recompress(data, codec, settings, decompressed_bytes_max)
     return Admitted(header, data)
 
 

@@ -10,11 +10,18 @@ from millstream.model import LogId, TopicPartition
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
+KNOWN_MAX = 20_000  # Replicas kept at hand by the name of their topic; others are looked up again.
+
 
 class Leaders:
     def __init__(self, catalog: Catalog, hub: Hub) -> None:
         self._catalog = catalog
         self._hub = hub
+        # Looked up since the catalog was at `_version`: a produce asks for one, a fetch for each
+        # of its partitions.
+        self._known: dict[TopicPartition, Replica] = {}
+        self._writable: dict[TopicPartition, Replica] = {}
+        self._version = catalog.version
 
     def log_id(self, target: TopicPartition) -> LogId:
         """Raises `UnknownTopic`, also for a partition that the topic does not have."""
@@ -22,15 +29,27 @@ class Leaders:
 
     def find(self, target: TopicPartition) -> Replica:
         """The leader. A replica whose storage has failed is returned, too: it refuses by itself."""
-        replica = self._hub.find(self.log_id(target))
+        replica = self._known.get(target)
+        if replica is None or replica.is_gone or self._version != self._catalog.version:
+            replica = self._hub.find(self.log_id(target))
+            self._keep(self._known, target, replica)
         if not replica.is_leader and replica.failure is None:
             raise NotLeader(target, replica.leader)
         return replica
 
     def find_writable(self, target: TopicPartition) -> Replica:
         """The leader of a topic that is no view."""
-        self._catalog.find(target.topic).check_writable()
-        return self.find(target)
+        replica = self._writable.get(target)
+        if (
+            replica is None
+            or replica.is_gone
+            or not replica.is_leader
+            or self._version != self._catalog.version
+        ):
+            self._catalog.find(target.topic).check_writable()
+            replica = self.find(target)
+            self._keep(self._writable, target, replica)
+        return replica
 
     def find_current(self, target: TopicPartition) -> Replica:
         """The leader, once it knows all that is committed. A failed one still serves readers."""
@@ -38,3 +57,12 @@ class Leaders:
         if not replica.is_settled:
             raise NotSettled(target)
         return replica
+
+    def _keep(
+        self, replicas: dict[TopicPartition, Replica], target: TopicPartition, replica: Replica
+    ) -> None:
+        if self._version != self._catalog.version or len(replicas) >= KNOWN_MAX:
+            self._known.clear()
+            self._writable.clear()
+            self._version = self._catalog.version
+        replicas[target] = replica

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, assert_never
 
-from millstream.codec.batch import read_header
+from millstream.codec.batch import TRANSACTIONAL, read_header
 from millstream.codec.markers import Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
@@ -169,7 +169,7 @@ class Partitions:
             admit = partial(
                 admit_batch, data, settings, now_ms=now_ms, decompressed_bytes_max=bytes_max
             )
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL:
             if transactional_id is None:
                 raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))

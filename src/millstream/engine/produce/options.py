@@ -78,7 +78,10 @@ def search(payload: Buffer) -> Buffer | None:
     """The uncompressed records of an admitted batch, if they may have options."""
     if len(payload) <= _SMALL_BYTES and ENCODED_PREFIX not in bytes(payload):
         return None
-    return payload if any(find(payload) for find in _SEARCHES) else None
+    for find in _SEARCHES:
+        if find(payload):
+            return payload
+    return None
 
 
 def read_batch(

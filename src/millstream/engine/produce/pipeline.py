@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from millstream.codec.batch import CODEC_BITS, HEADER_BYTES, TRANSACTIONAL
 from millstream.codec.compression import SMALL_BYTES_MAX, Codec
 from millstream.config import Limits
 from millstream.cooperative import all_at_once, one_by_one
@@ -31,8 +32,8 @@ from millstream.engine.produce.transactional import Batch, TransactionalWrites
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.engine.runtime.futures import (
     AppendFuture,
+    BatchCount,
     copy_outcome,
-    count_batch,
     ignore_outcome,
 )
 from millstream.engine.topics import Topics
@@ -98,7 +99,7 @@ class ProducePipeline:
         self._unpacking = unpacking
         self._limits = limits
         self._clock = clock
-        self._metrics = metrics
+        self._count = BatchCount(metrics)
         self._queues: dict[LogId, deque[_QueuedBatch]] = {}
         self._unserved: asyncio.Queue[LogId] = asyncio.Queue()  # As many as there are queues.
         self._queued_bytes = 0
@@ -294,23 +295,28 @@ class ProducePipeline:
         if settings.message_queue_headers is not Switch.ON:
             return None
         header = incoming.header
+        if not header.attributes & CODEC_BITS:
+            return search(memoryview(incoming.data)[HEADER_BYTES : header.size])
+        return search(self._unpack_small(incoming))
+
+    def _unpack_small(self, incoming: IncomingBatch) -> Buffer:
+        header = incoming.header
         codec = header.codec
-        if self._turn_bytes > TURN_BYTES_MAX and codec is not Codec.NONE:
+        if self._turn_bytes > TURN_BYTES_MAX:
             raise NotSmall
         try:
             payload = unpack_small(incoming.data, header, bytes_max=self._unpacking.bytes_max)
         except RequestError as problem:
             self._unpacking.report("refused", incoming.target, None, problem)
             raise
-        if codec is not Codec.NONE:
-            size = SMALL_BYTES_MAX[codec] if payload is None else len(payload)
-            self._turn_bytes += size * _WEIGHTS[codec]
-            if self._turn_bytes > UNWATCHED_BYTES_MAX and not self._is_watched:
-                self._turn_bytes, self._is_watched = 0, True
-                asyncio.get_running_loop().call_soon(self._end_turn)
+        size = SMALL_BYTES_MAX[codec] if payload is None else len(payload)
+        self._turn_bytes += size * _WEIGHTS[codec]
+        if self._turn_bytes > UNWATCHED_BYTES_MAX and not self._is_watched:
+            self._turn_bytes, self._is_watched = 0, True
+            asyncio.get_running_loop().call_soon(self._end_turn)
         if payload is None:
             raise NotSmall
-        return search(payload)
+        return payload
 
     def _end_turn(self) -> None:
         self._turn_bytes, self._is_watched = 0, False
@@ -405,7 +411,7 @@ class ProducePipeline:
     ) -> AppendFuture:
         """Write a batch as it is, or in another way, if its transaction allows it."""
         header, replica = incoming.header, incoming.replica
-        if not header.is_transactional:
+        if not header.attributes & TRANSACTIONAL:
             return self._append(incoming) if write is None else write()
         assert incoming.transactional_id is not None
         batch = Batch(
@@ -421,7 +427,7 @@ class ProducePipeline:
     def _append(self, incoming: IncomingBatch) -> AppendFuture:
         replica, _, data, header, acks, _, _ = incoming
         appended = replica.append(data, header)
-        count_batch(self._metrics, header)
+        self._count.add(header)
         if acks is Acks.ALL:
             return replica.acknowledged(appended.end_offset, appended)
         # Everything before offset 0 is committed: without a wait the future is done at once.

@@ -20,7 +20,7 @@ from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedRecord, DelayedShard
 from millstream.engine.produce.message_ids import NOWHERE, STEP_IDS, Copy, Place, Windows
 from millstream.engine.produce.options import QueueOptions, when_due
-from millstream.engine.runtime.futures import AppendFuture, count_batch, when_all
+from millstream.engine.runtime.futures import AppendFuture, BatchCount, when_all
 from millstream.errors import BatchTooLarge, Overloaded
 from millstream.internal_topics.delayed import (
     NO_SENDER,
@@ -106,6 +106,7 @@ class BatchSplitter:
         self._limits = limits
         self._clock = clock
         self._metrics = metrics
+        self._count = BatchCount(metrics)
 
     def split(
         self, incoming: IncomingBatch, options: QueueOptions, *, is_checked: bool
@@ -278,14 +279,14 @@ class BatchSplitter:
     ) -> Generator[None, None, Appended]:
         replica, data, header = incoming.replica, incoming.data, incoming.header
         if not removed:
-            count_batch(self._metrics, header)
+            self._count.add(header)
             return replica.append(data, header)
         if known is None or known.removed != removed:
             known = yield from self.remainder(incoming, removed)
         if known.data is None:
             return Appended(NO_OFFSET, 0, NO_OFFSET, replica.log.start_offset)
         header = read_header(known.data)
-        count_batch(self._metrics, header)
+        self._count.add(header)
         return replica.append(known.data, header)
 
 

@@ -31,11 +31,18 @@ def ignore_outcome(future: AppendFuture) -> None:
         future.exception()
 
 
-def count_batch(metrics: Metrics, header: Header) -> None:
-    """Count a batch that was written for a client."""
-    metrics.add(APPENDED_BATCHES)
-    metrics.add(APPENDED_BYTES, header.size)
-    metrics.add(APPENDED_RECORDS, header.count)
+class BatchCount:
+    """Counts the batches that are written for clients."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._batches = metrics.counter(APPENDED_BATCHES)
+        self._bytes = metrics.counter(APPENDED_BYTES)
+        self._records = metrics.counter(APPENDED_RECORDS)
+
+    def add(self, header: Header) -> None:
+        self._batches.value += 1
+        self._bytes.value += header.size
+        self._records.value += header.count
 
 
 def when_all(waits: Sequence[asyncio.Future[Any]], result: Appended) -> AppendFuture:
