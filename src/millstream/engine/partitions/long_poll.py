@@ -18,7 +18,7 @@ from millstream.control.catalog import VIEW_WHERE, Catalog
 from millstream.engine.filters.filter import Filter, parse
 from millstream.engine.filters.filtered_read import FilteredRead, ReadFilter, share_of
 from millstream.engine.partitions.leaders import Leaders
-from millstream.engine.partitions.slices import Slice, Want, read_slice
+from millstream.engine.partitions.slices import FilteredBatches, Slice, Want, read_slice
 from millstream.engine.produce.unpacking import Unpacking
 from millstream.errors import Denied, RequestError
 from millstream.metrics import EXPIRED_RECORDS, FILTERED_RECORDS, READ_BYTES, Metrics
@@ -53,6 +53,7 @@ class LongPoll:
         self._limits = limits
         self._clock = clock
         self._metrics = metrics
+        self._read_bytes = metrics.counter(READ_BYTES)
         self._filter_of = lru_cache(maxsize=COMPILED_FILTERS_MAX)(parse)
 
     async def read(
@@ -79,16 +80,15 @@ class LongPoll:
             slices = await self._verified_slices(
                 wants, denied, filtered_reads, bytes_max, isolation
             )
-            gained = sum(part.gained_bytes for part in slices)
+            gained, size, is_special = _sum_up(slices)
             left = -1.0 if deadline is None else deadline - loop.time()
-            is_special = any(part.error or part.diverging for part in slices) or any(
-                each.is_spent for each in active
-            )
+            if active and not is_special:
+                is_special = any(each.is_spent for each in active)
             is_enough = gained >= min(min_bytes, bytes_max) or left <= 0 or is_special
-            if not is_enough and any(each.is_behind for each in active):
+            if not is_enough and active and any(each.is_behind for each in active):
                 continue
             if is_enough or not await self._moved(wants, left):
-                self._metrics.add(READ_BYTES, sum(part.size for part in slices))
+                self._read_bytes.value += size
                 return slices
             # Meanwhile the filter of a view may have changed, or the time to live of a topic: the
             # records from here on are read with the new one.
@@ -118,7 +118,8 @@ class LongPoll:
     def _filtered_reads(
         self, wants: Sequence[Want], read_filters: Sequence[ReadFilter | RequestError | None]
     ) -> list[_Filtered]:
-        share = share_of(sum(isinstance(read_filter, ReadFilter) for read_filter in read_filters))
+        count = sum([isinstance(read_filter, ReadFilter) for read_filter in read_filters])
+        share = share_of(count)
         return [
             FilteredRead(want, read_filter, share, self._unpacking)
             if isinstance(read_filter, ReadFilter)
@@ -130,10 +131,10 @@ class LongPoll:
         self, target: TopicPartition, reader_filter: Filter | None
     ) -> ReadFilter | None:
         """None for a topic that is read from its files, without a look at its records."""
+        replica = self._leaders.find(target)
         topic = self._catalog.find(target.topic)
-        replica = self._hub.find(topic.log(target.partition))
         lifetime = lifetime_of(replica.log.settings)
-        if not topic.is_view and reader_filter is None and lifetime is None:
+        if topic.base_id is None and reader_filter is None and lifetime is None:
             return None
         filters = [] if reader_filter is None else [reader_filter]
         if topic.is_view:
@@ -201,8 +202,10 @@ class LongPoll:
                 part = self._slice(want, filtered, bytes_max, isolation, may_exceed=not has_data)
             except RequestError as problem:
                 part = Slice(want.target, error=problem)
-            bytes_max = max(0, bytes_max - part.size)
-            has_data = has_data or part.size > 0
+            if part.records is not None:
+                size = part.records.size
+                bytes_max = max(0, bytes_max - size)
+                has_data = has_data or size > 0
             slices.append(part)
         return slices
 
@@ -236,3 +239,18 @@ class LongPoll:
 
     async def _moved(self, wants: Sequence[Want], seconds: float) -> bool:
         return await self._hub.moved([self._leaders.log_id(want.target) for want in wants], seconds)
+
+
+def _sum_up(slices: Sequence[Slice]) -> tuple[int, int, bool]:
+    """The bytes that count for a long poll, all bytes, and whether a slice must be told at once."""
+    gained = size = 0
+    is_special = False
+    for part in slices:
+        records = part.records
+        if records is not None:
+            size += records.size
+            is_filtered = isinstance(records, FilteredBatches)
+            gained += part.gained_bytes if is_filtered else records.size
+        if part.error is not None or part.diverging is not None:
+            is_special = True
+    return gained, size, is_special

@@ -366,8 +366,13 @@ class Partitions:
 
     def _denied(self, session: Session, wants: Sequence[Want]) -> dict[str, Denied]:
         """The topics that the session may not read, with the refusal."""
-        denied = {}
-        for topic in {want.target.topic for want in wants}:
+        denied: dict[str, Denied] = {}
+        asked: set[str] = set()
+        for want in wants:
+            topic = want.target.topic
+            if topic in asked:
+                continue
+            asked.add(topic)
             try:
                 self._gate.admit(session, Operation.READ, topic_resource(topic))
             except Denied as refusal:

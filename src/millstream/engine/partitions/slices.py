@@ -118,7 +118,8 @@ def read_slice(
     With `may_exceed` at least one batch, or a large batch could never be read. Raises `NotVerified`
     if more than `verified_bytes_max` must be verified first.
     """
-    check_epoch(want.target, want.leader_epoch, replica)
+    if want.leader_epoch != ANY_EPOCH:
+        check_epoch(want.target, want.leader_epoch, replica)
     log, start = replica.log, replica.log.start_offset
     if not start <= want.offset <= log.end_offset:
         raise OffsetOutOfRange(want.target, want.offset, start, log.end_offset)

@@ -20,6 +20,8 @@ BUFFERS = (bytes, bytearray, memoryview)
 
 PIECE_BYTES_MAX = 2**20  # Of a file, in memory or in one system call.
 GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without waiting for others.
+# Of the parts of one reply, so that a piece leaves with the few bytes around it.
+REPLY_BYTES_MAX = PIECE_BYTES_MAX + GATHERED_BYTES_MAX
 # Measured over loopback: below a megabyte or two a read and a write cost less, from four on twice
 # as much. Pages that a socket refers to fill its buffer sooner than bytes that it has copied.
 SENDFILE_BYTES_MIN = 2 * 2**20
@@ -77,6 +79,14 @@ class Writer:
         if self._gathered_bytes >= GATHERED_BYTES_MAX:
             self.flush()
 
+    def _gather(self, buffer: Buffer) -> None:
+        """Take a part of a reply. It leaves with the parts behind it, in one write, if it can."""
+        size = len(buffer)
+        if self._gathered_bytes + size > REPLY_BYTES_MAX:
+            self.flush()
+        self._gathered.append(buffer)
+        self._gathered_bytes += size
+
     def flush(self) -> None:
         self._is_leaving_soon = False
         if not self._gathered or self._transport.is_closing():
@@ -94,16 +104,18 @@ class Writer:
     async def send(self, reply: Reply) -> None:
         """Take a reply of any size; return when there is room for the next one.
 
-        The end of it leaves with the next `flush`.
+        The end of it leaves with the next `flush`, if it is small.
         """
         for part in reply:
             if isinstance(part, BUFFERS):
-                self.put((part,))
+                self._gather(part)
             elif part.size < SENDFILE_BYTES_MIN or not self._may_bypass(part):
                 await self._copy(part)
             else:
                 self.flush()
                 await self._bypass(part)
+        if self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self.flush()
         if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
             await self._is_drained.wait()
 
@@ -124,8 +136,8 @@ class Writer:
 
     async def _copy(self, part: Range) -> None:
         # A piece at a time: the next is read when the client has taken enough of this one.
-        for piece in _pieces(part):
-            self.put((await self._read(piece),))
+        for piece in (part,) if part.size <= PIECE_BYTES_MAX else _pieces(part):
+            self._gather(await self._read(piece))
             if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
                 await self._is_drained.wait()
 

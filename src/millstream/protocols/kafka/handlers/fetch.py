@@ -6,7 +6,7 @@ the file it lies in, unless the engine had to sift it.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from uuid import UUID
 
 from millstream.engine.partitions.slices import FilteredBatches, Slice, Want
@@ -48,8 +48,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         return FetchResponse(throttle_time_ms=throttle_ms, error_code=turn, responses=[])
     if throttle_ms:
         return FetchResponse(throttle_time_ms=throttle_ms, session_id=turn.session_id, responses=[])
-    found = _find(context, turn.wanted)
-    targets = [(part, found[part.topic, part.topic_id]) for part in turn.wanted]
+    targets = _targets(context, turn.wanted)
     wants = [
         Want(TopicPartition(name, part.partition), *turn.wanted[part])
         for part, name in targets
@@ -106,12 +105,18 @@ def _ask(context: Context, request: FetchRequest) -> Ask:
     )
 
 
-def _find(context: Context, parts: Iterable[Part]) -> Mapping[tuple[str, UUID], str | ErrorCode]:
-    """The name of each topic that is asked for, or why there is none."""
-    topics = {(part.topic, part.topic_id) for part in parts}
+def _targets(context: Context, parts: Iterable[Part]) -> list[tuple[Part, str | ErrorCode]]:
+    """Each part with the name of its topic, or why there is none."""
     if context.version < SINCE_TOPIC_IDS:
-        return {(name, topic_id): name for name, topic_id in topics}
-    return {(name, topic_id): _name_of(context, topic_id) for name, topic_id in topics}
+        return [(part, part.topic) for part in parts]
+    names: dict[int, str | ErrorCode] = {}
+    targets: list[tuple[Part, str | ErrorCode]] = []
+    for part in parts:
+        number = part.topic_id.int  # The hash of a UUID is a call, that of a number is none.
+        if number not in names:
+            names[number] = _name_of(context, part.topic_id)
+        targets.append((part, names[number]))
+    return targets
 
 
 def _name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
@@ -143,9 +148,9 @@ def _news(turn: Turn, answers: list[tuple[Part, _Fetched]]) -> list[tuple[Part, 
 
 def _by_topic(answers: Iterable[tuple[Part, _Fetched]]) -> list[FetchResponse.Topic]:
     """In the order of the answers, each topic at the place of its first partition."""
-    topics: dict[tuple[str, UUID], FetchResponse.Topic] = {}
+    topics: dict[tuple[str, int], FetchResponse.Topic] = {}
     for part, answer in answers:
-        key = part.topic, part.topic_id
+        key = part.topic, part.topic_id.int
         topic = topics.get(key)
         if topic is None:
             topic = FetchResponse.Topic(topic=part.topic, topic_id=part.topic_id, partitions=[])
