@@ -1,7 +1,6 @@
-"""Reading a data directory offline, whatever state it is in, and changing nothing in it.
+"""Reads a data directory offline, in whatever state it is, without changing it.
 
-Owns what `millstream inspect` finds: logs, segments, batches, records, index entries, producers,
-and how far the scrubber is.
+Returns rows for `millstream inspect`: logs, segments, batches, records, index entries, producers.
 Files are opened for reading only, so a running node is not disturbed; what it is writing at that
 moment may show as a torn tail. Damage is a finding here, not an error.
 """

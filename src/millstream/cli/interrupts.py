@@ -1,4 +1,4 @@
-"""Ctrl-C, asked for instead of raised: an exception that meets a callback of librdkafka is lost."""
+"""Turns Ctrl-C into a flag: an exception raised inside a callback of librdkafka is lost."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""The command `millstream`: which commands there are, and where they live.
+"""The command `millstream`: the table of commands, and the modules that have them.
 
 Owns the names and aliases, and the exit codes: 0 done, 1 refused or failed, 2 misuse. A command's
-module is imported when it is asked for, and what the command needs when it runs, so that `--help`
-answers at once. Whatever goes wrong ends as one sentence on standard error.
+module is imported when the command is named, and its dependencies when it runs, so that `--help`
+answers at once. Every expected error ends as one sentence on standard error.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""Reading what people type: pairs, places in a log, times and spans of time.
+"""Parses flags: pairs, places in a log, times and spans of time.
 
-Owns the small languages of the flags and the sentence that says what they take. Pure: nothing here
-talks to a broker.
+Owns the small languages of the flags and their error messages. Pure: nothing here talks to a
+broker.
 """
 
 import re

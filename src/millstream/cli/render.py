@@ -1,8 +1,8 @@
-"""What a command answers, and how it is shown: aligned text for people, JSON for programs.
+"""Renders the answer of a command: aligned text for people, JSON for programs.
 
 Owns `--output`, tables, questions, progress bars and the sentence on standard error. A command
 returns an `Answer`; `answered` prints it and turns it into the exit code. Progress bars are for a
-terminal only, so that what is piped stays clean and rich is not imported for it.
+terminal only, so that piped output stays clean and rich is not imported for it.
 """
 
 import json
@@ -160,7 +160,7 @@ def yes_option(command: _F) -> _F:
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], object]]:
-    """Yield a function that is told how much more is done; it shows a bar on a terminal."""
+    """Yield a function that advances a progress bar by an amount; the bar needs a terminal."""
     if not sys.stderr.isatty():
         yield lambda amount: None
         return

@@ -1,11 +1,11 @@
-"""The demonstration: a broker, orders, a pipeline on Spark, kill -9, and everything found again.
+"""The demonstration: a broker, orders, a pipeline on Spark, kill -9, all records counted again.
 
-The public face of the package: `tell` does it and says what happened as values. What a terminal
-makes of them is the command line's business. Nothing here knows a broker from inside.
+The public face of the package: `run` yields its events as values; the command line prints them.
+Only public APIs are used: nothing here knows a broker from inside.
 """
 
 from millstream.demo.events import Event
 from millstream.demo.failures import DemoFailed
-from millstream.demo.tour import Plan, tell
+from millstream.demo.tour import Plan, run
 
-__all__ = ["tell", "Plan", "Event", "DemoFailed"]
+__all__ = ["run", "Plan", "Event", "DemoFailed"]

@@ -1,4 +1,4 @@
-"""What happens in a demonstration, as values, in the order in which it is told."""
+"""Events of the demonstration, in the order in which they occur."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class TourDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoesOn:
-    """From here on orders come until somebody says stop."""
+    """From here on orders come until the user stops it."""
 
     address: str
     orders_per_second: int

@@ -1,7 +1,7 @@
-"""Why a demonstration ended before it was done, in one sentence."""
+"""The error that ends a demonstration, as one sentence."""
 
 from millstream.errors import MillstreamError
 
 
 class DemoFailed(MillstreamError):
-    """A part did not start, or what came out is not what went in, or it was told to stop."""
+    """A part did not start, records are missing or doubled, or the user stopped it."""

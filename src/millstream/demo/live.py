@@ -1,7 +1,7 @@
-"""What goes on after the tour: orders that keep coming, and figures of them, until told to stop.
+"""The live part after the tour: sends orders and yields figures until it is stopped.
 
 Owns the pace. One loop does it all in turns: sends the orders that are due, reads as a member of a
-group, and asks the broker once a second how far everybody is, as an operator would ask.
+group, and asks the broker once a second for the ends and the lags, as an operator would.
 """
 
 import time
@@ -64,7 +64,7 @@ def _read(reader: Consumer) -> None:
 
 
 class _Watch:
-    """Asks the broker; remembers enough to tell rates."""
+    """Reads figures from the broker; keeps the last ones to compute rates."""
 
     def __init__(self, client: Client, *, has_spark: bool) -> None:
         self._client = client

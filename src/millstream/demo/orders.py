@@ -1,7 +1,7 @@
-"""The orders of the demonstration, and what is to become of each. Pure.
+"""The orders of the demonstration, and the expected outcome of each. Pure.
 
-Owns the names of the topics, which `orders.yml` shares, and the books that tell whether every order
-arrived exactly once. One order in each hundred weighs nothing and is to be put aside.
+Owns the names of the topics, which `orders.yml` shares, and the counts that prove that every order
+arrived exactly once. One order in each hundred weighs nothing and is put aside.
 """
 
 import json

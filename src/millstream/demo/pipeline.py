@@ -1,7 +1,7 @@
-"""The pipeline of the demonstration, as a user runs it: `millstream pipeline run` in a process.
+"""Runs the pipeline of the demonstration as a user does: `millstream pipeline run` in a process.
 
-Owns that process and its files. What it says goes to a file that is read as it grows, because a
-pipe that nobody reads would fill. It is spared the Ctrl-C of the terminal: it is stopped when its
+Owns that process and its files. Its output goes to a file that is read as it grows, because a pipe
+without a reader would fill. It does not get the Ctrl-C of the terminal: it is stopped while its
 broker still answers.
 """
 
@@ -90,7 +90,7 @@ class Pipeline:
         return summary
 
     def stop(self) -> None:
-        """End it, and return when its JVM is gone too: nobody writes to the directory any more."""
+        """End it, and return when its JVM is gone too and no longer writes to the directory."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.terminate()
@@ -107,7 +107,7 @@ class Pipeline:
 
 
 def _kill_group(leader: int) -> bool:
-    """Kill whoever is left of a process group; say whether anybody was."""
+    """Kill what is left of a process group; return whether a process was left."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:

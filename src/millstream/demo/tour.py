@@ -1,7 +1,7 @@
-"""The tour: from a broker that starts to everything found again, told step by step.
+"""The tour: starts a broker, sends orders, runs Spark, kills the broker, counts every record again.
 
-Owns the order of things and the lives of all parts: whatever happens, and whenever it is told to
-stop, the broker and the pipeline are stopped and what was temporary is gone when `tell` ends.
+Owns the order of the steps and the lives of all parts: when `run` ends, for whatever reason, the
+broker and the pipeline are stopped and all temporary files are removed.
 """
 
 import tempfile
@@ -40,8 +40,8 @@ class Plan:
     wants_spark: bool = True
 
 
-def tell(plan: Plan, is_enough: IsEnough) -> Generator[events.Event, None, None]:
-    """Do it all; every step is told when it is done. Ends when it is done or `is_enough` says so.
+def run(plan: Plan, is_enough: IsEnough) -> Generator[events.Event, None, None]:
+    """Run all steps; yield an event after each. Ends after the last, or when `is_enough` says so.
 
     Raises `DemoFailed` with one sentence. Close the iterator if you leave it early.
     """
@@ -54,13 +54,13 @@ def tell(plan: Plan, is_enough: IsEnough) -> Generator[events.Event, None, None]
                 classic_port=0,
                 http_port=0,
                 default_partitions=PARTITIONS,
-                # Nobody else joins the group that reads, so there is nobody to wait for.
+                # The group has one member, so there are no others to wait for.
                 timing=Timing(group_initial_rebalance_delay_ms=0),
             ),
             directory / "broker.log",
             is_spared_signals=True,
         )
-        yield from _Tour(plan, directory, broker, is_enough).tell()
+        yield from _Tour(plan, directory, broker, is_enough).run()
     yield events.Ended(None if plan.directory is None else str(plan.directory))
 
 
@@ -75,7 +75,7 @@ class _Tour:
         self._lack = what_spark_lacks() if plan.wants_spark else "Spark was not asked for"
         self._started = time.perf_counter()
 
-    def tell(self) -> Iterator[events.Event]:
+    def run(self) -> Iterator[events.Event]:
         with self._serving() as up:
             yield up
             with connect(up.address) as client:

@@ -1,7 +1,7 @@
-"""A broker inside another program: `Broker`, what it is told, and what it tells.
+"""A broker inside another program: `Broker`, its configuration and its values.
 
-The public face of the package; `from millstream import Broker` finds it here. The one thing to
-know: all of it belongs to the event loop that entered the broker, and takes and returns values.
+The public face of the package; `from millstream import Broker` finds it here. Invariant: every
+object belongs to the event loop that entered the broker, and takes and returns values.
 """
 
 from millstream.benchmark import BenchmarkConfig, BenchmarkResult

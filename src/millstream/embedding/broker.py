@@ -1,7 +1,7 @@
-"""A broker as an object: enter it, use it or point any Kafka client at it, leave it.
+"""Runs a broker inside a program: `async with Broker() as broker`.
 
-Owns the life of one broker inside a program that has other things to do. It is
-the same node with the same listeners that `millstream serve` runs, without the process around it.
+It is the same node with the same listeners that `millstream serve` runs, without the process around
+it. Any Kafka client can connect to it.
 """
 
 import asyncio

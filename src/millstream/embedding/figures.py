@@ -1,7 +1,7 @@
-"""The figures of an embedded broker at one moment: rates, connections, memory, CPU, disk.
+"""Figures of an embedded broker at one moment: rates, connections, memory, CPU, disk.
 
-Owns the arithmetic between two looks. The one thing to know: memory and CPU are those of the whole
-process, of which the broker is a part.
+A rate counts from the snapshot before. Memory and CPU are those of the whole process, of which the
+broker is a part.
 """
 
 import asyncio

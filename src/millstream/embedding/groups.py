@@ -1,4 +1,4 @@
-"""Groups of an embedded broker: who reads what, and how far behind it is.
+"""Groups of an embedded broker: members, assignments, offsets and lag.
 
 Owns one view of both kinds of group, the classic one and that of KIP-848.
 """

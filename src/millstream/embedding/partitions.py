@@ -1,7 +1,7 @@
-"""Records in and out of an embedded broker, without a socket between.
+"""Appends and fetches records of an embedded broker, without a socket.
 
-Owns the way from plain records to batches and back. The one thing to know: readers see what is
-committed, and of transactions only those that were.
+Converts plain records to batches and back. Readers see committed records only, and of transactions
+only those that were committed.
 """
 
 import asyncio

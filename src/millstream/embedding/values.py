@@ -1,4 +1,4 @@
-"""What an embedded broker takes and tells. Owns values only, without a trace of the engine."""
+"""Values that an embedded broker takes and returns, free of the engine's types."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""The figures of a node that nobody counts: they are looked up when somebody asks for the metrics.
+"""Looks up metrics that are read on demand instead of counted.
 
-Owns which partitions, groups and subscriptions are told one by one, and how many: names are chosen
-by clients, so there is no other bound on them. What it tells is lazy: who asks may let others run
-in between, and what goes meanwhile is not told.
+Bounds how many partitions, groups and subscriptions have samples of their own: clients choose the
+names, so there is no other bound on them. Samples are lazy: the reader may yield to the event loop
+in between, and what is deleted meanwhile has no sample.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
-LABELLED_MAX = 1_000  # Partitions, and topics of groups, and subscriptions, told one by one.
+LABELLED_MAX = 1_000  # Partitions, topics of groups and subscriptions with own samples.
 
 
 class Observer:

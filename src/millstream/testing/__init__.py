@@ -1,4 +1,4 @@
-"""A real broker for tests: `with run_broker() as broker:`, and knobs to make its life hard.
+"""A real broker for tests: `with run_broker() as broker:`, and faults to inject.
 
 The public face of the package. The fixtures for pytest are `millstream.pytest_plugin`'s.
 """

@@ -1,6 +1,6 @@
-"""`run_broker`: a real broker for the length of a test, and the knobs on it.
+"""`run_broker`: a real broker for the length of a test, with faults to inject.
 
-Owns which knob may be turned when. The one thing to know: address and storage stay the same over
+Decides which fault is possible in which mode. Invariant: address and storage stay the same over
 `kill` and `restart`, so clients find again what they left.
 """
 

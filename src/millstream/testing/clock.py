@@ -1,7 +1,7 @@
 """A clock that a test can move forward, for the broker's timestamps and for its timers alike.
 
-Owns how far it was moved. The one thing to know: it never stands still and never goes back, so the
-broker sees what it would see after a long sleep of the machine.
+Invariant: it never stands still and never goes back, so the broker sees what it would see after a
+long sleep of the machine.
 """
 
 import asyncio

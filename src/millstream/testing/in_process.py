@@ -1,7 +1,7 @@
-"""A broker in a thread of the test's own process: ready at once, and open to every knob.
+"""Runs a broker in a thread of the test's own process: ready at once, every fault possible.
 
-Owns the thread and its event loop, one for each life of the broker. Files in memory and the clock
-outlive a life, as a disk and the time of day do.
+Owns the thread and its event loop, one for each start of the broker. Files in memory and the clock
+outlive a start, as a disk and the time of day do.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What every way to run a broker for a test can do. Owns the interface and its one refusal."""
+"""The interface of every way to run a broker for a test, with its one refusal."""
 
 from collections.abc import Mapping
 from dataclasses import replace

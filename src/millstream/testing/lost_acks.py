@@ -1,8 +1,8 @@
-"""Acknowledgements that get lost: what was asked is done, and the client never hears of it.
+"""Loses acknowledgements: the broker executes a request, and the client gets no reply.
 
-Owns a gateway that stands before the real one, one for each connection, and cuts the connection
-instead of sending a reply that is to be lost. The one thing to know: it waits for the reply first,
-so the record is written, and durable if that was asked for, before the client is cut off.
+Wraps the gateway of each connection and cuts the connection instead of sending the reply. It waits
+for the reply first, so the record is written, and durable if acks=all, before the client is cut
+off.
 """
 
 from collections.abc import Generator, Iterable, Sized
@@ -105,7 +105,7 @@ class _LossyGateway:
         api_key = int.from_bytes(request[:2], signed=True)
         reply = self._gateway.begin(request)
         if reply is None or not self._losses.takes(api_key):
-            return reply  # Who asked for no acknowledgement cannot lose it.
+            return reply  # With acks=0 there is no acknowledgement to lose.
         return _Lost(reply)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A broker in a process of its own: slower to start, and as far away as in production.
+"""Runs a broker in a process of its own: slower to start, and separate as in production.
 
-Owns the process, which never outlives the one that started it. Its log goes to a file, because a
-pipe that nobody reads would fill and stop it.
+Owns the process, which never outlives its parent. Its log goes to a file, because a pipe without a
+reader would fill and stop it.
 """
 
 import os
@@ -19,7 +19,7 @@ from millstream.config_sources import ENVIRONMENT_PREFIX
 from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, settled
 from millstream.testing.lost_acks import LostAcks, What
 
-# For a child whose standard input is a pipe: it ends with whoever holds the other end, however that
+# For a child whose standard input is a pipe: it ends when its parent ends, however that
 # one ended. Read from the descriptor: a lock on `sys.stdin` would be in the way of its own end.
 FOLLOW = """\
 import os, signal, threading
@@ -41,7 +41,7 @@ _READY = "millstream ready "
 
 
 class Subprocess:
-    """A broker told `config`, whose log goes to the end of the file `log`.
+    """A broker with `config`, whose log is appended to the file `log`.
 
     With `is_spared_signals` it does not hear the Ctrl-C that its starter hears, which then ends it
     when the time has come.

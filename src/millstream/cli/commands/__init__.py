@@ -1,1 +1,1 @@
-"""One module for each command."""
+"""Commands of `millstream`, in folders by task, one module for each."""

@@ -1,6 +1,6 @@
 """`millstream demo`: everything at work in one command, and nothing left behind.
 
-Owns the flags and the screen. What is done is `millstream.demo`'s, how it reads `demo_text`'s. On a
+Owns the flags and the screen. `millstream.demo` runs it, `cli.demo.text` words its events. On a
 terminal it goes on with live figures until Ctrl-C; anywhere else it ends after the tour.
 """
 
@@ -54,7 +54,7 @@ def demo(
     up on Spark if Spark is installed, kills the broker and finds everything again. On a terminal,
     orders then keep coming until Ctrl-C. Needs no broker and no network, and leaves nothing behind.
     """
-    from millstream.demo import Plan, tell
+    from millstream.demo import Plan, run
 
     plan = Plan(
         order_count=order_count,
@@ -65,7 +65,7 @@ def demo(
     )
     with (
         interruptible(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as is_enough,
-        closing(tell(plan, is_enough)) as events,
+        closing(run(plan, is_enough)) as events,
         _json() if output == "json" else _screen() as show,
     ):
         for event in events:

@@ -1,1 +1,1 @@
-"""What `millstream demo` prints."""
+"""The output of `millstream demo`."""

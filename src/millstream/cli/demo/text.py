@@ -1,4 +1,4 @@
-"""What `millstream demo` prints of each event."""
+"""Formats each event of `millstream demo`."""
 
 import os
 import re

@@ -1,7 +1,7 @@
-"""The probes of `millstream doctor`: each looks at one thing and says what it found.
+"""The checks of `millstream doctor`: each looks at one thing and returns a finding.
 
-Owns the words. A probe never raises: what goes wrong is its finding. Nothing is changed, on this
-machine or on the broker.
+Invariant: a check never raises, an error is its finding. Nothing is changed, on this machine or on
+the broker.
 """
 
 import os
@@ -172,7 +172,7 @@ def _tls_version(host: str, port: int) -> str | None:
     """The TLS version that the port speaks; None if it hangs up or waits for more bytes."""
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # Only whether, not who: the client checks certificates.
+    context.verify_mode = ssl.CERT_NONE  # Only whether TLS answers: the client checks certificates.
     try:
         with (
             socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain,
@@ -213,7 +213,7 @@ def _storage_problem(client: "Client") -> str:
     try:
         return sentence(client.address, client.storage_problems())
     except NotSupported:
-        return ""  # Only Millstream tells.
+        return ""  # Only Millstream has this API.
 
 
 def _wants_tls(target: Target) -> bool:

@@ -1,6 +1,6 @@
 """The terminal explorer behind `millstream explore`: a pure core, and a shell of Textual.
 
-`decoding`, `search`, `paging`, `window` and `moves` decide and know no terminal; `reader` and
-`calls` talk to the cluster, beside the interface; the rest is what is seen. The cluster is
-reached by `millstream.client` and by nothing else, so it may be any that speaks Kafka's protocol.
+`core` decides and knows no terminal; `reader` and `calls` talk to the cluster, beside the
+interface; `screens` has the screens and their widgets. The cluster is reached by
+`millstream.client` and by nothing else, so it may be any that speaks Kafka's protocol.
 """

@@ -1,4 +1,4 @@
-"""The application: how it looks, and which screen it begins with."""
+"""The Textual application: its style and its first screen."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from millstream.client import Client
 
 
 class Explorer(App[None]):
-    """The client is the caller's, who closes it when the explorer has ended."""
+    """The caller owns the client and closes it when the explorer has ended."""
 
     TITLE = "millstream explore"
     ENABLE_COMMAND_PALETTE = False

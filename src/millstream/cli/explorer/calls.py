@@ -1,8 +1,7 @@
-"""Calls that wait for the cluster, beside the interface.
+"""Runs calls that wait for the cluster on threads, beside the interface.
 
-Owns the threads, of which there are `CALLS_MAX` at most. They are daemons: who leaves the explorer
-does not wait for a broker that does not answer. What a call brings to a task that is gone is
-dropped.
+Owns the threads, of which there are `CALLS_MAX` at most. They are daemons: leaving the explorer
+does not wait for a broker that does not answer. The result for a task that is gone is dropped.
 """
 
 import asyncio
@@ -27,18 +26,18 @@ class Calls:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
-        def settle(tell: Callable[[], None]) -> None:
+        def settle(report: Callable[[], None]) -> None:
             self._room.release()
             if not answer.done():
-                tell()
+                report()
 
         def carry_out() -> None:
             try:
-                tell = partial(answer.set_result, work())
+                report = partial(answer.set_result, work())
             except Exception as problem:
-                tell = partial(answer.set_exception, problem)
-            with suppress(RuntimeError):  # The loop is gone, and whoever asked with it.
-                loop.call_soon_threadsafe(settle, tell)
+                report = partial(answer.set_exception, problem)
+            with suppress(RuntimeError):  # The loop is gone, and the caller with it.
+                loop.call_soon_threadsafe(settle, report)
 
         Thread(target=carry_out, name="millstream-explore", daemon=True).start()
         return await answer

@@ -1,8 +1,8 @@
-"""Reading pages of one topic, for whoever asked last.
+"""Reads pages of one topic for the latest request.
 
-Owns one consumer without a group, so looking leaves no trace in the cluster. Its methods block and
-may be called from any thread; one reads at a time. Who wants to read takes a turn first, without
-blocking, and whoever had it gives up, so that a key press never waits for the one before it.
+Owns one consumer without a group, so reading leaves no trace in the cluster. Its methods block and
+may be called from any thread; one reads at a time. A reader takes a turn first, without blocking,
+and the turn before it ends early, so that a key press never waits for the one before it.
 """
 
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class Reader:
         return self._read(turn, page, {}, live_s=wait_s)
 
     def close(self) -> None:
-        """Let nobody read, and close the consumer; one that is held too long is the client's."""
+        """Refuse further reads, and close the consumer; the client closes one held too long."""
         self.turn()
         if not self._lock.acquire(timeout=CLOSE_S_MAX):
             return
@@ -109,7 +109,7 @@ class Reader:
             self._lock.release()
 
     def _read(self, turn: int, page: Page, bounds: Spans, *, live_s: float | None = None) -> Chunk:
-        """Read a page, or the part of it that comes before somebody else's turn.
+        """Read a page, or the part of it that comes before the next turn.
 
         With `live_s` it is what comes in that time, past the end of the log.
         """

@@ -1,4 +1,4 @@
-"""What the screens share: the client, the threads for its calls, and the readers that are open."""
+"""The state that all screens share: the client, the threads for its calls, the open readers."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ from millstream.cli.explorer.calls import Calls
 from millstream.cli.explorer.reader import Reader
 from millstream.client import Client
 
-# How long a call waits for the cluster: who looks at a screen wants to know.
+# How long a call waits for the cluster: a person looks at the screen.
 ANSWER_S_MAX = 10.0
 
 

@@ -1,1 +1,1 @@
-"""What `millstream pipeline` does and prints."""
+"""The actions and the output of `millstream pipeline`."""

@@ -1,4 +1,4 @@
-"""What `millstream pipeline` prints: tables for people, JSON for programs. Pure."""
+"""Formats the results of `millstream pipeline`: tables for people, JSON for programs. Pure."""
 
 import json
 from collections.abc import Mapping

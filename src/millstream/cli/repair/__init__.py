@@ -1,1 +1,1 @@
-"""repair."""
+"""Repairs that `millstream repair` makes on a data directory."""

@@ -1,5 +1,4 @@
-"""Kafka's protocol: the wire layer, and what answers it.
+"""Kafka's protocol: gateway, router and handlers.
 
-The wire layer (`schema*`, `apis`, `headers`, `frames`, `error_codes`) is a function of bytes: it
-imports no engine, no event loop and no socket.
+Bytes are decoded and encoded by `millstream.kafka_wire`.
 """

@@ -1,8 +1,7 @@
-"""What a consumer's metadata says: the topics it is subscribed to, the partitions it was given.
+"""Reads the metadata of classic consumers: their subscribed topics and assigned partitions.
 
-Owns the little that the broker reads of what classic members tell each other in JoinGroup. Topics
-stand at the beginning in every version; user data, owned partitions, a generation and a rack follow
-in some of them, and concern the members alone. Bytes that are anything else say nothing.
+Topics stand at the beginning in every version; user data, owned partitions, a generation and a rack
+follow in some of them, and concern the members alone. Bytes of any other form name no topics.
 """
 
 from millstream.codec.primitives import read_int16, read_int32, read_string

@@ -1,7 +1,4 @@
-"""What a handler is given besides its request: who asks, in which version, and of which broker.
-
-Owns the bundle, not its parts.
-"""
+"""The context of a handler: the session, the version of the request, and the broker's services."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

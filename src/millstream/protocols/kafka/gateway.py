@@ -1,11 +1,10 @@
 """One Kafka client's conversation: frames in, handlers, frames out.
 
-Owns the connection's state and the way of a request through it: cut, decode, hand to its handler,
-encode what comes back. Which handler answers which API is a table; what a broker can do is the
-engine's. The one thing to know: a handler that is a plain function does its ordered part at once,
-and answers at once if it can; one that is `async` does nothing before its turn to reply has come.
-Its request is not even decoded before, because a request of many small parts takes a hundred times
-the memory of its bytes.
+Owns the connection's state and the path of a request: split, decode, call its handler, encode the
+response. The router maps APIs to handlers; the engine does the work. Invariant: a handler that is a
+plain function does its ordered part at once, and answers at once if it can; one that is `async`
+does nothing before its turn to reply has come. Its request is not even decoded before, because a
+request of many small parts takes a hundred times the memory of its bytes.
 """
 
 import inspect
@@ -37,7 +36,7 @@ CLIENT_ID_LENGTH_MAX = 256
 
 
 class Phase(Enum):
-    """What a connection may ask for. Without users everybody is authenticated from the start."""
+    """The state of authentication. Without users every connection is authenticated at once."""
 
     AUTHENTICATING = "authenticating"
     OPEN = "open"

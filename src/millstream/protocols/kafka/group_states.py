@@ -1,4 +1,4 @@
-"""Kafka's words for the states of groups and for the two kinds of them."""
+"""Kafka's names of the states of groups and of their two types."""
 
 from millstream.engine.groups.classic.vocabulary import GroupState
 from millstream.engine.groups.consumer.vocabulary import ConsumersState

@@ -1,6 +1,6 @@
-"""Quotas at work: a client that has used more than its quota is told to wait, and is not read.
+"""Applies quotas: a client over its quota gets a throttle time, and its connection is not read.
 
-Owns what an answer says of it and when the connection is read again; the accounts are the engine's.
+The engine keeps the accounts.
 """
 
 import asyncio

@@ -2,10 +2,10 @@
 
 Owns the socket's side of a conversation. The gateway turns bytes into requests and requests into
 replies, and never sees a socket. Requests begin in the order they arrived; replies leave in the
-same order. A client that asks faster than it is answered, or reads slower than it is written to, is
-not read from until it has caught up; one that its gateway makes wait, not until it has waited. One
-that does nothing for long, or holds most of the memory when there is no more, is dropped. So
-nothing here grows with what a client does.
+same order. The connection stops reading from a client that sends faster than it is answered or
+reads slower than it is written to, until it has caught up, and from a client that its gateway
+throttles, until the throttle time is over. It drops a client that does nothing for long, or that
+holds most of the memory when there is no more. So memory has a bound that no client can move.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ class Address(NamedTuple):
 class Pending(Protocol):
     """A reply on its way. Every coroutine is one; a list never is."""
 
-    # What a coroutine yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def __await__(self) -> Generator[Any, Any, Reply | None]: ...
 
     def close(self) -> None:
-        """Nobody will await it any more."""
+        """The reply is no longer needed."""
 
 
 Outcome: TypeAlias = Pending | list[Buffer | Range] | list[Buffer] | None
@@ -68,7 +68,7 @@ class Gateway(Protocol):
 
 
 class Pace:
-    """How a gateway makes its client wait: nothing more is begun or read before `resume_at`."""
+    """Throttles a client: no request is begun or read before `resume_at`."""
 
     __slots__ = ("ends_with_client", "has_ended", "resume_at")
 
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._push_channel = PushChannel()
         self._pace = Pace()
-        self._resumed_at = 0.0  # Up to where the gateway's wish has been granted.
+        self._resumed_at = 0.0  # The `resume_at` that has been obeyed.
         self._resume_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -149,13 +149,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # -- what the transport tells ------------------------------------------------------------------
+    # -- callbacks of the transport ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do all that asyncio's do, but are not of its class.
         self._transport = transport = cast(asyncio.Transport, transport)
         if self._is_ending:
-            transport.abort()  # It came so late that nobody is left to serve it.
+            transport.abort()  # The listener has stopped already.
             return
         socket = transport.get_extra_info("socket")
         if not self._clients.may_keep(socket.fileno()):
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.stop()
         if self._task is not None:
-            self._task.cancel()  # Nobody is left to be answered.
+            self._task.cancel()  # No client is left to answer.
 
     def pause_writing(self) -> None:
         assert self._writer is not None
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _drop_if_idle(self) -> None:
-        """Also finds peers that vanished without a word, and those who take nothing we send."""
+        """Also detects peers that vanished silently, and those that read nothing we send."""
         assert self._writer is not None
         moved_at = max(self._received_at, self._writer.moved_at, self._pace.resume_at)
         drop_at = moved_at + self._limits.connection_idle_ms_max / 1000

@@ -1,7 +1,6 @@
-"""Several protocols on one port, told apart by the first byte that a client sends.
+"""Chooses the protocol of a connection by the first byte that the client sends.
 
-Owns the choice, and nothing after it: from the first byte on the gateway that was chosen is called
-directly.
+From that byte on, the connection calls the chosen gateway directly.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sized

@@ -1,8 +1,8 @@
-"""A port that is taken, and the listener that serves clients on it.
+"""Binds ports, and accepts connections on them.
 
-A port is taken before anything else of a node is touched, so that a node that cannot listen leaves
-nothing behind. Owns the server sockets and the tasks of the connections. Which protocol is spoken
-is decided by the function that makes gateways.
+A port is bound before anything else of a node is touched, so that a node that cannot listen leaves
+nothing behind. Owns the server sockets and the tasks of the connections. The gateway factory
+decides which protocol a connection speaks.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Port:
         self.sockets = sockets  # One for each address of the host.
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         for bound in self.sockets:
             bound.close()
 
@@ -70,7 +70,7 @@ class Listener:
             self.close()
 
     async def stop(self) -> None:
-        """Accept nobody more, and wait until those who are here have what they wait for."""
+        """Accept no more clients, and wait until all requests in progress are answered."""
         self._is_stopping = True
         self.close()
         for connection in self._connections:
@@ -79,7 +79,7 @@ class Listener:
             await self._is_empty.wait()
 
     def close(self) -> None:
-        """Accept nobody more."""
+        """Accept no more clients."""
         for server in self._servers:
             server.close()
         self._port.close()

@@ -1,8 +1,7 @@
-"""The way to a client that has not asked: what is pushed leaves between replies, whole.
+"""Sends server pushes to a client: frames between replies, without a request.
 
-Owns nothing but the way: what waits while the client takes no more stays with whoever wants to
-push it, who has a bound and a policy for it. The one thing to know: a push is taken as a whole or
-not at all, so no message is ever cut by a reply.
+Holds no queue: while the client takes no more, pushes stay with their sender, which has a bound and
+a policy for them. Invariant: a push is taken as a whole or not at all, so no reply cuts a message.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ class PushChannel:
     __slots__ = ("_fail", "_writer", "is_awaited", "on_room")
 
     def __init__(self) -> None:
-        # The client waits to be told something: its silence is no reason to drop it.
+        # The client waits for pushes: the idle timeout does not apply.
         self.is_awaited = False
         # Called once there is room again after a push was refused.
         self.on_room: Callable[[], None] | None = None
@@ -29,7 +28,7 @@ class PushChannel:
         return self._writer is not None and self._writer.has_room
 
     def send(self, buffers: Iterable[Buffer]) -> bool:
-        """Take all of it; or False, and nothing: the client has not taken what it was sent."""
+        """Take all buffers; or none, and return False: the client has not read the ones before."""
         writer = self._writer
         if writer is None or not writer.has_room:
             return False
@@ -38,7 +37,7 @@ class PushChannel:
         return True
 
     def fail(self, problem: Exception) -> None:
-        """End the connection: what is to be pushed raised an error on its way here."""
+        """End the connection after an error in a push."""
         if self._fail is not None:
             self._fail(problem)
 

@@ -1,10 +1,10 @@
-"""The way out of a connection: what is put in leaves in order, no faster than the client takes it.
+"""Writes replies and pushes to a socket, in order, no faster than the client reads.
 
-Owns what waits to be written. Small replies are gathered and leave in one write; ranges of files go
-from the page cache into the socket, or are read a piece at a time where that cannot be (TLS, files
-in memory, ranges too small to be worth it). The one thing to know: the transport is told to report
-whatever it could not write at once, so "drained" means that the socket has taken everything, and
-only then may bytes go past the transport.
+Owns the buffers that wait to be written. Small replies are gathered and leave in one write; ranges
+of files go from the page cache into the socket, or are read a piece at a time where that cannot be
+(TLS, files in memory, ranges too small to be worth it). Invariant: the transport reports whatever
+it could not write at once, so "drained" means that the socket has taken everything; only then may
+bytes go past the transport.
 """
 
 import asyncio

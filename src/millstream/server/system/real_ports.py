@@ -98,7 +98,7 @@ def _work(jobs: "SimpleQueue[_Job | None]") -> None:
             result = work()
         except Exception as raised:
             problem = raised
-        # A loop that is closed has nobody left who waits.
+        # In a closed loop no task waits for the result.
         with suppress(RuntimeError):
             done.get_loop().call_soon_threadsafe(_settle, done, result, problem)
         del job, done, work, result, problem  # Or they would live until the next job comes.
@@ -106,7 +106,7 @@ def _work(jobs: "SimpleQueue[_Job | None]") -> None:
 
 def _settle(done: "asyncio.Future[object]", result: object, problem: Exception | None) -> None:
     if done.done():
-        return  # Whoever waited was cancelled.
+        return  # The waiting task was cancelled.
     if problem is None:
         done.set_result(result)
     else:

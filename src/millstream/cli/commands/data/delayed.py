@@ -1,4 +1,4 @@
-"""`millstream delayed`: records that wait for their time. List, look at, cancel."""
+"""`millstream delayed`: records that are not due yet. List, describe, cancel."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING

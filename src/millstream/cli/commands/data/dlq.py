@@ -1,4 +1,4 @@
-"""`millstream dlq`: records that were given up. List, count, send back one or many, purge."""
+"""`millstream dlq`: dead letters. List, count, send back one or many, purge."""
 
 import signal
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def redrive(
     with interruptible(signal.SIGINT) as is_enough, ExitStack() as shown:
         bar: list[Callable[[int], object]] = []
 
-        def tell(sent_now: int, goal: int) -> None:
+        def report(sent_now: int, goal: int) -> None:
             nonlocal sent
             if not bar:  # How many there are is known from the first word on.
                 bar.append(shown.enter_context(progress(f"redrive {topic}", goal)))
@@ -139,14 +139,14 @@ def redrive(
                 rate=rate,
                 count=count,
                 dry_run=is_dry,
-                progress=tell,
+                progress=report,
             )
         except KeyboardInterrupt:
             raise Refused(
                 f"interrupted when {sent} were sent back; the same command goes on"
             ) from None
     words = "would be sent back" if is_dry else "sent back"
-    # Behind what --count allows nobody has looked.
+    # Letters behind --count were not read.
     is_all = count is None or done.sent < count
     text = f"{done.sent} {words}" + (f", {done.skipped} left" if done.skipped and is_all else "")
     return Answer({**asdict(done), "dry_run": is_dry}, text)

@@ -1,6 +1,6 @@
 """`millstream explore`: topics, records and groups on a screen in the terminal.
 
-What is on the screen is `explorer`'s, imported when the command runs: it needs Textual, which comes
+`cli.explorer` has the screens. It is imported when the command runs: it needs Textual, which comes
 with the extra `explore`.
 """
 

@@ -37,7 +37,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """What the flags say of every record."""
+    """The flags, which hold for every record."""
 
     topic: str
     key: str | None
@@ -281,7 +281,7 @@ def _text(line: bytes) -> str:
 def _span(topic: str, partition: int, span: tuple[int, int, int]) -> str:
     _, first, last = span
     if last < 0:
-        return f"{topic}/{partition}"  # Without acks nobody knows the offset.
+        return f"{topic}/{partition}"  # Without acks the offset is unknown.
     return f"{topic}/{partition}@{first}" + (f"-{last}" if last > first else "")
 
 

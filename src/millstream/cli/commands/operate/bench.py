@@ -38,14 +38,14 @@ def bench(target: Target, **options: int | str) -> Answer:
     except ValueError as problem:
         raise click.UsageError(f"{problem}.") from None
     with (
-        open_client(target) as client,  # Says at once, and in a sentence, if nobody is there.
+        open_client(target) as client,  # Fails at once, with one sentence, without a broker.
         progress("writing and reading", 2 * config.message_count) as advance,
     ):
         try:
             result = run_benchmark(
                 target.bootstrap,
                 config,
-                # Warnings at most: librdkafka also tells of its own tidying up.
+                # Warnings at most: librdkafka also logs its own cleaning up.
                 options={"log_level": "4", **target.settings},
                 on_progress=_steps(advance),
                 explain_stall=client.explain_stall,

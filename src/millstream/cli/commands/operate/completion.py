@@ -1,4 +1,4 @@
-"""`millstream completion`: the script with which a shell completes commands, flags and names."""
+"""`millstream completion`: prints the script that completes commands, flags and names."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,8 +1,7 @@
-"""`millstream doctor`: what stands between this machine and a working broker, in plain words.
+"""`millstream doctor`: checks what a client needs, and says what is wrong in plain words.
 
-Owns the order of questions, from near to far: versions, configuration, disk, address, connection,
-TLS, protocol, the addresses that the broker hands out. Each finding says what would help. The
-probing itself is `probes`'.
+Checks from near to far: versions, configuration, disk, address, connection, TLS, protocol, the
+addresses that the broker advertises. Each finding has advice. `cli.doctor.probes` has the checks.
 """
 
 from collections.abc import Iterator

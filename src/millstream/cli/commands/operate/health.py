@@ -104,4 +104,4 @@ def _storage_problems(client: "Client") -> "tuple[StorageProblem, ...]":
     try:
         return client.storage_problems()
     except NotSupported:
-        return ()  # Only Millstream tells.
+        return ()  # Only Millstream has this API.

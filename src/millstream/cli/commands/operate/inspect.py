@@ -1,4 +1,4 @@
-"""`millstream inspect`: look into a data directory offline. What is found is `inspection`'s."""
+"""`millstream inspect`: shows a data directory offline; `cli.inspection` reads it."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

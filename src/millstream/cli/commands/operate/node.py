@@ -1,6 +1,6 @@
 """`millstream serve` and `millstream config`: a node on this machine, and its settings.
 
-Owns the flags of a node, which both take: `config show` answers what `serve` with the same flags
+Both take the flags of a node: `config show` shows the settings that `serve` with the same flags
 would run with, and where each value comes from.
 """
 

@@ -1,4 +1,4 @@
-"""`millstream repair`: give up what cannot be read or applied, by an operator's decision."""
+"""`millstream repair`: skips records or commands that cannot be read or applied, on request."""
 
 import re
 from dataclasses import asdict

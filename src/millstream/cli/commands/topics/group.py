@@ -1,4 +1,4 @@
-"""`millstream group`: who reads what, how far they are behind, and where they go on."""
+"""`millstream group`: members, lag and committed offsets of groups."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`millstream txn`: transactions that are open or were, and the end of one that hangs."""
+"""`millstream txn`: lists transactions, and aborts one that hangs."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ def abort(client: "Client", transactional_id: str, is_yes: bool) -> Answer:
     confirm(
         f"Abort {transactional_id} ({transaction.state}) and fence its producer?", is_yes=is_yes
     )
-    # Whoever starts with the id ends what was open under it: that is what ids are for.
+    # InitProducerId ends what was open under the id: it fences the earlier producer.
     client.transaction(transactional_id)
     data = {"transactional_id": transactional_id, "was": transaction.state}
     return Answer(data, f"nothing is open under {transactional_id}; its producer is fenced")

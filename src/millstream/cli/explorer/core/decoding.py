@@ -1,8 +1,7 @@
-"""Bytes as people read them: JSON, text or hex, whole or in a line.
+"""Shows bytes as JSON, text or hex, whole or in a line.
 
-Owns what a key or value looks like. Pure. Two things to know: what is shown says what the bytes
-say (numbers of JSON keep their digits, doubled keys stay), and no control character gets through,
-because a record must not be able to drive the terminal of who looks at it.
+Pure. Invariants: the display has every digit of a JSON number and every doubled key; no control
+character gets through, because a record must not be able to drive the reader's terminal.
 """
 
 import json
@@ -13,7 +12,7 @@ from enum import Enum
 
 # Of a value that is longer, the beginning is shown, and that there is more.
 DETAIL_BYTES_MAX = 64 * 2**10
-# A pretty form needs the whole of it, and must not hold up who pages through records.
+# A pretty form needs the whole value, and must not hold up paging.
 JSON_BYTES_MAX = 128 * 2**10
 SUMMARY_CHARACTERS_MAX = 400
 HEX_ROW_BYTES = 16
@@ -197,7 +196,7 @@ def _has_schema(data: bytes) -> bool:
 
 
 def _is_text(data: bytes, *, is_cut: bool) -> bool:
-    """Whether it is UTF-8 that somebody wrote; a cut may fall inside of a character."""
+    """Whether it is readable UTF-8; a cut may fall inside of a character."""
     try:
         text = data.decode()
     except UnicodeDecodeError as problem:

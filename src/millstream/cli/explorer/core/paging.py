@@ -1,4 +1,4 @@
-"""Which offsets to read next, and what a reading brought.
+"""Chooses the offsets of the next page and merges the records that were read.
 
 Owns the arithmetic of pages over many partitions. Pure. Of each partition a page takes the same
 number of records, so one that is busy does not hide the others. Offsets have gaps (compaction,
@@ -16,7 +16,7 @@ from millstream.client import Message
 # Of one partition, in one go; and of all of them together.
 PAGE_RECORDS_MAX = 200
 READ_RECORDS_MAX = 1_000
-# A search goes through more: nobody looks at its pages, and each costs a round trip.
+# A search reads more at a time: its pages are not shown, and each costs a round trip.
 SEARCH_RECORDS_MAX = 1_000
 READ_BYTES_MAX = 16 * 2**20
 # Where a range of offsets holds no record, the next is larger; up to this.

@@ -1,7 +1,7 @@
-"""The records that are held: a stretch of each partition, bounded in number and in bytes.
+"""Holds the records in memory: a range of each partition, bounded in number and in bytes.
 
-Owns what is kept and what is let go. Pure. What is held of a partition has no holes, so the next
-page adjoins it on either side; what comes in at one end pushes out what is at the other.
+Pure. Invariant: the range of a partition has no holes, so the next page adjoins it on either side;
+records added at one end push out those at the other.
 """
 
 from collections import deque
@@ -68,6 +68,6 @@ class Window:
 
     @property
     def _is_over(self) -> bool:
-        # One record is held, however large it is: who looks at it wants to see it.
+        # One record is held, however large it is: it is the one on the screen.
         is_over = len(self._records) > RECORDS_HELD_MAX or self._size_bytes > BYTES_HELD_MAX
         return is_over and len(self._records) > 1

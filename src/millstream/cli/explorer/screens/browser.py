@@ -151,7 +151,7 @@ class Browser(Vertical):
         was_at_end = self.list.cursor >= len(self.window.records) - 1
         gone = self.window.add_newer(chunk)
         last = len(self.window.records) - 1
-        # Who moved up to read something is left alone.
+        # The cursor stays where it is if the user has moved up.
         self._draw(cursor=last if was_at_end else self.list.cursor - gone)
         if len(chunk.records) >= paging.quota(len(self.window.spans)):
             bounds = await self._frame.call(partial(self._reader.bounds, self.partition))

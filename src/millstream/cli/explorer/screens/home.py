@@ -117,7 +117,7 @@ class Home(Frame):
             self._look_at_topics()
 
     def _tick(self) -> None:
-        """Ask again, unless nobody looks or the last asking goes on."""
+        """Refresh, unless the screen is hidden or the last refresh is still running."""
         is_idle = all(worker.is_finished for worker in self.workers if worker.node is self)
         if self.is_current and is_idle:
             self.action_reload()

@@ -34,7 +34,7 @@ class NodeConfig(NamedTuple):
 
 
 def directory_of(config: Config) -> str:
-    """The one directory that the logs of a node are in, as tools are told."""
+    """The directory that tools see as the log directory of a node; there is one."""
     return config.data_dir if config.storage == "disk" else MEMORY
 
 
@@ -150,7 +150,7 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
         Kind.LIST, lambda c: "classic,consumer", "The kinds of groups that are served."
     ),
     "group.consumer.assignors": NodeConfig(
-        Kind.LIST, lambda c: "uniform,range", "Who shares out partitions; the first is the default."
+        Kind.LIST, lambda c: "uniform,range", "Assignors of partitions; the first is the default."
     ),
     "group.consumer.max.size": NodeConfig(
         Kind.INT, lambda c: c.limits.group_members_max, "How many members a group may have."

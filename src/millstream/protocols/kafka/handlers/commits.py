@@ -1,8 +1,8 @@
 """Handlers of committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
-Owns the translation between Kafka's requests and the engine's groups. The one thing to know: the
-engine speaks of topics by name. Where a request has ids, they are turned into names on the way in
-and into ids on the way out; one that is unknown gets a name that no topic can have.
+Translates between Kafka's requests and the engine's groups. The engine knows topics by name. Where
+a request has ids, they are turned into names on the way in and into ids on the way out; an unknown
+id gets a name that no topic can have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -292,7 +292,7 @@ def _give_names(
 
 
 def _topic_id(context: Context, name: str) -> UUID | None:
-    """The id to tell a client with the answer; None for a topic that has gone with its id."""
+    """The topic id for the response; None for a topic that has gone with its id."""
     if context.version < _TOPICS_BY_ID:
         return NO_ID
     if name.startswith(_NAMELESS):

@@ -28,7 +28,7 @@ class Kind(IntEnum):
 
 
 class Source(IntEnum):
-    """Who said that a config has its value."""
+    """Where the value of a config comes from."""
 
     TOPIC = 1
     NODE_AT_RUN_TIME = 2
@@ -225,7 +225,7 @@ STORED_CONFIGS: dict[str, tuple[Kind, str]] = {
 }
 
 # Every line is a promise that the values do describe what happens here. The first is shown. They
-# are not stored like the others: whoever sets them expects data in another place or format.
+# are not stored like the others: setting them asks for data in another place or format.
 FIXED_CONFIGS: dict[str, FixedConfig] = {
     "message.format.version": FixedConfig(
         Kind.STRING, ("3.0-IV1", "3.0"), "Records are kept in format v2."

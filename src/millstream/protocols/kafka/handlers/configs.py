@@ -1,7 +1,7 @@
-"""Handlers of configs: DescribeConfigs, and the two ways to alter them.
+"""Handlers of configs: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
-Owns what the requests mean. Which configs there are, `config_table` says for topics,
-`broker_config_table` for nodes and `resource_configs` for all else.
+`config_table` has the configs of topics, `broker_config_table` those of nodes, `resource_configs`
+all others.
 """
 
 from collections import Counter

@@ -21,7 +21,7 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.group_states import STATES
 
-# Members know these errors by names that tell them to ask again; by others they give up for good.
+# Members retry after these codes; after any other they give up for good.
 _HEARTBEAT_CODES: dict[type[RequestError], ErrorCode] = {
     StorageUnavailable: ErrorCode.NOT_COORDINATOR,
     Overloaded: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -50,7 +50,7 @@ _PLACES: dict[int, Place] = {
 }
 _TIERED = {-5, -6}  # The latest record that was tiered, the earliest that is yet to be.
 
-# A producer asks nothing of a coordinator: what passes there must be told in words that it knows.
+# A producer knows no coordinator codes: temporary errors get a code that it retries.
 _PRODUCE_CODES: dict[type[RequestError], ErrorCode] = {
     CoordinatorLoading: ErrorCode.NOT_ENOUGH_REPLICAS,
     CoordinatorUnavailable: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -116,7 +116,7 @@ def _append(
 
 
 def _check_unanswered(written: Sequence[_Written]) -> None:
-    """With acks=0 an error can only be told by closing the connection."""
+    """With acks=0 an error can be reported only by closing the connection."""
     for topic, parts in written:
         for index, outcome in parts:
             if isinstance(outcome, RequestError | ErrorCode):
@@ -136,7 +136,7 @@ async def _produced_later(
             try:
                 await outcome
             except RequestError:
-                continue  # It is told with its partition.
+                continue  # It is reported with its partition.
     finally:
         timer.cancel()
     return _produced(written, throttle_ms)
@@ -178,8 +178,8 @@ def _outcome(index: int, outcome: _Outcome) -> _Produced:
     except RequestError as problem:
         code, message = _PRODUCE_CODES.get(type(problem), code_for(problem)), str(problem)
         return _Produced(index=index, error_code=code, base_offset=-1, error_message=message)
-    # Duplicates and delayed records are not told apart in `record_errors`: librdkafka takes what is
-    # named there for refused, whatever the error code says. The base offset has to do.
+    # Duplicates and delayed records are not distinguished in `record_errors`: librdkafka takes what
+    # is named there for refused, whatever the error code says. The base offset has to do.
     return _Produced(
         index=index,
         base_offset=appended.base_offset,

@@ -1,8 +1,7 @@
-"""Handlers of finding one's way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+"""Handlers of discovery: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
 
-Owns what a client is told of the cluster. The one thing to know: a node calls itself by the address
-that the client dialled, unless it was configured with another, so a client that came through a
-port forward, a container or a tunnel comes the same way again.
+A node advertises the address that the client dialled, unless it is configured with another, so a
+client that came through a port forward, a container or a tunnel comes the same way again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +104,7 @@ def _asked_name(want: MetadataRequest.Topic) -> str | None:
 
 
 async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> _MetadataTopic:
-    """Create a topic that somebody asked for by name, as Kafka's brokers do by default."""
+    """Create a topic that a request names, as Kafka's brokers do by default."""
     config = context.broker.config
     try:
         topic = await context.broker.topics.create(

@@ -1,7 +1,7 @@
 """Handlers of consumer groups: finding a coordinator, membership, and describing groups.
 
-Owns the translation between Kafka's requests and the engine's groups. What members tell each other
-through the broker, subscriptions and assignments, are bytes that nobody here reads.
+Translates between Kafka's requests and the engine's groups. Subscriptions and assignments, which
+members exchange through the broker, are opaque bytes here.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Handlers of where partitions are: log directories, ElectLeaders, and the two of reassignments.
+"""Handlers of placement: log directories, ElectLeaders, and the two of reassignments.
 
-Owns what operators' tools are told of placement. Nothing here moves anything: leaders are elected
-by consensus as soon as there is none, and replicas stay on the nodes they were placed on.
+Nothing here moves anything: consensus elects a leader as soon as there is none, and replicas stay
+on the nodes they were placed on.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ def _sizes(
         try:
             health = context.broker.partitions.health(context.session, target)
         except RequestError:
-            continue  # Deleted meanwhile, or not readable: then it has no size to tell.
+            continue  # Deleted meanwhile, or not readable: it has no size.
         parts.append(
             _LogDir.Topic.Partition(
                 partition_index=index,
@@ -116,7 +116,7 @@ def alter_replica_log_dirs(
 
 
 def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Say how it stands: who leads already, and where nobody can."""
+    """The outcome of an election: partitions that have a leader, and those that cannot have one."""
     try:
         if request.election_type not in set(ElectionType):
             raise InvalidRequest(f"election type {request.election_type} is not known")
@@ -137,7 +137,7 @@ def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeader
 
 
 def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeadersResponse:
-    """Who asks for all partitions hears of those where something was to be done."""
+    """A request for all partitions lists those that needed an election."""
     results = []
     for topic in context.broker.topics.list(context.session):
         needed = [

@@ -1,8 +1,8 @@
 """Handlers of producer ids and transactions, for producers and for the tools that watch them.
 
-Owns the translation between Kafka's requests and the engine's transactions. TxnOffsetCommit, which
-writes offsets, is with the other commits. The one thing to know: a producer asks again only after
-the codes of a coordinator; any other code, however temporary its reason, ends it.
+Translates between Kafka's requests and the engine's transactions. TxnOffsetCommit, which writes
+offsets, is with the other commits. A producer retries only after the codes of a coordinator; any
+other code, however temporary its reason, ends it.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -37,7 +37,7 @@ from millstream.protocols.kafka.gateway import Handler
 _MANY_TRANSACTIONS = 4
 _BUMPS_EPOCH = 5
 _NEWER_MARKERS = 2
-# Since when an API tells a fenced producer that it is; before, its epoch is merely wrong.
+# The first versions with PRODUCER_FENCED; before, the epoch of the producer is merely wrong.
 _TELLS_FENCED = {22: 4, 24: 2, 25: 2, 26: 2}
 _ASK_AGAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -1,7 +1,7 @@
-"""Handlers of batch groups: what only Millstream has, for clients that know it.
+"""Handlers of batch groups, an API that only Millstream has, for clients that know it.
 
-Owns the translation between the two requests and the engine's batch groups. The one thing to know:
-other clients are never told of these, so their keys can't be in anybody's way.
+Translates between the two requests and the engine's batch groups. ApiVersions leaves these keys out
+for other clients, so the keys cannot collide with theirs.
 """
 
 from millstream.errors import InvalidRequest, RequestError

@@ -144,7 +144,7 @@ def _listed(letter: DeadLetter) -> _Letter:
 
 
 def _fitting(number: int, bits: int) -> int:
-    """A number out of a header, which anybody may have written, as one that can be told."""
+    """A number of a header, which any client may have written, within the bounds of the field."""
     return number if 0 <= number < 2**bits else -1
 
 

@@ -1,6 +1,6 @@
-"""The handler of figures of logs, for clients that know Millstream: more than DescribeLogDirs says.
+"""Handlers of figures of logs, for clients that know Millstream: more than DescribeLogDirs has.
 
-Owns the translation. What is told is what the replicas here know, leaders or not.
+The figures are those of the replicas on this node, leaders or not.
 """
 
 from millstream.engine.partitions.service import PartitionHealth
