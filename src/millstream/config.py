@@ -4,7 +4,7 @@ Owns what can be configured. Where the values come from is `config_sources`' to 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from millstream.model import NodeId
 from millstream.settings import TopicSettings
@@ -133,12 +133,8 @@ class Classic:
     subscriptions_max: int = 1_000  # Of one connection.
 
 
-PROTOCOLS: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = (
-    "kafka",
-    "flymq",
-    "flux",
-    "classic",
-)
+ListenerName: TypeAlias = Literal["kafka", "flymq", "flux", "classic", "http"]
+DEFAULT_LISTENERS: tuple[ListenerName, ...] = ("kafka", "flymq", "flux", "classic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +147,11 @@ class Config:
     storage: Literal["disk", "memory"] = "disk"
     durability: Literal["sync", "write"] = "sync"
     host: str = "127.0.0.1"
-    listeners: tuple[Literal["kafka", "flymq", "flux", "classic"], ...] = PROTOCOLS
+    listeners: tuple[ListenerName, ...] = DEFAULT_LISTENERS  # The protocols that are served.
     port: int = 9092  # Kafka and FlyMQ clients. 0: a free port, for every listener.
     flux_port: int = 4222
     classic_port: int = 9999
-    http_port: int = 9094
+    http_port: int = 9094  # Metrics for Prometheus, if http is among the listeners.
     advertised_host: str = ""  # Empty: the address that the client dialled.
     advertised_port: int = 0  # 0: the port that the client dialled.
     auto_create_topics: bool = True
@@ -180,10 +176,10 @@ class Config:
         if self.topic_defaults.view_of or self.topic_defaults.view_where:
             raise ValueError("view_of and view_where make a view of one topic: no node sets them")
 
-    def port_of(self, protocol: Literal["flux", "classic"]) -> int:
+    def port_of(self, protocol: Literal["flux", "classic", "http"]) -> int:
         """The port of a listener. With `port = 0` every listener gets a free port."""
-        port = self.flux_port if protocol == "flux" else self.classic_port
-        return port if self.port else 0
+        ports = {"flux": self.flux_port, "classic": self.classic_port, "http": self.http_port}
+        return ports[protocol] if self.port else 0
 
     @property
     def voters(self) -> frozenset[NodeId]:

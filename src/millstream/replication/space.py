@@ -30,6 +30,7 @@ def refusals(
 
 async def watch_space(replicas: Mapping[LogId, Replica], ports: Ports, metrics: Metrics) -> None:
     """Look for space every second while a partition was refused for want of it."""
+    metrics.set(DISK_FULL, 0)  # A scrape in the first second finds it.
     while True:
         await asyncio.sleep(SPACE_CHECK_S)
         full = [one for one in replicas.values() if isinstance(one.refusal, NoSpace)]

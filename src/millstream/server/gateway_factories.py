@@ -138,6 +138,15 @@ def classic_gateway_factory(node: Node) -> GatewayFactory:
     return make_gateway
 
 
+def http_gateway_factory(node: Node) -> GatewayFactory:
+    from millstream.protocols.http.gateway import HttpGateway
+
+    def make_gateway(client: NewClient) -> Gateway:
+        return HttpGateway(node.metrics)
+
+    return make_gateway
+
+
 def _advertised(node: Node, dialled: Address) -> Address:
     """The address in metadata responses: as configured, or as the client dialled it."""
     config = node.config

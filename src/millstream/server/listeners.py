@@ -15,6 +15,7 @@ from millstream.server.gateway_factories import (
     classic_gateway_factory,
     flux_gateway_factory,
     flymq_gateway_factory,
+    http_gateway_factory,
     kafka_gateway_factory,
     on_first_client,
 )
@@ -41,6 +42,8 @@ def take_ports(config: Config) -> dict[str, Port]:
         ports.append(("flux", config.port_of("flux"), "--flux-port"))
     if "classic" in config.listeners:
         ports.append(("classic", config.port_of("classic"), "--classic-port"))
+    if "http" in config.listeners:
+        ports.append(("http", config.port_of("http"), "--http-port"))
     taken: dict[str, Port] = {}
     try:
         for name, number, flag in ports:
@@ -73,6 +76,7 @@ class Listeners:
             "kafka": _shared_factory(node, interpose),
             "flux": on_first_client(flux_gateway_factory, node),
             "classic": on_first_client(classic_gateway_factory, node),
+            "http": on_first_client(http_gateway_factory, node),
         }
         self.open: dict[str, Listener] = {
             name: Listener(port, make_gateway, self._clients)

@@ -23,6 +23,7 @@ def settled(config: Config, ports: Mapping[str, int]) -> Config:
         port=ports.get("kafka", config.port),
         flux_port=ports.get("flux", config.flux_port),
         classic_port=ports.get("classic", config.classic_port),
+        http_port=ports.get("http", config.http_port),
     )
 
 

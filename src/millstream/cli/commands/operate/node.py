@@ -29,7 +29,9 @@ def node_flags(command: _F) -> _F:
             click.option("--port", type=int, metavar="N", help="For Kafka clients.  [9092]"),
             click.option("--flux-port", type=int, metavar="N", help="Flux protocol.  [4222]"),
             click.option("--classic-port", type=int, metavar="N", help="Classic.  [9999]"),
-            click.option("--http-port", type=int, metavar="N", help="Metrics, REST.  [9094]"),
+            click.option(
+                "--http-port", type=int, metavar="N", help="Metrics, with listener http.  [9094]"
+            ),
             click.option("--storage", metavar="KIND", help="disk or memory.  [disk]"),
             click.option(
                 "--durability",

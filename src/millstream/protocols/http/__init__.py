@@ -1,0 +1,1 @@
+"""HTTP for monitoring: `GET /metrics` in the text format of Prometheus."""

@@ -1,0 +1,77 @@
+"""Metrics over HTTP, as Prometheus reads them, from a real broker."""
+
+import http.client
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.client import connect
+from tests.support.broker_process import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), LISTENERS="kafka,http")
+    process.start()
+    yield process
+    process.kill()
+
+
+def ask(
+    broker: BrokerProcess, path: str, method: str = "GET", body: bytes | None = None
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(broker.host, broker.config.http_port, timeout=30)
+    try:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_every_metric_stands_once_with_its_type(broker: BrokerProcess) -> None:
+    with connect(broker.address) as client, client.producer() as producer:
+        for partition in range(2):
+            producer.send("orders", b"x", key=b"%d" % partition).result(30)
+
+    status, text = ask(broker, "/metrics")
+
+    types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert status == 200
+    assert len(types) == len(set(types))
+    assert "millstream_appended_records_total 2\n" in text
+    assert 'millstream_partition_high_watermark{topic="orders",partition="0"} 2\n' in text
+
+
+def test_a_connection_serves_many_scrapes(broker: BrokerProcess) -> None:
+    connection = http.client.HTTPConnection(broker.host, broker.config.http_port, timeout=30)
+    for _ in range(3):
+        connection.request("GET", "/metrics")
+        assert b"millstream_connections" in connection.getresponse().read()
+    connection.close()
+
+
+def test_all_else_is_refused_with_a_sentence(broker: BrokerProcess) -> None:
+    assert ask(broker, "/health") == (404, "there is no /health; metrics are at /metrics\n")
+    assert ask(broker, "/metrics", "DELETE") == (405, "DELETE is not allowed; GET /metrics is\n")
+    assert ask(broker, "/metrics", "HEAD") == (200, "")
+    assert ask(broker, "/metrics", "POST", b"abc")[0] == 400
+
+
+def test_bytes_that_are_no_http_end_the_connection_only(broker: BrokerProcess) -> None:
+    with socket.create_connection((broker.host, broker.config.http_port), timeout=30) as client:
+        client.sendall(b"\x00" * 10_000)
+        assert client.recv(1) == b""
+
+    assert ask(broker, "/metrics")[0] == 200
+
+
+def test_without_the_listener_the_port_is_not_opened(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path)
+    process.start()
+    try:
+        assert process.config.http_port == 0
+    finally:
+        process.kill()
