@@ -105,7 +105,7 @@ def scrub_row(path: Path) -> Row | None:
 def _sealed_bytes(path: Path) -> int:
     """What a full pass reads: segments with an index, which is written when they are sealed."""
     files = (path / LOGS).rglob(f"*{LOG}")
-    return sum(one.stat().st_size for one in files if one.with_suffix(INDEX).exists())
+    return sum(file.stat().st_size for file in files if file.with_suffix(INDEX).exists())
 
 
 def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], object]) -> list[Row]:

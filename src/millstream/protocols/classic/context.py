@@ -1,7 +1,6 @@
-"""What a classic conversation is given: the engine, as far as its clients may ask of it.
+"""The services that a classic gateway calls, and the names of all subscribers.
 
-Owns the bundle, and who is known under which name: a subscriber's name is taken as long as its
-connection lives, whichever connection asks.
+A subscriber's name is taken as long as its connection lives, whichever connection asks.
 """
 
 from collections import Counter
@@ -17,14 +16,14 @@ from millstream.ports import Clock
 
 
 class Name(NamedTuple):
-    """Who has joined what."""
+    """A subscriber: its subscription and its name."""
 
     subscription: str
     subscriber: str
 
 
 class Roster:
-    """All who have joined, over all connections."""
+    """All subscribers, over all connections."""
 
     def __init__(self) -> None:
         self._topics: dict[Name, Sequence[str]] = {}
@@ -34,7 +33,7 @@ class Roster:
         return name in self._topics
 
     def reached(self, topic: str) -> int:
-        """How many subscriptions of the topic somebody has joined."""
+        """How many subscriptions of the topic have a subscriber."""
         return len(self._joined.get(topic, ()))
 
     def enter(self, name: Name, topics: Sequence[str]) -> None:

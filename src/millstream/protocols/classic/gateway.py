@@ -1,9 +1,8 @@
 """One classic client's conversation: requests in, acknowledgements out.
 
-Owns the answers, and letting go of clients that have fallen silent. What is published and who gets
-what is the engine's; how records are pushed between the answers is `Pusher`'s. The one thing to
-know: requests of a connection are carried out in the order they came, so a client need not wait for
-an answer before it asks for what builds on it.
+Disconnects clients that have fallen silent. The engine publishes and chooses subscribers; `Pusher`
+pushes records between the answers. Invariant: requests of a connection are executed in the order
+they came, so a client need not wait for an answer before it sends what builds on it.
 """
 
 import asyncio
@@ -199,7 +198,7 @@ class ClassicGateway:
     # -- time --------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Tell the client that we are here; let go of those who have long said nothing."""
+        """Send a heartbeat; disconnect a client that has been silent for too long."""
         silent_s = self._loop.time() - self._heard_at
         if silent_s * 1000 > self._settings.subscriber_silence_ms_max:
             for name in self._pusher.names:

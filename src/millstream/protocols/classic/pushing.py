@@ -1,13 +1,13 @@
-"""What a classic client is sent without asking: records, held back while it would lose them.
+"""Pushes records to a classic client, and holds them back while the client would lose them.
 
-Owns who has joined through one connection, and what is held for them. Unmodified clients take any
-frame whose number is that of a request they wait for as its answer, and register a handler only
-after the answer to SUBSCRIBE. So nothing is pushed while a request is unanswered, nor right after a
-SUBSCRIBE; nor, while the client goes on asking, a record with a number that its next requests may
-have: they count up from 1, as offsets do, and may be on their way. What comes meanwhile is taken
-all the same: who refuses loses its turn, and a subscriber that publishes would never get one. The
-one thing to know: a record is acknowledged once the connection has its bytes, so what was held when
-the client went is given to others.
+Owns the subscriptions of one connection, and the records that are held for them. Unmodified clients
+take any frame whose number is that of a request they wait for as its answer, and register a handler
+only after the answer to SUBSCRIBE. So nothing is pushed while a request is unanswered, nor right
+after a SUBSCRIBE; nor, while the client goes on asking, a record with a number that its next
+requests may have: they count up from 1, as offsets do, and may be on their way. Records that come
+meanwhile are taken all the same: a subscriber that refuses loses its turn, and one that publishes
+would never get one. Invariant: a record is acknowledged once the connection has its bytes, so
+records that are held when the client leaves go to other subscribers.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Pusher:
         self._loop = asyncio.get_running_loop()
         self._members: dict[Name, Member] = {}
         self._held: deque[tuple[Name, Sequence[Delivered]]] = deque()  # Bounded by flow windows.
-        self._is_refused = False  # Somebody was told that there is no room.
+        self._is_refused = False  # A push was refused for want of room.
         self._number = 0  # Of the last request.
         self._unanswered = 0
         self._push_at = 0.0  # Nothing is pushed before; by the loop's clock.
@@ -41,7 +41,7 @@ class Pusher:
 
     @property
     def names(self) -> list[Name]:
-        """Who has joined."""
+        """The subscriptions of this connection."""
         return list(self._members)
 
     def heard(self, number: int) -> None:
@@ -59,7 +59,7 @@ class Pusher:
         self._quiet_at = now + self._pause_s
         self._release_in(max(0.0, self._push_at - now))
 
-    # -- who has joined ----------------------------------------------------------------------------
+    # -- subscriptions -----------------------------------------------------------------------------
 
     def send_for(self, name: Name) -> Send:
         """How a subscription sends to `name`, which is added next."""
@@ -92,7 +92,7 @@ class Pusher:
         member = self._members.pop(name, None)
         if member is None:
             return
-        self._held = deque(one for one in self._held if one[0] != name)
+        self._held = deque(held for held in self._held if held[0] != name)
         member.close()
         self._roster.leave(name)
         self._push_channel.is_awaited = bool(self._members)
@@ -106,13 +106,13 @@ class Pusher:
     # -- what is pushed ----------------------------------------------------------------------------
 
     def _push(self, name: Name, delivered: Sequence[Delivered]) -> bool:
-        frames = [encode(data_frame(one, name.subscription)) for one in delivered]
+        frames = [encode(data_frame(delivery, name.subscription)) for delivery in delivered]
         if not self._push_channel.send(frames):
             self._is_refused = True
             return False
         member = self._members[name]
-        for one in delivered:
-            member.ack(one.target, one.record.offset)
+        for delivery in delivered:
+            member.ack(delivery.target, delivery.record.offset)
         return True
 
     def _is_risky(self, delivered: Sequence[Delivered]) -> bool:
@@ -120,7 +120,7 @@ class Pusher:
         if self._loop.time() >= self._quiet_at:
             return False
         least, most = self._number + 1, self._number + NUMBERS_AHEAD
-        return any(least <= one.record.offset <= most for one in delivered)
+        return any(least <= delivery.record.offset <= most for delivery in delivered)
 
     def _release_in(self, delay_s: float) -> None:
         if self._timer is not None:

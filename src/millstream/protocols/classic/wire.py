@@ -1,8 +1,8 @@
 """Frames of the classic protocol: a head of 32 bytes, properties as text, a body.
 
-Pure: bytes to frames and back, for the broker and for its client. The one thing to know: both
-lengths stand in the head, and a property is `name=value` with a zero byte behind it; so a name can
-hold neither of the two, and a value no zero byte. What cannot be spelt is left out by `spellable`.
+Pure: bytes to frames and back, for the broker and for its client. Both lengths stand in the head,
+and a property is `name=value` with a zero byte behind it; so a name can hold neither of the two,
+and a value no zero byte. `spellable` leaves out what cannot be encoded.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
-"""The commands of Flux, and the grammar of the lines that spell them.
+"""The commands of Flux, and the grammar of their lines.
 
-Owns what a line of words means, except for PUB and HPUB: those are followed by a payload, so
-`wire` reads them. Pure. The one thing to know: a line that means nothing becomes a `Mistake`, which
-is answered like a command, because a typing error must not cost anybody the connection.
+Owns the meaning of every line except PUB and HPUB: those are followed by a payload, so `wire` reads
+them. Pure. A line that means nothing becomes a `Mistake`, which is answered like a command, because
+a typing error must not cost a client its connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,14 +45,14 @@ class Unsubscribe:
     count_max: int | None = None  # After so many messages, those before included; None: at once.
 
 
-# A message's number, and whose it was: a sid, a durable name, or `subject:name`; None: anybody's.
+# A message's number and its holder: a sid, a durable name or `subject:name`; None: any holder.
 # A plain tuple: there is one for every message that is delivered.
 Ack: TypeAlias = tuple[int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """ACKs that came in a row. They have no answer, so nobody can tell them apart."""
+    """ACKs that came in a row. They have no answer, so they can be handled as one."""
 
     acks: list[Ack]
 
@@ -186,15 +186,15 @@ def read_command(words: Sequence[bytes], order: SubOrder = SubOrder.GROUP_FIRST)
     """Read the words of a line; PUB and HPUB come here only when they are wrong."""
     assert words
     try:
-        command, *rest = (word.decode() for word in words)
+        command, *arguments = (word.decode() for word in words)
     except UnicodeDecodeError:
         return Mistake("a command is UTF-8")
     command = command.upper()
     if command == "SUB":
-        return _subscribe(rest, order)
+        return _subscribe(arguments, order)
     read = _READERS.get(command)
     if read is not None:
-        return read(rest)
+        return read(arguments)
     return usage(command) if command in USAGE else Mistake(f"unknown command {_shown(words[0])}")
 
 

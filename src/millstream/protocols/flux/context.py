@@ -1,7 +1,4 @@
-"""What a Flux conversation is given: the engine, as far as its clients may ask of it.
-
-Owns the bundle, not its parts.
-"""
+"""The services that a Flux gateway calls."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,8 @@
-"""What a published message becomes besides its payload: its topic, its key and its headers.
+"""Computes the topic, key and headers of a published message from its line.
 
-Owns the way from a subject to a record: the first token is the topic, the whole is the key and
-stands in a header. Messages with the same line share one envelope and
-one template, so that a batch encodes what they share once.
+The first token of the subject is the topic, the whole is the key and stands in a header. Messages
+with the same line share one envelope and one template, so that a batch encodes what they share
+once.
 """
 
 from functools import lru_cache
@@ -33,7 +33,7 @@ class Envelope(NamedTuple):
 
 
 class Envelopes:
-    """Those of PUB lines are kept, for all who publish the same."""
+    """Envelopes of PUB lines are cached, for all clients that publish the same."""
 
     def __init__(self, clock: Clock, *, delay_ms_max: int) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Envelopes:
         envelope = self._kept.get(heading)
         if envelope is not None:
             if envelope.template is None:
-                # Not before: most subjects of those who have very many do not come again.
+                # Not before: where subjects are very many, most do not come again.
                 envelope = envelope._replace(template=template_of(heading, envelope))
                 self._kept[heading] = envelope
             return envelope

@@ -1,9 +1,9 @@
 """One Flux client's conversation: commands in, engine calls, replies and messages out.
 
-Owns the order of things. Publications in a row are written at once, and their replies follow when
-they are stored. The one thing to know: a command that must wait for something (SUB, PULL, REPLAY)
-is done when its turn to reply has come, and what came after it is not begun before: a client that
-subscribes and then publishes, in one breath, gets its message.
+Publications in a row are written at once, and their replies follow when they are stored. Invariant:
+a command that must wait for something (SUB, PULL, REPLAY) is executed when its turn to reply has
+come, and later commands are not begun before: a client that subscribes and then publishes in one
+write gets its message.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
-r"""Header blocks: lines `Name: value`, ended by an empty one.
+"""Header blocks: lines `Name: value`, ended by an empty one.
 
-Owns their spelling on the wire, and the name that Flux and the broker spell differently. Pure. The
-one thing to know: a block is taken whole or refused whole.
+Owns their format on the wire, and the one name that differs between Flux and the broker. Pure.
+Invariant: a block is taken whole or refused whole.
 """
 
 from typing import TypeAlias

@@ -1,8 +1,7 @@
-"""Records as Flux clients get them: MSG frames, with the number that names the record.
+"""Formats records as MSG frames, with the number that names the record.
 
-Owns the spelling of a record for one connection: with its headers or without, and under a subject
-that cannot break the line. The one thing to know: a record that came over another protocol may have
-any subject; what would end a word or a line early is replaced.
+A connection gets headers or not. A record of another protocol may have any subject; characters that
+would end a word or a line early are replaced.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +48,13 @@ class Messages:
                 frames.append(replies.MESSAGE % (subject, sid, len(value), sequence, value))
         return b"".join(frames)
 
-    def spell_records(self, found: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
+    def spell_records(self, records: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
         return self.spell(
-            [Delivered(at, one, subject_of(at.topic, one.headers), 1) for at, one in found], sid
+            [
+                Delivered(at, record, subject_of(at.topic, record.headers), 1)
+                for at, record in records
+            ],
+            sid,
         )
 
     def _first_sequence(self, target: TopicPartition) -> int:

@@ -1,7 +1,7 @@
 """Quotas of Flux clients: charges each client for what it publishes and receives.
 
-Owns how it waits. Who publishes or reads too much is answered, and is not read from for a while;
-who is sent too much is sent nothing for a while. The accounts are the engine's.
+A client that publishes or reads too much is answered, and its connection is not read for a while; a
+client that receives too much is sent nothing for a while. The engine keeps the accounts.
 """
 
 import asyncio

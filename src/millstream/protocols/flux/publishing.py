@@ -1,6 +1,6 @@
-r"""PUB and HPUB: publications in a row become batches, and one buffer of replies.
+"""PUB and HPUB: publications in a row become batches, and one buffer of replies.
 
-Owns the order of replies and what each says. What makes a batch of messages is the engine's.
+Owns the order and the text of replies. The engine's publisher makes batches of messages.
 """
 
 from asyncio import Future
@@ -67,25 +67,29 @@ def _by_topic(headings: list[Heading], known: _Known) -> dict[str, Sequence[int]
     topics = {heading: envelope.topic for heading, envelope in known.items()}
     if len(names := set(topics.values())) == 1:
         return {names.pop(): range(len(headings))}
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    indexes: defaultdict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(map(topics.__getitem__, headings)):
-        found[topic].append(index)
-    return {**found}
+        indexes[topic].append(index)
+    return {**indexes}
 
 
 def _messages(known: _Known, run: Publications) -> Sequence[Message]:
     """What the publications become, also those that have problems."""
     headings, payloads = run.headings, run.payloads
-    is_known = all(one.template is not None for one in known.values())
+    is_known = all(envelope.template is not None for envelope in known.values())
     if is_known or len(known) * ALIKE_MIN <= len(headings):
         templates = {
-            heading: one.template or template_of(heading, one) for heading, one in known.items()
+            heading: envelope.template or template_of(heading, envelope)
+            for heading, envelope in known.items()
         }
         if len(templates) == 1:
             return TemplatedMessages([*templates.values()] * len(headings), payloads)
         return TemplatedMessages(list(map(templates.__getitem__, headings)), payloads)
-    found = map(known.__getitem__, headings)
-    return [(one.key, payload, one.headers) for one, payload in zip(found, payloads, strict=True)]
+    envelopes = map(known.__getitem__, headings)
+    return [
+        (envelope.key, payload, envelope.headers)
+        for envelope, payload in zip(envelopes, payloads, strict=True)
+    ]
 
 
 def _exists(services: Services, session: Session, topic: str) -> bool:
@@ -94,22 +98,22 @@ def _exists(services: Services, session: Session, topic: str) -> bool:
     except UnknownTopic:
         return False
     except RequestError:
-        return True  # Whoever publishes to it is told the same.
+        return True  # Every publisher to it gets the same answer.
     return True
 
 
 async def _answered(sent: list[_Sent], problems: dict[int, RequestError], count: int) -> Reply:
-    known = [(one.indexes, await one.receipts) for one in sent]
+    known = [(batch.indexes, await batch.receipts) for batch in sent]
     if not problems and all(receipts.is_plain for _, receipts in known):
         return [replies.OK * count]
-    told = [replies.OK] * count
+    answers = [replies.OK] * count
     for index, problem in problems.items():
-        told[index] = replies.refusal(problem)
+        answers[index] = replies.refusal(problem)
     for indexes, receipts in known:
         if not receipts.is_plain:
             for index, outcome in zip(indexes, receipts.outcomes(), strict=True):
-                told[index] = _reply(outcome)
-    return [b"".join(told)]
+                answers[index] = _reply(outcome)
+    return [b"".join(answers)]
 
 
 def _reply(outcome: Receipt | RequestError) -> bytes:

@@ -1,8 +1,8 @@
-"""PULL and REPLAY: reading what is stored, without subscriptions and acknowledgements.
+"""PULL and REPLAY: read stored records, without subscriptions and acknowledgements.
 
 Owns how far a connection has pulled each subject, and the order of a replay over many topics: by
-time. The one thing to know: what one answer may hold is bounded in messages and in bytes; a PULL
-gives less then and says so, a REPLAY that had to be cut ends with an error.
+time. Invariant: an answer is bounded in messages and in bytes; a PULL gives less then and says so,
+a REPLAY that had to be cut ends with an error.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ from millstream.protocols.flux.replies import Reply
 PULL_SID = b"pull"
 REPLAY_SID = b"replay"
 ANSWER_BYTES_MAX = 8 * 2**20  # Of values; at least one message is sent, however large.
-TAIL_LOOKED_AT = 16  # More than were asked for: some records may be markers, which nobody sees.
+TAIL_LOOKED_AT = (
+    16  # More than were asked for: some records may be markers, which readers do not see.
+)
 TAIL_GROWTH = 8
 EVERYTHING = Pattern.parse(">")
 
@@ -70,22 +72,22 @@ class Replays:
         count = min(command.count, self._count_max)
         try:
             pattern = Pattern.parse(command.subject)
-            found = await self._pull(pattern, self._cursors(command.subject), count)
+            pulled = await self._pull(pattern, self._cursors(command.subject), count)
         except RequestError as problem:
             return [replies.refusal(problem)]
-        spelled = self._spelled(found, PULL_SID)
-        return [spelled, replies.ok(str(len(found)))]
+        spelled = self._spelled(pulled, PULL_SID)
+        return [spelled, replies.ok(str(len(pulled)))]
 
     async def replay(self, command: Replay) -> Reply:
         try:
-            found = await self._replay(command)
+            replayed = await self._replay(command)
         except RequestError as problem:
             return [replies.refusal(problem)]
-        if found is None:
+        if replayed is None:
             return [replies.error("there is no such message")]
-        spelled = self._spelled(found.stored, REPLAY_SID)
-        if found.is_cut:
-            return [spelled, replies.error(f"cut after {len(found.stored)} messages")]
+        spelled = self._spelled(replayed.stored, REPLAY_SID)
+        if replayed.is_cut:
+            return [spelled, replies.error(f"cut after {len(replayed.stored)} messages")]
         return [spelled, replies.OK]
 
     def _spelled(self, stored: list[Stored], sid: bytes) -> bytes:
@@ -104,33 +106,33 @@ class Replays:
         return cursors
 
     async def _pull(self, pattern: Pattern, cursors: _Cursors, count: int) -> list[Stored]:
-        found: list[Stored] = []
+        stored: list[Stored] = []
         room = ANSWER_BYTES_MAX
         logs = self._logs(pattern)
         for gone in cursors.keys() - logs.values():
             del cursors[gone]
         for target, log_id in logs.items():
-            while len(found) < count and room > 0:
+            while len(stored) < count and room > 0:
                 chunk = await self._read(target, cursors.get(log_id, 0))
                 for record in chunk.records:
                     cursors[log_id] = record.offset + 1
                     if pattern.matches(subject_of(target.topic, record.headers)):
-                        found.append(Stored(target, record))
+                        stored.append(Stored(target, record))
                         room -= len(record.value or b"")
-                        if len(found) == count or room <= 0:
-                            return found
+                        if len(stored) == count or room <= 0:
+                            return stored
                 cursors[log_id] = chunk.next_offset
                 if chunk.next_offset >= chunk.end_offset:
                     break
-        return found
+        return stored
 
     # -- replay ------------------------------------------------------------------------------------
 
     async def _replay(self, command: Replay) -> Found | None:
         match command:
             case ReplayOne(sequence):
-                found = await self._from(sequence, 1)
-                return found if found and _begins_with(found, sequence) else None
+                first = await self._from(sequence, 1)
+                return first if first and _begins_with(first, sequence) else None
             case ReplayFrom(sequence, count):
                 return await self._from(sequence, min(count, self._count_max))
             case ReplayFirst(count):
@@ -160,9 +162,9 @@ class Replays:
         for target in self._logs():
             at = await self._services.partitions.find(self._session, target, start)
             if at is not None:
-                found = await self._along(target, at.offset, count)
-                best, was_cut = _bounded(sorted(best + found.stored, key=_age), count)
-                is_cut = is_cut or was_cut or found.is_cut
+                of_partition = await self._along(target, at.offset, count)
+                best, was_cut = _bounded(sorted(best + of_partition.stored, key=_age), count)
+                is_cut = is_cut or was_cut or of_partition.is_cut
         return Found(best, is_cut and len(best) < count)
 
     async def _last(self, count: int) -> Found:
@@ -184,20 +186,24 @@ class Replays:
             at = await find(LastRecords(looked_at))
             if at is None or first is None:
                 return Found([])
-            found = await self._to_the_end(target, at.offset, count)
-            if found.is_cut or len(found.stored) >= count or at.offset <= first.offset:
-                return found
+            of_partition = await self._to_the_end(target, at.offset, count)
+            if (
+                of_partition.is_cut
+                or len(of_partition.stored) >= count
+                or at.offset <= first.offset
+            ):
+                return of_partition
             looked_at *= TAIL_GROWTH
 
     async def _to_the_end(self, target: TopicPartition, offset: Offset, count: int) -> Found:
         """The last messages from an offset on; of those that come meanwhile some may be there."""
         chunk = await self._read(target, offset)
         end_offset = chunk.end_offset
-        found = _newest(target, Found([]), chunk, count)
+        newest = _newest(target, Found([]), chunk, count)
         while chunk.next_offset < end_offset:
             chunk = await self._read(target, chunk.next_offset)
-            found = _newest(target, found, chunk, count)
-        return found
+            newest = _newest(target, newest, chunk, count)
+        return newest
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -218,9 +224,9 @@ class Replays:
             chunk = await self._read(target, offset, count - len(stored))
             stored += [Stored(target, record) for record in chunk.records]
             offset = chunk.next_offset
-            found = Found(*_bounded(stored, count))
-            if found.is_cut or len(stored) >= count or offset >= chunk.end_offset:
-                return found
+            bounded = Found(*_bounded(stored, count))
+            if bounded.is_cut or len(stored) >= count or offset >= chunk.end_offset:
+                return bounded
 
     async def _read(
         self, target: TopicPartition, offset: Offset, count_max: int = CHUNK_RECORDS_MAX
@@ -235,11 +241,13 @@ class Replays:
         return await read_records(partitions, session, target, start, count_max=count_max)
 
 
-def _begins_with(found: Found, sequence: int) -> bool:
+def _begins_with(stored: Found, sequence: int) -> bool:
     """Whether it is that very message: one that is gone has others behind it."""
     place = place_of(sequence)
     return (
-        bool(found.stored) and place is not None and (found.stored[0].record.offset == place.offset)
+        bool(stored.stored)
+        and place is not None
+        and (stored.stored[0].record.offset == place.offset)
     )
 
 

@@ -1,7 +1,6 @@
-r"""What a Flux client is answered and sent, as bytes.
+"""Encodes replies and messages for Flux clients.
 
-Owns the spelling of replies and messages. Pure. The one thing to know: an answer is one line,
-whatever the text in it says.
+Pure. Invariant: an answer is one line, whatever its text contains.
 """
 
 import json

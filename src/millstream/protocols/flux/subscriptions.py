@@ -1,8 +1,7 @@
 """SUB, UNSUB, ACK, NACK, REJECT, FLOWCTL and STATS: one connection's subscriptions.
 
-Owns which sid stands for what. Who gets which record, and when again, is `engine.delivery`'s. The
-one thing to know: a subscription is silent until its `+OK` is on its way, because a client reads
-the answer first.
+Owns the sids of the connection; `engine.push` decides deliveries and redeliveries. Invariant: a
+subscription is silent until its `+OK` is on its way, because a client reads the answer first.
 """
 
 import asyncio
@@ -167,11 +166,11 @@ class Subscriptions:
     def ack(self, acks: Iterable[Ack]) -> bytes | None:
         """Settle messages; there is an answer only where something is wrong."""
         problems = []
-        everybody = self._members(None)
+        all_members = self._members(None)
         # Asked for each batch: a topic of the same name may be another one by now.
         targets: dict[int, TopicPartition | None] = {}
         for sequence, holder in acks:
-            members = everybody if holder is None else self._members(holder)
+            members = all_members if holder is None else self._members(holder)
             if holder is not None and not members:
                 problems.append(replies.error(f"unknown subscription {holder}"))
                 continue
@@ -271,7 +270,7 @@ class Subscriptions:
     def _tell(
         self, ack: Ack, tell: Callable[[Member, TopicPartition, Offset], None]
     ) -> bytes | None:
-        """Tell those who may have a message what became of it."""
+        """Report the outcome of a message to the members that may have it."""
         sequence, holder = ack
         members = self._members(holder)
         if holder is not None and not members:

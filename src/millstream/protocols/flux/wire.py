@@ -1,10 +1,10 @@
-r"""The bytes of a Flux client, cut into commands.
+"""Splits the bytes of a Flux client into commands.
 
-Owns where a line, a header block and a payload end, however the stream was cut. Pure. Two things to
-know: publications that come in a row become one request, because they are written as one batch; and
-the line of a PUB is read once, since a client that publishes a lot sends the same few lines again
-and again. What breaks the rules is a `Mistake` in its place, and reading goes on behind it: after
-the payload if its size is known, else with the next line.
+Finds the ends of lines, header blocks and payloads, however the stream was cut. Pure. Publications
+that come in a row become one request, because they are written as one batch; the line of a PUB is
+parsed once, since a client that publishes a lot sends the same few lines again and again. A line
+that breaks the rules is a `Mistake` in its place, and reading goes on behind it: after the payload
+if its size is known, else with the next line.
 """
 
 from collections.abc import Iterator
@@ -244,7 +244,7 @@ class Parser:
         """Say why a PUB or HPUB is none: it is wrong, or not all of it is there."""
         sizes = _sizes(words)
         if isinstance(sizes, Mistake):
-            return sizes, behind  # Nobody knows how long its payload is: go on with the next line.
+            return sizes, behind  # The length of its payload is unknown: go on with the next line.
         end = behind + sizes[1]
         found = self._heading(words, data, behind)
         if not isinstance(found, Mistake):

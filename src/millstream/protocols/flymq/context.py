@@ -1,7 +1,7 @@
-"""What a handler is given besides its request: the engine, who asks, and what was said before.
+"""The context of a handler: the services, the session, and the state of the connection.
 
-Owns the bundle and the little that the listener remembers: who attends which group, over all
-connections, and how far a connection's filtered reads have come.
+Also owns the little state that all connections share: the members of each group; and how far a
+connection's filtered reads have come.
 """
 
 from collections import OrderedDict
@@ -59,17 +59,17 @@ class Attendance:
     def topics_of(self, group: str) -> set[str]:
         return set(self._present.get(group, ()))
 
-    def enter(self, group: TopicGroup, who: object) -> None:
-        self._present.setdefault(group.group, {}).setdefault(group.topic, set()).add(who)
+    def enter(self, group: TopicGroup, member: object) -> None:
+        self._present.setdefault(group.group, {}).setdefault(group.topic, set()).add(member)
 
-    def leave(self, group: TopicGroup, who: object) -> None:
+    def leave(self, group: TopicGroup, member: object) -> None:
         others = self._present.get(group.group, {}).get(group.topic, set())
-        others.discard(who)
+        others.discard(member)
         if not others:
             self.forget(group)
 
     def forget(self, group: TopicGroup) -> None:
-        """The group is deleted. Who attended it and subscribes again attends a new one."""
+        """The group is deleted. A member that subscribes again joins a new one."""
         topics = self._present.get(group.group, {})
         topics.pop(group.topic, None)
         if not topics:

@@ -73,11 +73,11 @@ class TopicScreen(Frame):
         parts = [f"topic {self.topic}"]
         if self._described is not None:
             partitions = self._described.partitions
-            records = sum(one.offset_count for one in partitions)
+            records = sum(item.offset_count for item in partitions)
             parts.append(counted(len(partitions), "partition"))
             parts.append(f"at most {counted(records, 'record')}")
-            changed = [one for one in self._described.settings if not one.is_default]
-            parts += [f"{one.name}={one.value}" for one in changed]
+            changed = [item for item in self._described.settings if not item.is_default]
+            parts += [f"{item.name}={item.value}" for item in changed]
         return " · ".join(parts)
 
     def status_text(self) -> str:

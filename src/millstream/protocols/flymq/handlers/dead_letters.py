@@ -18,7 +18,7 @@ from millstream.protocols.flymq.wire.frames import Opcode
 
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
-TEXT_LENGTH_MAX = 4_096  # Of an error, which may be somebody's stack trace.
+TEXT_LENGTH_MAX = 4_096  # Of an error, which may be a stack trace.
 
 _ID = re.compile(r"(\d{1,9})-(\d{1,18})", re.ASCII)
 
@@ -41,10 +41,10 @@ async def replay(
     context: Context, request: bodies.ReplayById | bodies.ReplayByOffset
 ) -> bodies.Replayed:
     if isinstance(request, bodies.ReplayById):
-        found = _ID.fullmatch(request.id)
-        if found is None:
+        match = _ID.fullmatch(request.id)
+        if match is None:
             raise UnknownDeadLetter(request.id)
-        partition, offset = map(int, found.groups())
+        partition, offset = map(int, match.groups())
     else:
         partition, offset = 0, checked_offset(request.offset)
     place = TopicPartition(request.topic, partition)

@@ -1,9 +1,9 @@
-"""Handlers of consumer groups: where to start, where to go on, who is how far behind.
+"""Handlers of consumer groups: start offsets, committed offsets, and lag.
 
-Owns the translation between FlyMQ's groups, of which each topic has its own, and the engine's, in
-which a group has offsets in any topics: they are the same offsets, whoever commits them, so Kafka's
-tools see what FlyMQ's clients did and the other way round. The one thing to know: FlyMQ's own tool
-leaves the topic empty where it describes or deletes a group.
+Translates between FlyMQ's groups, of which each topic has its own, and the engine's, in which a
+group has offsets in any topics. They are the same offsets for every protocol, so Kafka's tools see
+what FlyMQ's clients did and the other way round. FlyMQ's own tool leaves the topic empty where it
+describes or deletes a group.
 """
 
 import asyncio
@@ -89,14 +89,14 @@ async def seek_to_timestamp(context: Context, request: bodies.SeekToTimestamp) -
 
 async def list_groups(context: Context, request: bodies.Nothing) -> bodies.Groups:
     names = {listing.group_id for listing in context.services.groups.list(context.session)}
-    found = []
+    listed = []
     for name in sorted(names | context.services.attendance.groups()):
         if len(name.encode()) > NAME_BYTES_MAX:
             continue
         for topic, offsets in sorted((await _by_topic(context, name)).items()):
-            found.append(await _described(context, TopicGroup(topic, name), offsets))
+            listed.append(await _described(context, TopicGroup(topic, name), offsets))
         await asyncio.sleep(0)  # There may be many, and none of them waits for anything.
-    return bodies.Groups(tuple(found))
+    return bodies.Groups(tuple(listed))
 
 
 async def describe_group(context: Context, request: bodies.GroupOfTopic) -> bodies.Group:
@@ -164,15 +164,15 @@ async def _commit(
 
 
 async def _committed(context: Context, group: str, target: TopicPartition) -> Offset | None:
-    found = await context.services.groups.fetch_offsets(context.session, group, [target])
-    committed = found[target]
+    offsets = await context.services.groups.fetch_offsets(context.session, group, [target])
+    committed = offsets[target]
     if not isinstance(committed, Committed):
         raise committed
     return committed.offset if committed.offset >= 0 else None
 
 
 async def _offsets(context: Context, group: TopicGroup) -> _Offsets:
-    """What a group has committed in its topic, which may be nothing if somebody attends it."""
+    """The offsets of a group in its topic; none is possible while the group has members."""
     by_topic = await _by_topic(context, group.group)
     if group.topic not in by_topic:
         raise _unknown(group)
@@ -181,11 +181,11 @@ async def _offsets(context: Context, group: TopicGroup) -> _Offsets:
 
 async def _by_topic(context: Context, group: str) -> dict[str, _Offsets]:
     """What a group has committed, by topic; the topics in which it is only attended too."""
-    found = await context.services.groups.fetch_offsets(context.session, group)
+    offsets = await context.services.groups.fetch_offsets(context.session, group)
     by_topic: dict[str, _Offsets] = {
         topic: {} for topic in context.services.attendance.topics_of(group)
     }
-    for target, committed in found.items():
+    for target, committed in offsets.items():
         if isinstance(committed, Committed) and committed.offset >= 0:
             by_topic.setdefault(target.topic, {})[target.partition] = committed.offset
     return by_topic

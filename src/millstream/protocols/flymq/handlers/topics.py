@@ -1,7 +1,7 @@
 """Handlers of topics, and of the cluster that holds them.
 
-Owns the translation between FlyMQ's requests and the engine's topics. Who asks for what is there
-already, or asks away what is not, is told that it is done.
+Translates between FlyMQ's requests and the engine's topics. Creating a topic that exists and
+deleting one that does not are answered as done.
 """
 
 from contextlib import suppress
@@ -63,11 +63,11 @@ async def find_offset(context: Context, target: TopicPartition, place: Place) ->
     """Where that is, for readers of what is committed; the end if there is no such place."""
     partitions, session = context.services.partitions, context.session
     isolation = Isolation.READ_COMMITTED
-    found = await partitions.find(session, target, place, isolation=isolation)
-    if found is None:
-        found = await partitions.find(session, target, Latest(), isolation=isolation)
-        assert found is not None, "every log has an end"
-    return found.offset
+    offset = await partitions.find(session, target, place, isolation=isolation)
+    if offset is None:
+        offset = await partitions.find(session, target, Latest(), isolation=isolation)
+        assert offset is not None, "every log has an end"
+    return offset.offset
 
 
 # -- cluster -------------------------------------------------------------------------------------

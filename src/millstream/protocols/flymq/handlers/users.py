@@ -1,7 +1,7 @@
 """Handlers of what the broker does not have yet: users and their rights, schemas, an audit trail.
 
-Owns what is said instead. Who logs in is let in, because everybody is; everything else is refused
-in one sentence, since a reply would claim that something was stored or checked.
+A login succeeds for every name, because there are no users; everything else is refused in one
+sentence, since a reply would claim that something was stored or checked.
 """
 
 from millstream.errors import InvalidRequest
@@ -20,13 +20,13 @@ async def authenticate(
 
 
 async def who_am_i(context: Context, request: bodies.Nothing) -> user_bodies.Identity:
-    """Nobody, whoever has logged in: a name would be a claim that it was proven."""
+    """Always anonymous, also after a login: a name would claim that it was proven."""
     return user_bodies.Identity(False, "", (), ())
 
 
-def _refusing(what: str) -> Handler:
+def _refusing(subject: str) -> Handler:
     async def refuse(context: Context, request: object) -> bodies.Message:
-        raise InvalidRequest(f"{what} not enabled")
+        raise InvalidRequest(f"{subject} not enabled")
 
     return refuse
 

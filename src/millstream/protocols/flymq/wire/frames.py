@@ -1,8 +1,8 @@
 """FlyMQ's frames and opcodes: bytes to requests, replies to bytes.
 
-Owns the head of a frame and the table that says which bodies belong to which opcode. The one thing
-to know: both client libraries take an error only in the layout with a code before its text, read a
-reply only under its request's opcode (but for AUTH), and never expect a frame they did not ask for.
+Owns the head of a frame and the table of the bodies of each opcode. Both client libraries take an
+error only in the layout with a code before its text, read a reply only under its request's opcode
+(but for AUTH), and never expect a frame they did not ask for.
 """
 
 from enum import IntEnum
@@ -182,7 +182,7 @@ def measure(head: Buffer, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> int:
 
 
 def opcode_of(frame: Buffer) -> Opcode:
-    """The opcode of a request; `InvalidRequest` for one that nobody can ask."""
+    """The opcode of a request; `InvalidRequest` for one that is not a request's."""
     opcode = _REQUEST_OPCODES.get(frame[2])
     if opcode is None:
         raise InvalidRequest(f"unknown opcode: {frame[2]}")

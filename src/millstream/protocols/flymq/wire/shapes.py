@@ -1,10 +1,10 @@
-"""How a body is spelled, derived from the class that holds it.
+"""Reads and writes bodies by the annotations of their classes.
 
 Owns the kinds of fields and the reader and writer that follow from a class's annotations, so that a
-body is declared once and never spelled by hand. A field with a default may be missing at the end of
-a request. Values are of the type that the annotation names, which the kinds see as `Any`. The one
-thing to know: no length is believed. A reader raises `ProtocolError` before it looks behind the end
-of the buffer, and a list has a bound whatever its count says.
+body is declared once and never encoded by hand. A field with a default may be missing at the end of
+a request. Values are of the type that the annotation names, which the kinds see as `Any`.
+Invariant: no length is believed. A reader raises `ProtocolError` before it looks behind the end of
+the buffer, and a list has a bound whatever its count says.
 """
 
 from collections.abc import Iterator, Sequence
@@ -291,8 +291,8 @@ def _kind_of(annotation: Any) -> Kind:
             return _UncountedItems(_kind_of(get_args(inner)[0]))
         return cast(Kind, mark)
     if origin is tuple:
-        item, rest = get_args(annotation)
-        assert rest is Ellipsis, "a list is spelled tuple[X, ...]"
+        item, ellipsis = get_args(annotation)
+        assert ellipsis is Ellipsis, "a list is spelled tuple[X, ...]"
         return Items(_kind_of(item))
     return fields_of(annotation)
 

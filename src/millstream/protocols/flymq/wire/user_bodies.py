@@ -21,7 +21,7 @@ class Authenticated(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Nobody spells the same in both clients, somebody does not."""
+    """Both clients encode the anonymous user alike, but not a named one."""
 
     is_authenticated: Bool
     user: Str2

@@ -79,8 +79,8 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
     except RequestError as problem:
         outcomes = dict.fromkeys(commits, problem)
     topics = _answered(OffsetCommitResponse.Topic, request.topics, outcomes)
-    for answered, asked in zip(topics, request.topics, strict=True):
-        answered.topic_id = asked.topic_id
+    for answered, requested in zip(topics, request.topics, strict=True):
+        answered.topic_id = requested.topic_id
     return OffsetCommitResponse(topics=topics)
 
 
@@ -127,7 +127,9 @@ def _commits(
     }
 
 
-def _answered(kind: type[_Answered], asked: _AskedTopics, outcomes: Outcomes) -> list[_Answered]:
+def _answered(
+    kind: type[_Answered], requested: _AskedTopics, outcomes: Outcomes
+) -> list[_Answered]:
     return [
         kind(
             name=topic.name,
@@ -141,7 +143,7 @@ def _answered(kind: type[_Answered], asked: _AskedTopics, outcomes: Outcomes) ->
                 for part in topic.partitions
             ],
         )
-        for topic in asked
+        for topic in requested
     ]
 
 

@@ -50,21 +50,25 @@ async def describe_log_dirs(
         topics = context.broker.topics.list(context.session)
     except RequestError as problem:
         return DescribeLogDirsResponse(error_code=code_for(problem), results=[])
-    wanted: dict[str, set[int]] = {}
-    for one in request.topics or ():
-        wanted.setdefault(one.topic, set()).update(one.partitions)
-    found = []
+    partitions_by_topic: dict[str, set[int]] = {}
+    for requested in request.topics or ():
+        partitions_by_topic.setdefault(requested.topic, set()).update(requested.partitions)
+    logs = []
     for topic in topics:
         if topic.is_view:
             continue  # It takes no space of its own.
         every = range(topic.partition_count)
-        indexes = every if request.topics is None else wanted.get(topic.name, set()) & set(every)
+        indexes = (
+            every
+            if request.topics is None
+            else partitions_by_topic.get(topic.name, set()) & set(every)
+        )
         parts = _sizes(context, topic, indexes)
         if parts:
-            found.append(_LogDir.Topic(name=topic.name, partitions=parts))
+            logs.append(_LogDir.Topic(name=topic.name, partitions=parts))
         await asyncio.sleep(0)  # There may be very many, and others wait.
     place = directory_of(context.broker.config)
-    return DescribeLogDirsResponse(results=[_LogDir(log_dir=place, topics=found)])
+    return DescribeLogDirsResponse(results=[_LogDir(log_dir=place, topics=logs)])
 
 
 def _sizes(

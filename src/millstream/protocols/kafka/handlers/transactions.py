@@ -98,16 +98,16 @@ async def add_partitions_to_txn(
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 _AddResult(
-                    transactional_id=one.transactional_id,
+                    transactional_id=transaction.transactional_id,
                     topic_results=await _added(
                         context,
-                        one.transactional_id,
-                        Producer(one.producer_id, one.producer_epoch),
-                        one.topics,
-                        is_question=one.verify_only,
+                        transaction.transactional_id,
+                        Producer(transaction.producer_id, transaction.producer_epoch),
+                        transaction.topics,
+                        is_question=transaction.verify_only,
                     ),
                 )
-                for one in request.transactions
+                for transaction in request.transactions
             ]
         )
     results = await _added(
@@ -344,15 +344,15 @@ def list_transactions(
     context: Context, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     known = {name: state for state, name in STATES.items()}
-    asked = set(request.state_filters)
+    filters = set(request.state_filters)
     answer = ListTransactionsResponse(
-        unknown_state_filters=sorted(asked - known.keys() - _UNUSED_STATES), transaction_states=[]
+        unknown_state_filters=sorted(filters - known.keys() - _UNUSED_STATES), transaction_states=[]
     )
-    states = [known[name] for name in asked & known.keys()]
-    if asked and not states:
+    states = [known[name] for name in filters & known.keys()]
+    if filters and not states:
         return answer
     try:
-        found = context.broker.transactions.list(
+        transactions = context.broker.transactions.list(
             context.session,
             states=states,
             producer_ids=request.producer_id_filters,
@@ -368,7 +368,7 @@ def list_transactions(
             producer_id=view.producer.producer_id,
             transaction_state=STATES[view.state],
         )
-        for view in found
+        for view in transactions
     ]
     return answer
 

@@ -42,13 +42,13 @@ async def describe_delayed(
     context: Context, request: DescribeDelayedRequest
 ) -> DescribeDelayedResponse:
     try:
-        found, record = await context.broker.delayed.describe(context.session, request.id)
+        described, record = await context.broker.delayed.describe(context.session, request.id)
     except RequestError as problem:
         return DescribeDelayedResponse(error_code=code_for(problem), error_message=str(problem))
     return DescribeDelayedResponse(
-        topic=found.target.topic,
-        partition=found.target.partition,
-        due_ms=found.due_ms,
+        topic=described.target.topic,
+        partition=described.target.partition,
+        due_ms=described.due_ms,
         key=record.key,
         value=record.value,
         headers=[_Header(name=name, value=value) for name, value in record.headers],
