@@ -13,7 +13,6 @@ FOLDER_MODULES_MAX = 15
 SMALL_MODULE_LINES = 40
 
 LARGER_FOLDERS = {
-    "client": (27, "to be cut in asyncio and what asks Millstream only"),
     "engine/push": (16, "to be cut in dispatcher and subscriptions"),
 }
 SMALL_WITH_ONE_USER = {

@@ -16,7 +16,7 @@ from millstream.client import (
     Unreachable,
     aconnect,
 )
-from millstream.client import dead_letters as module
+from millstream.client.extensions import dead_letters as module
 from tests.client.conftest import PARTITIONS, TIMEOUT_S
 from tests.support.broker_process import BrokerProcess
 

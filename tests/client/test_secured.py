@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millstream.client import Client, connect
-from millstream.client.broker_requests import connection_settings, list_transactions
 from millstream.client.errors import ClientError, Denied, NotSupported, Refused, Unreachable
+from millstream.client.extensions.requests import connection_settings, list_transactions
 from millstream.client.models import BrokerNode
 from millstream.kafka_client.cluster import Cluster
 from millstream.kafka_client.coordinator import commit, committed

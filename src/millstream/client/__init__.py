@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from millstream.client.admin import Admin
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import Consumer
-from millstream.client.dead_letters import DeadLetters
-from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import (
     AlreadyExists,
     BadData,
@@ -28,6 +26,8 @@ from millstream.client.errors import (
     Undelivered,
     Unreachable,
 )
+from millstream.client.extensions.dead_letters import DeadLetters
+from millstream.client.extensions.delayed import DelayedRecords
 from millstream.client.handling import Handled, Reject, RetryPolicy
 from millstream.client.models import (
     BrokerNode,
@@ -64,18 +64,13 @@ from millstream.client.transactions import OpenTransaction
 from millstream.client.views import Views
 
 if TYPE_CHECKING:
-    from millstream.client.aio import (
+    from millstream.client.aio.admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+    from millstream.client.aio.client import (
         AsyncClient,
         AsyncConsumer,
         AsyncProducer,
         AsyncTransaction,
         aconnect,
-    )
-    from millstream.client.aio_admin import (
-        AsyncAdmin,
-        AsyncDeadLetters,
-        AsyncDelayed,
-        AsyncViews,
     )
     from millstream.client.reactive import observe
     from millstream.client.registry import Registry
@@ -149,22 +144,22 @@ __all__ = [
 ]
 
 _LATE = {
-    "aconnect": "aio",
-    "AsyncClient": "aio",
-    "AsyncConsumer": "aio",
-    "AsyncProducer": "aio",
-    "AsyncTransaction": "aio",
-    "AsyncAdmin": "aio_admin",
-    "AsyncViews": "aio_admin",
-    "AsyncDeadLetters": "aio_admin",
-    "AsyncDelayed": "aio_admin",
+    "aconnect": "aio.client",
+    "AsyncClient": "aio.client",
+    "AsyncConsumer": "aio.client",
+    "AsyncProducer": "aio.client",
+    "AsyncTransaction": "aio.client",
+    "AsyncAdmin": "aio.admin",
+    "AsyncViews": "aio.admin",
+    "AsyncDeadLetters": "aio.admin",
+    "AsyncDelayed": "aio.admin",
     "observe": "reactive",
     "Registry": "registry",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load asyncio and the like for those who ask for it."""
+    """Import a late name's module when the name is first used."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client._librdkafka import shapes
 from millstream.client._librdkafka.link import STEP_S, Link
-from millstream.client.broker_requests import list_transactions
 from millstream.client.errors import NotFound, Refused, no_topic
+from millstream.client.extensions.requests import list_transactions
 from millstream.client.models import (
     Cluster,
     Group,

@@ -18,14 +18,15 @@ from millstream.client._librdkafka.closing import Closing
 from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
 from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
-from millstream.client.broker_requests import BrokerRequests
 from millstream.client.consumer import Consumer
-from millstream.client.damage import Damage
-from millstream.client.dead_letters import DeadLetters
-from millstream.client.delayed import DelayedRecords
 from millstream.client.errors import ClientError, Closed, Unreachable
+from millstream.client.extensions.damage import Damage
+from millstream.client.extensions.dead_letters import DeadLetters
+from millstream.client.extensions.delayed import DelayedRecords
+from millstream.client.extensions.health import storage_problems, topic_health
+from millstream.client.extensions.requests import BrokerRequests
+from millstream.client.extensions.stalls import sentence
 from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
-from millstream.client.health import storage_problems, topic_health
 from millstream.client.models import (
     Headers,
     Message,
@@ -36,7 +37,6 @@ from millstream.client.models import (
 )
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
-from millstream.client.stalls import sentence
 from millstream.client.subscribers import Run, Subscriber, check_count, subscriber
 from millstream.client.transactions import OpenTransaction, TransactionalProducer
 from millstream.client.views import Views

@@ -29,9 +29,9 @@ from millstream.client.errors import (
     unreachable,
     unsent,
 )
+from millstream.client.extensions.stalls import Stalls
 from millstream.client.models import Headers, RecordMetadata
 from millstream.client.serde import Serdes
-from millstream.client.stalls import Stalls
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from millstream.client import Admin, Client, Consumer, DeadLetters, DelayedRecords, Views, models
-from millstream.client.aio import AsyncClient, AsyncConsumer
-from millstream.client.aio_admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+from millstream.client.aio.admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+from millstream.client.aio.client import AsyncClient, AsyncConsumer
 
 PAIRS = [
     (Admin, AsyncAdmin),

@@ -208,7 +208,7 @@ def broker(target: Target) -> Iterator[Finding]:
 
 def _storage_problem(client: "Client") -> str:
     from millstream.client import NotSupported
-    from millstream.client.stalls import sentence
+    from millstream.client.extensions.stalls import sentence
 
     try:
         return sentence(client.address, client.storage_problems())

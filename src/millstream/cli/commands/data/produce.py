@@ -18,8 +18,8 @@ from millstream.cli.render import Answer, Refused, answered, instant, progress
 
 if TYPE_CHECKING:
     from millstream.client import Client, Producer, RecordMetadata
+    from millstream.client.extensions.stalls import Stalls
     from millstream.client.producer import Delivery
-    from millstream.client.stalls import Stalls
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -201,7 +201,7 @@ class Tally:
 def _send_all(
     client: "Client", producer: "Producer", options: ProduceOptions, items: Iterator[Item]
 ) -> Tally:
-    from millstream.client.stalls import Stalls
+    from millstream.client.extensions.stalls import Stalls
 
     tally, stalls = Tally(), Stalls(client.explain_stall)
     for item in items:

@@ -11,7 +11,7 @@ from millstream.cli.render import Answer, answered, card, instant
 
 if TYPE_CHECKING:
     from millstream.client import Client, StorageProblem
-    from millstream.client.damage import ClosedLog, DamagedRange, DamageReport
+    from millstream.client.extensions.damage import ClosedLog, DamagedRange, DamageReport
 
 
 @click.command()

@@ -29,7 +29,7 @@ from millstream.client.handling import (
 from millstream.client.models import Message
 
 if TYPE_CHECKING:
-    from millstream.client.aio import AsyncConsumer
+    from millstream.client.aio.client import AsyncConsumer
 
 # What it returns is awaited if it can be, and does not count otherwise.
 Function = Callable[[Message], Any]

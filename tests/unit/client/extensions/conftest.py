@@ -6,7 +6,7 @@ import pytest
 
 from millstream.client import BrokerNode
 from millstream.client._librdkafka.link import Link
-from millstream.client.broker_requests import BrokerRequests
+from millstream.client.extensions.requests import BrokerRequests
 from tests.support.fake_broker import FakeBroker, fake_broker
 
 

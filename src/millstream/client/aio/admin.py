@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from millstream.client._librdkafka.threads import Threads
     from millstream.client.admin import Admin
-    from millstream.client.dead_letters import DeadLetters
-    from millstream.client.delayed import DelayedRecords
+    from millstream.client.extensions.dead_letters import DeadLetters
+    from millstream.client.extensions.delayed import DelayedRecords
     from millstream.client.models import (
         Cluster,
         DeadLetter,

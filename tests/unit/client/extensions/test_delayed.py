@@ -10,8 +10,8 @@ from millstream.client import (
     NotSupported,
     Refused,
 )
-from millstream.client.broker_requests import BrokerRequests
-from millstream.client.delayed import LISTED_MAX
+from millstream.client.extensions.delayed import LISTED_MAX
+from millstream.client.extensions.requests import BrokerRequests
 from millstream.kafka_wire.apis.millstream import (
     CancelDelayedRequest,
     CancelDelayedResponse,
@@ -19,7 +19,7 @@ from millstream.kafka_wire.apis.millstream import (
     ListDelayedResponse,
 )
 from tests.support.fake_broker import FakeBroker
-from tests.unit.client.own_requests import in_turn, seen, serves_kafka_only
+from tests.unit.client.extensions.own_requests import in_turn, seen, serves_kafka_only
 
 DELAYED = Delayed(id="orders~7", topic="orders", partition=1, due_ms=5_000)
 ON_THE_WIRE = ListDelayedResponse.Delayed(id="orders~7", topic="orders", partition=1, due_ms=5_000)

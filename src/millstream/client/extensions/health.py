@@ -6,7 +6,7 @@ The figures are not of one moment: those of a topic that is being written to are
 from typing import TYPE_CHECKING
 
 from millstream.client.admin import Admin
-from millstream.client.broker_requests import BrokerRequests
+from millstream.client.extensions.requests import BrokerRequests
 from millstream.client.models import GroupLag, PartitionHealth, StorageProblem, TopicHealth
 
 # Here and below imported late: the tables take a while, and few programs need them.

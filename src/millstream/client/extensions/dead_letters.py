@@ -9,8 +9,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from millstream.client.broker_requests import BrokerRequests
 from millstream.client.errors import Refused
+from millstream.client.extensions.requests import BrokerRequests
 from millstream.client.models import (
     DeadLetter,
     DeadLetterStatistics,

@@ -12,10 +12,10 @@ from millstream.client import (
     NotSupported,
     Redriven,
     Refused,
-    broker_requests,
 )
-from millstream.client import dead_letters as module
-from millstream.client.broker_requests import BrokerRequests
+from millstream.client.extensions import dead_letters as module
+from millstream.client.extensions import requests as broker_requests
+from millstream.client.extensions.requests import BrokerRequests
 from millstream.kafka_wire.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
 from millstream.kafka_wire.apis.millstream import (
     PurgeDeadLettersRequest,
@@ -26,7 +26,7 @@ from millstream.kafka_wire.apis.millstream import (
     ReplayDeadLetterResponse,
 )
 from tests.support.fake_broker import FakeBroker
-from tests.unit.client.own_requests import in_turn, seen, serves_kafka_only
+from tests.unit.client.extensions.own_requests import in_turn, seen, serves_kafka_only
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.client.broker_requests import BrokerRequests
+from millstream.client.extensions.requests import BrokerRequests
 
 # Here and below imported late: the tables take a while, and few programs need them.
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any, Protocol, Self, TypeVar
 from millstream.client._librdkafka.closing import AsyncClosing
 from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
 from millstream.client._librdkafka.threads import Opening, P, T, Threads
-from millstream.client.aio_admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
-from millstream.client.aio_handling import Function, handle
+from millstream.client.aio.admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+from millstream.client.aio.handling import Function, handle
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
 from millstream.client.errors import ClientError, Refused

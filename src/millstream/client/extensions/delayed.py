@@ -5,8 +5,8 @@ The broker keeps the waiting records; nothing is kept here. `records` has how to
 
 from typing import TYPE_CHECKING
 
-from millstream.client.broker_requests import BrokerRequests
 from millstream.client.errors import Refused
+from millstream.client.extensions.requests import BrokerRequests
 from millstream.client.models import Delayed, DelayedPage, DelayedRecord
 
 # Here and below imported late: the tables take a while, and few programs need them.

@@ -1,0 +1,1 @@
+"""Requests that only Millstream serves: dead letters, delayed records, health, damage."""
