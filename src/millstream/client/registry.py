@@ -1,8 +1,9 @@
 """Avro and Protobuf values whose schemas are in a registry that speaks Confluent's REST.
 
-Owns the few requests and the frame: a zero byte, the number of the schema, the bytes. A schema is
-registered when the first value is written, and that of a value is fetched when the first one is
-read; both are remembered. The libraries of the formats are imported when a serde is made.
+Owns the frame: a zero byte, the id of the schema, the bytes. A schema is registered when the first
+value is written, and the schema of a value is fetched when the first such value is read; both are
+kept. The two requests go through confluent-kafka's `SchemaRegistryClient` where the program has
+one, which has more ways to log in, and else over HTTP with a user and a password (decision 18).
 """
 
 import base64
@@ -16,11 +17,14 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from millstream.client.errors import BadData, NotSupported, Refused, Unreachable
+from millstream.client.errors import BadData, ClientError, NotSupported, Refused, Unreachable
 from millstream.client.serde import Serde
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 TIMEOUT_S = 10.0
 SCHEMAS_KEPT_MAX = 1_000
@@ -32,27 +36,33 @@ _MEDIA = "application/vnd.schemaregistry.v1+json"
 
 
 class Registry:
-    """`Registry("http://localhost:8081")`. Threads may share it."""
+    """`Registry("http://localhost:8081")`, or `Registry(SchemaRegistryClient(...))`.
+
+    Threads may share it. `user`, `password` and `timeout_s` are for an address; a
+    `SchemaRegistryClient` has its own.
+    """
 
     def __init__(
-        self, url: str, *, user: str = "", password: str = "", timeout_s: float = TIMEOUT_S
+        self,
+        url: "str | SchemaRegistryClient",
+        *,
+        user: str = "",
+        password: str = "",
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise Refused(f"{url!r} is no address of a registry, such as http://localhost:8081")
-        self._url = url.rstrip("/")
-        self._timeout_s = timeout_s
-        self._headers = {"Accept": _MEDIA, "Content-Type": _MEDIA}
-        if user:
-            words = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {words}"
+        self._client: _HttpClient | _ConfluentClient
+        if isinstance(url, str):
+            self._client = _HttpClient(url, user=user, password=password, timeout_s=timeout_s)
+        else:
+            self._client = _ConfluentClient(url)
         self._lock = threading.Lock()
         self._schemas: dict[int, str] = {}
 
     def avro(self, schema: str | Mapping[str, Any], *, subject: str) -> Serde:
         """Values as dicts. `subject` is the schema's name, by custom `<topic>-value`.
 
-        What was written with another version of the schema is read as this one, where Avro's rules
-        allow it.
+        Values that were written with another version of the schema are read as this one, where
+        Avro's rules allow it.
         """
         return _Avro(self, schema if isinstance(schema, str) else json.dumps(schema), subject)
 
@@ -61,27 +71,88 @@ class Registry:
         return _Protobuf(self, message, subject)
 
     def register(self, subject: str, schema: str, kind: str) -> int:
-        """The number of a schema under a subject, which is new or known."""
-        body = {"schema": schema, "schemaType": kind}
-        answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions", body)
-        return _number(answer, "id")
+        """The id of a schema under a subject; the schema may be registered already."""
+        return self._client.register(subject, schema, kind)
 
     def schema(self, number: int) -> str:
-        """The text of a schema by its number; asked for once."""
+        """The text of a schema by its id; fetched once."""
         with self._lock:
             if number in self._schemas:
                 return self._schemas[number]
-        text = self._ask(f"/schemas/ids/{number}").get("schema")
-        if not isinstance(text, str):
-            raise Refused(f"the registry knows schema {number} and does not say what it is")
+        text = self._client.schema(number)
         with self._lock:
             if len(self._schemas) >= SCHEMAS_KEPT_MAX:
                 self._schemas.clear()
             self._schemas[number] = text
         return text
 
-    # What JSON holds is known when it is there.
-    def _ask(self, path: str, body: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+
+class _ConfluentClient:
+    """The two requests through confluent-kafka's client."""
+
+    def __init__(self, client: "SchemaRegistryClient") -> None:
+        for name in ("register_schema", "get_schema"):
+            if not callable(getattr(client, name, None)):
+                raise Refused(
+                    f"{client!r} is neither the address of a registry nor a SchemaRegistryClient"
+                )
+        self._client = client
+
+    def register(self, subject: str, schema: str, kind: str) -> int:
+        # A program that has their client has their schemas; this client needs neither to be there.
+        kinds = importlib.import_module("confluent_kafka.schema_registry")
+        try:
+            return self._client.register_schema(subject, kinds.Schema(schema, kind))
+        except Exception as problem:
+            raise _typed(problem) from problem
+
+    def schema(self, number: int) -> str:
+        try:
+            text = self._client.get_schema(number).schema_str
+        except Exception as problem:
+            raise _typed(problem) from problem
+        if text is None:
+            raise Refused(f"the registry knows schema {number} and has no text of it")
+        return text
+
+
+def _typed(problem: Exception) -> ClientError:
+    """Our error for theirs: their HTTP library raises its own when no registry answers."""
+    status = getattr(problem, "http_status_code", None)
+    if status is None:
+        return Unreachable(f"the registry does not answer: {problem}")
+    return Refused(f"the registry refuses: {problem}", code=str(status))
+
+
+class _HttpClient:
+    """The two requests over HTTP."""
+
+    def __init__(self, url: str, *, user: str, password: str, timeout_s: float) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise Refused(f"{url!r} is no address of a registry, such as http://localhost:8081")
+        self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._headers = {"Accept": _MEDIA, "Content-Type": _MEDIA}
+        if user:
+            login = base64.b64encode(f"{user}:{password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {login}"
+
+    def register(self, subject: str, schema: str, kind: str) -> int:
+        body = {"schema": schema, "schemaType": kind}
+        answer = self._call(f"/subjects/{quote(subject, safe='')}/versions", body)
+        number = answer.get("id")
+        if not isinstance(number, int):
+            raise Refused("the registry's answer has no id")
+        return number
+
+    def schema(self, number: int) -> str:
+        text = self._call(f"/schemas/ids/{number}").get("schema")
+        if not isinstance(text, str):
+            raise Refused(f"the registry knows schema {number} and has no text of it")
+        return text
+
+    # Any: JSON.
+    def _call(self, path: str, body: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers)
         try:
@@ -89,16 +160,16 @@ class Registry:
                 return _object(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as problem:
             with problem:
-                said = _said(problem.read(ANSWER_BYTES_MAX)) or problem.reason
-            raise Refused(f"the registry refuses: {said}", code=str(problem.code)) from None
+                reason = _message(problem.read(ANSWER_BYTES_MAX)) or problem.reason
+            raise Refused(f"the registry refuses: {reason}", code=str(problem.code)) from None
         except (OSError, http.client.HTTPException) as problem:
-            reason = getattr(problem, "reason", problem)
-            raise Unreachable(f"no registry answers at {self._url}: {reason}") from problem
+            cause = getattr(problem, "reason", problem)
+            raise Unreachable(f"no registry answers at {self._url}: {cause}") from problem
 
 
-# The values of a serde are of any type: that is what it is for.
+# Any: a serde takes values of any type.
 class _Framed(ABC):
-    """A serde for values behind the number of their schema."""
+    """A serde for values behind the id of their schema."""
 
     def __init__(self, registry: Registry, subject: str, schema: str, kind: str) -> None:
         self._registry = registry
@@ -106,19 +177,19 @@ class _Framed(ABC):
         self._number: int | None = None  # Not registered yet.
 
     def encode(self, value: Any) -> bytes:
-        spelled = self._spell(value)
+        encoded = self._encode(value)
         if self._number is None:
             self._number = self._registry.register(*self._schema)
-        return _FRAME.pack(_MAGIC, self._number) + spelled
+        return _FRAME.pack(_MAGIC, self._number) + encoded
 
     def decode(self, data: bytes) -> Any:
         if len(data) < _FRAME.size or data[0] != _MAGIC:
-            raise BadData("it does not begin with the number of a schema")
+            raise BadData("it does not begin with the id of a schema")
         _, number = _FRAME.unpack_from(data)
         return self._read(number, data[_FRAME.size :])
 
     @abstractmethod
-    def _spell(self, value: Any) -> bytes: ...
+    def _encode(self, value: Any) -> bytes: ...
 
     @abstractmethod
     def _read(self, number: int, data: bytes) -> Any: ...
@@ -128,22 +199,22 @@ class _Avro(_Framed):
     def __init__(self, registry: Registry, schema: str, subject: str) -> None:
         super().__init__(registry, subject, schema, "AVRO")
         self._library = _imported("fastavro", "avro")
-        self._mine = self._parsed(schema)
-        self._theirs: dict[int, Any] = {}  # What values were written with, by its number.
+        self._schema_read = self._parsed(schema)
+        self._written: dict[int, Any] = {}  # Schemas that values were written with, by id.
 
-    def _spell(self, value: Any) -> bytes:
+    def _encode(self, value: Any) -> bytes:
         out = BytesIO()
-        self._library.schemaless_writer(out, self._mine, value)
+        self._library.schemaless_writer(out, self._schema_read, value)
         return out.getvalue()
 
     def _read(self, number: int, data: bytes) -> Any:
-        theirs = self._theirs.get(number)
-        if theirs is None:
-            if len(self._theirs) >= SCHEMAS_KEPT_MAX:
-                self._theirs.clear()
-            theirs = self._theirs[number] = self._parsed(self._registry.schema(number))
+        writer = self._written.get(number)
+        if writer is None:
+            if len(self._written) >= SCHEMAS_KEPT_MAX:
+                self._written.clear()
+            writer = self._written[number] = self._parsed(self._registry.schema(number))
         source = BytesIO(data)
-        value = self._library.schemaless_reader(source, theirs, self._mine)
+        value = self._library.schemaless_reader(source, writer, self._schema_read)
         if source.tell() != len(data):
             raise BadData(f"{len(data) - source.tell()} bytes are left behind the value")
         return value
@@ -151,30 +222,30 @@ class _Avro(_Framed):
     def _parsed(self, schema: str) -> Any:
         try:
             return self._library.parse_schema(json.loads(schema))
-        except Exception as problem:  # Whatever the library thinks of it.
+        except Exception as problem:  # The library raises many kinds.
             raise Refused(f"that is no Avro schema: {problem}") from problem
 
 
 class _Protobuf(_Framed):
-    # protoc's classes have no type of their own that says what they have.
+    # Any: protoc's classes have no common type with these attributes.
     def __init__(self, registry: Registry, message: Any, subject: str) -> None:
         _imported("google.protobuf", "protobuf")
         descriptor = getattr(message, "DESCRIPTOR", None)
         if descriptor is None:
             raise Refused(f"{message!r} is no class that protoc generated")
-        others = [one.name for one in descriptor.file.dependencies]
-        if any(not name.startswith("google/protobuf/") for name in others):
-            raise NotSupported(f"{descriptor.file.name} imports {others}: it must stand alone.")
+        imports = [file.name for file in descriptor.file.dependencies]
+        if any(not name.startswith("google/protobuf/") for name in imports):
+            raise NotSupported(f"{descriptor.file.name} imports {imports}: it must stand alone.")
         schema = base64.b64encode(descriptor.file.serialized_pb).decode()
         super().__init__(registry, subject, schema, "PROTOBUF")
         self._message = message
-        self._path = _spell_path(_path(descriptor))
+        self._path = _encode_path(_path(descriptor))
 
-    def _spell(self, value: Any) -> bytes:
+    def _encode(self, value: Any) -> bytes:
         if not isinstance(value, self._message):
             raise TypeError(f"a {type(value).__name__} is not a {self._message.__name__}")
-        spelled: bytes = value.SerializeToString()
-        return self._path + spelled
+        encoded: bytes = value.SerializeToString()
+        return self._path + encoded
 
     def _read(self, number: int, data: bytes) -> Any:
         path = b"\0" if data[:1] == b"\0" else data[: len(self._path)]
@@ -184,14 +255,14 @@ class _Protobuf(_Framed):
 
 
 def _path(descriptor: Any) -> list[int]:
-    """Which message of its file it is: an index, and for a nested one those of its outer ones."""
+    """The index of a message in its file; of a nested one, behind the indexes of its outer ones."""
     outer = descriptor.containing_type
     if outer is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
-    return [*_path(outer), [one.name for one in outer.nested_types].index(descriptor.name)]
+    return [*_path(outer), [nested.name for nested in outer.nested_types].index(descriptor.name)]
 
 
-def _spell_path(path: list[int]) -> bytes:
+def _encode_path(path: list[int]) -> bytes:
     """As zigzag varints behind their count; the first message of a file is a single zero."""
     if path == [0]:
         return b"\0"
@@ -220,19 +291,12 @@ def _object(data: bytes) -> Mapping[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        raise Refused("what answers there is no schema registry")
+        raise Refused("the server that answers there is no schema registry")
     return parsed
 
 
-def _said(data: bytes) -> str:
+def _message(data: bytes) -> str:
     try:
         return str(_object(data).get("message", ""))
     except Refused:
         return ""
-
-
-def _number(answer: Mapping[str, Any], name: str) -> int:
-    number = answer.get(name)
-    if not isinstance(number, int):
-        raise Refused(f"the registry's answer has no {name}")
-    return number

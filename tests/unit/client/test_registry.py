@@ -1,8 +1,10 @@
 """Avro and Protobuf through a registry: the frame, the schemas, and what is refused."""
 
 import json
+import sys
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -103,7 +105,7 @@ def test_a_file_that_needs_others_is_refused(server: RegistryServer) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0", b"\x01\0\0\0\x01abc", b'{"item": 1}'], ids=repr)
 def test_bytes_without_a_number_are_refused(server: RegistryServer, data: bytes) -> None:
-    with pytest.raises(BadData, match="number of a schema"):
+    with pytest.raises(BadData, match="id of a schema"):
         Registry(server.url).avro(ORDER, subject="s").decode(data)
 
 
@@ -135,3 +137,73 @@ def test_a_login_goes_along(server: RegistryServer) -> None:
     Registry(server.url, user="mill", password="stream").register("s", "{}", "AVRO")
 
     assert server.logins == {"Basic bWlsbDpzdHJlYW0="}
+
+
+# -- through confluent-kafka's own client ----------------------------------------------------------
+
+
+class ConfluentClient:
+    """The two methods of `SchemaRegistryClient`, with its error and its schema."""
+
+    class Schema(NamedTuple):
+        schema_str: str
+        schema_type: str
+
+    class Error(Exception):
+        http_status_code = 409
+
+    def __init__(self) -> None:
+        self.schemas: list[ConfluentClient.Schema] = []
+
+    def register_schema(self, subject: str, schema: "ConfluentClient.Schema") -> int:
+        if subject == "forbidden":
+            raise ConfluentClient.Error("it breaks its readers")
+        self.schemas.append(schema)
+        return len(self.schemas)
+
+    def get_schema(self, schema_id: int) -> "ConfluentClient.Schema":
+        if schema_id > len(self.schemas):
+            raise OSError("no route to the registry")
+        return self.schemas[schema_id - 1]
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> ConfluentClient:
+    """Their package needs 14 others that are not installed here."""
+    package = ModuleType("confluent_kafka.schema_registry")
+    package.Schema = ConfluentClient.Schema  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", package)
+    return ConfluentClient()
+
+
+def test_schemas_go_through_the_client_that_the_program_has(theirs: ConfluentClient) -> None:
+    serde = Registry(theirs).avro(ORDER, subject="orders-value")  # type: ignore[arg-type]
+
+    encoded = serde.encode({"item": "flour", "kg": 25})
+
+    assert encoded == b"\0" + (1).to_bytes(4) + b"\x0aflour\x32"
+    assert serde.decode(encoded) == {"item": "flour", "kg": 25}
+    assert [schema.schema_type for schema in theirs.schemas] == ["AVRO"]
+
+
+def test_errors_of_that_client_become_ours(theirs: ConfluentClient) -> None:
+    registry = Registry(theirs)  # type: ignore[arg-type]
+
+    with pytest.raises(Refused, match="it breaks its readers") as refused:
+        registry.register("forbidden", "{}", "AVRO")
+    with pytest.raises(Unreachable, match="no route to the registry"):
+        registry.schema(99)
+    with pytest.raises(Refused, match="nor a SchemaRegistryClient"):
+        Registry(object())  # type: ignore[arg-type]
+
+    assert refused.value.code == "409"
+
+
+def test_their_real_client_speaks_to_the_same_registry(server: RegistryServer) -> None:
+    package = pytest.importorskip("confluent_kafka.schema_registry", exc_type=ImportError)
+    registry = Registry(package.SchemaRegistryClient({"url": server.url}))
+    serde = registry.avro(ORDER, subject="orders-value")
+
+    assert serde.decode(serde.encode({"item": "rye", "kg": 2})) == {"item": "rye", "kg": 2}
+    with pytest.raises(Refused, match="it breaks its readers"):
+        registry.avro(ORDER, subject="forbidden").encode({"item": "a", "kg": 1})
