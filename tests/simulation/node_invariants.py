@@ -56,7 +56,7 @@ class Histories:
         """
         for replica in replicas:
             is_newest = replica.core.epoch == self.epochs[replica.id]
-            if replica.is_leader and replica.is_settled and is_newest:
+            if replica.is_leader and replica.is_ready and is_newest:
                 history = self.committed.get(replica.id, {})
                 assert len(history) <= replica.high_watermark, f"LeaderCompleteness: {replica.id}"
 

@@ -277,7 +277,7 @@ class Cluster:
                 places.setdefault(log_id, set()).add(replica.consensus_log.last)
                 if replica.high_watermark != replica.log.end_offset:
                     return False
-                if not replica.is_settled:
+                if not replica.is_ready:
                     return False
         return all(len(where) == 1 for where in places.values())
 

@@ -272,8 +272,8 @@ class TimedOut(RequestError, TimeoutError):
     retriable = True
 
 
-class NotSettled(RequestError):
-    """A new leader does not know yet how much is committed. It will in a moment."""
+class LeaderNotReady(RequestError):
+    """A new leader has not committed its own epoch: it does not know yet what is committed."""
 
     retriable = True
 

@@ -243,7 +243,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.NotEnoughReplicasAfterAppend: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.TimedOut: ErrorCode.REQUEST_TIMED_OUT,
     # Not LEADER_NOT_AVAILABLE: Java's consumer takes it for a bug when it comes with a fetch.
-    errors.NotSettled: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.LeaderNotReady: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     # Not KAFKA_STORAGE_ERROR, which clients retry. librdkafka and kafka-python report this one.

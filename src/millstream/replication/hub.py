@@ -239,13 +239,13 @@ class Hub:
     # -- waiting -------------------------------------------------------------------------------
 
     async def led(self, log_id: LogId) -> None:
-        """Wait until the replica here leads and knows what is committed, or knows its leader."""
+        """Wait until the replica here is ready: it leads, or knows its leader."""
         await self.opened([log_id])
-        while (replica := self.replicas.get(log_id)) is not None and not replica.is_settled:
+        while (replica := self.replicas.get(log_id)) is not None and not replica.is_ready:
             await self.moved([log_id], None)
 
-    async def settled(self) -> None:
-        """Wait until all replicas are led, but no longer than a few elections take."""
+    async def ready(self) -> None:
+        """Wait until all replicas are ready, but no longer than a few elections take."""
         limit_ms = 5 * self._config.timing.election_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):

@@ -16,10 +16,10 @@ from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
     DamagedBatch,
     IndexRebuilding,
+    LeaderNotReady,
     NoSpace,
     NotEnoughReplicasAfterAppend,
     NotLeader,
-    NotSettled,
     Overloaded,
     RequestError,
     StorageError,
@@ -88,10 +88,10 @@ class Replica:
         return self.core.role is Role.LEADER and self.failure is None
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the high watermark is all of what is committed, or another node would know.
+    def is_ready(self) -> bool:
+        """Whether a leader knows all that is committed, or a follower knows its leader.
 
-        After a restart it is unknown until the leader's own boundary is committed.
+        After a restart a leader knows it once its own epoch boundary is committed.
         """
         if self.core.role is not Role.LEADER:
             return self.leader is not None
@@ -127,8 +127,8 @@ class Replica:
     def append(self, data: Buffer, header: Header) -> Appended:
         """Write an admitted batch as the leader; a duplicate is not written again.
 
-        Raises `NotLeader`, `NotSettled`, what `Producers.check` raises, or `StorageUnavailable`;
-        nothing is written then.
+        Raises `NotLeader`, `LeaderNotReady`, `StorageUnavailable`, or an error of
+        `Producers.check`, with nothing written.
         """
         if self.failure is not None:
             raise StorageUnavailable(str(self.failure))
@@ -136,7 +136,7 @@ class Replica:
             raise NotLeader(self.id, self.leader)
         log = self.log
         if not log.is_folded:
-            raise NotSettled(self.id)
+            raise LeaderNotReady(self.id)
         start = log.start_offset
         duplicate = log.producers.check(header)
         if duplicate is not None:

@@ -58,7 +58,7 @@ class Upkeep:
         if is_due:
             log.roll()
             self._commits.include(replica)
-        if not (replica.is_leader and replica.is_settled):
+        if not (replica.is_leader and replica.is_ready):
             return is_due
         start = retention_start(
             [facts(segment) for segment in log.sealed()],

@@ -56,7 +56,7 @@ class Phase(Enum):
 
 class Event(Enum):
     RUN = "run"
-    SETTLED = "settled"
+    READY = "ready"
     STOP_ASKED = "stop asked"
     CLOSED = "closed"
     BROKE = "broke"
@@ -64,7 +64,7 @@ class Event(Enum):
 
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (Phase.BUILT, Event.RUN): Phase.STARTING,
-    (Phase.STARTING, Event.SETTLED): Phase.READY,
+    (Phase.STARTING, Event.READY): Phase.READY,
     (Phase.STARTING, Event.STOP_ASKED): Phase.STOPPING,
     (Phase.READY, Event.STOP_ASKED): Phase.STOPPING,
     (Phase.STOPPING, Event.CLOSED): Phase.STOPPED,
@@ -148,7 +148,7 @@ class Node:
                     group.create_task(work)
                     for work in (
                         self._controller.run(),
-                        self._settle(),
+                        self._become_ready(),
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
                     )
@@ -200,15 +200,15 @@ class Node:
         await self._are_logs_open.wait()
         await run()
 
-    async def _settle(self) -> None:
+    async def _become_ready(self) -> None:
         await self.hub.led(CONTROL_LOG)
         await self._controller.folded()
         self._hosting.finish_folding(self._controller.state.catalog)
         await self.hub.opened()
         self._are_logs_open.set()
-        await self.hub.settled()
+        await self.hub.ready()
         await self.threads.run(self._reserve.keep)
-        self._move(Event.SETTLED)
+        self._move(Event.READY)
         self.ready.set()
         _log.info(
             "ready node=%d partitions=%d data_dir=%s",

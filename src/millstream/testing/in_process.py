@@ -17,7 +17,7 @@ from millstream.ports import Files
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.memory import MemoryFiles
 from millstream.testing.clock import MovableClock, MovableLoop
-from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, settled
+from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, with_ports
 from millstream.testing.lost_acks import AckLoss, LostAcks, What
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class InProcess:
         )
         async with self._broker:
             ports = {name: at.port for name, at in self._broker.addresses.items()}
-            self.config = settled(self.config, ports)
+            self.config = with_ports(self.config, ports)
             started.set_result(None)
             await self._end.wait()
 

@@ -16,7 +16,7 @@ class CannotDoThis(MillstreamError, RuntimeError):
     """A knob that a broker of this mode does not have; the message says which one has it."""
 
 
-def settled(config: Config, ports: Mapping[str, int]) -> Config:
+def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
     """The same with the ports that the listeners were opened on, to open them there again."""
     return replace(
         config,

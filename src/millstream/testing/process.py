@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millstream.config import Config
 from millstream.config_sources import ENVIRONMENT_PREFIX
-from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, settled
+from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, with_ports
 from millstream.testing.lost_acks import LostAcks, What
 
 # For a child whose standard input is a pipe: it ends when its parent ends, however that
@@ -76,7 +76,7 @@ class Subprocess:
                 process_group=self._process_group,
             )
         try:
-            self.config = settled(self.config, self._ready_ports())
+            self.config = with_ports(self.config, self._ready_ports())
         except BaseException:
             self.kill()
             raise

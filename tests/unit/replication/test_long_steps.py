@@ -83,8 +83,8 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 records.truncate(count)
                 node.hub._fold_soon(replica)
-                assert not replica.is_settled
-                await until(lambda: replica.is_settled)
+                assert not replica.is_ready
+                await until(lambda: replica.is_ready)
             assert records.producers.next_sequence(9, 0) == count
 
     run_timed(story())
@@ -263,7 +263,7 @@ def test_a_topic_of_many_partitions_comes_and_goes_in_many_turns() -> None:
         async with real_node(Config(storage="memory")) as node:
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 topic = await node.topics.create(SESSION, "orders", partitions=partitions)
-            assert all(node.hub.find(topic.log(at)).is_settled for at in range(partitions))
+            assert all(node.hub.find(topic.log(at)).is_ready for at in range(partitions))
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 await node.topics.delete(SESSION, "orders")
                 await until(lambda: len(node.hub.replicas) == 1)

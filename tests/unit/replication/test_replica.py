@@ -145,7 +145,7 @@ def test_an_append_that_is_refused_has_written_nothing() -> None:
 
         assert refusal.value.retriable
         assert replica.log.end_offset == 0
-        assert not replica.is_settled
+        assert not replica.is_ready
 
     in_a_loop(story)
 

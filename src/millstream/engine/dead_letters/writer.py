@@ -251,7 +251,7 @@ class DeadLetterWriter:
             return None
         end_offset = replica.log.end_offset
         if offset >= end_offset:
-            if not (replica.is_leader and replica.is_settled):
+            if not (replica.is_leader and replica.is_ready):
                 raise NotLeader(intent.log, replica.leader)
             return None
         batch_slice = replica.log.read(offset, bytes_max=1, end_offset=end_offset)

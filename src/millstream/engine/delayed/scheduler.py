@@ -19,7 +19,7 @@ from millstream.engine.delayed.deliverer import Deliverer
 from millstream.engine.delayed.shard import DelayedShard
 from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
-from millstream.engine.runtime.waiters import Alarms
+from millstream.engine.runtime.alarms import Alarms
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
 from millstream.names import DELAYED_TOPIC

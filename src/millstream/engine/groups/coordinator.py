@@ -21,9 +21,10 @@ from millstream.engine.groups.entries import (
     group_entry,
     group_tombstone,
 )
+from millstream.engine.groups.waiters import Waiters
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import LOAD_RECORDS, Shard
-from millstream.engine.runtime.waiters import Alarms, Waiters, loop_ms
+from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.errors import NotCoordinator, RequestError
 from millstream.errors.groups import InconsistentProtocol
 from millstream.internal_topics.groups import GroupsState, StoredGroup, check_readable

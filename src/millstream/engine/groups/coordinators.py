@@ -17,8 +17,9 @@ from millstream.engine.groups.classic.vocabulary import GroupState, Rules
 from millstream.engine.groups.consumer.vocabulary import ConsumerRules
 from millstream.engine.groups.coordinator import Coordinator, Group
 from millstream.engine.groups.entries import consumer_tombstones, group_tombstone, offset_tombstone
+from millstream.engine.groups.waiters import Waiters
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
-from millstream.engine.runtime.waiters import Alarms, Waiters, loop_ms
+from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.engine.topics import Topics
 from millstream.errors import Overloaded, RequestError, UnknownTopic
 from millstream.internal_topics.groups import StoredGroup, expired_offsets

@@ -28,7 +28,7 @@ from millstream.engine.groups.views import (
     described,
 )
 from millstream.engine.ledgers.ledger import Entry
-from millstream.engine.runtime.waiters import loop_ms
+from millstream.engine.runtime.alarms import loop_ms
 from millstream.errors import NotCoordinator, NotLeader, RequestError
 from millstream.errors.groups import (
     GroupNotEmpty,

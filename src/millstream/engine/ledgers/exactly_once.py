@@ -157,7 +157,7 @@ class ExactlyOnceWriter:
         outbound, replica = self._outbound[target], self.replica(target)
         if replica.failure is not None:
             raise StorageUnavailable(str(replica.failure))
-        if not (replica.is_leader and replica.is_settled):
+        if not (replica.is_leader and replica.is_ready):
             raise NotLeader(target, replica.leader)  # Its log may still lose or gain records.
         producers = replica.log.producers
         sequence = producers.next_sequence(outbound.producer_id, PRODUCER_EPOCH)

@@ -297,7 +297,7 @@ class Shards(Generic[S]):
         if known is not None and not known.is_gone:
             return known
         replica = self._hub.replicas.get(log_id)
-        if replica is None or not replica.is_leader or not replica.is_settled:
+        if replica is None or not replica.is_leader or not replica.is_ready:
             return None
         shard = self._begin(replica)
         shard.topic = self._topic_spec.name

@@ -5,7 +5,7 @@ takes a new leader one commit of its own epoch.
 """
 
 from millstream.control.catalog import Catalog
-from millstream.errors import NotLeader, NotSettled
+from millstream.errors import LeaderNotReady, NotLeader
 from millstream.model import LogId, TopicPartition
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -54,8 +54,8 @@ class Leaders:
     def find_current(self, target: TopicPartition) -> Replica:
         """The leader, once it knows all that is committed. A failed one still serves readers."""
         replica = self.find(target)
-        if not replica.is_settled:
-            raise NotSettled(target)
+        if not replica.is_ready:
+            raise LeaderNotReady(target)
         return replica
 
     def _keep(

@@ -17,8 +17,8 @@ from millstream.engine.publish.subjects import SubjectTrie, subject_of
 from millstream.engine.push.cursor import size_of
 from millstream.engine.push.records import Chunk, Unreadable
 from millstream.engine.push.subscription import Source, Subscription
+from millstream.engine.runtime.alarms import loop_ms
 from millstream.engine.runtime.backoff import Backoff
-from millstream.engine.runtime.waiters import loop_ms
 from millstream.errors import Denied, OffsetOutOfRange, RequestError
 from millstream.model import Offset, Session, TopicPartition
 from millstream.ports import Clock

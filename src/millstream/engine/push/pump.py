@@ -24,8 +24,8 @@ from millstream.engine.push.records import Chunk, read_records
 from millstream.engine.push.shard import DeliveryShard
 from millstream.engine.push.specs import topics_of
 from millstream.engine.push.subscription import Source, Subscription
+from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.engine.runtime.backoff import RETRY_MS_MIN
-from millstream.engine.runtime.waiters import Alarms, loop_ms
 from millstream.errors import RequestError
 from millstream.model import CONTROL_LOG, LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock

@@ -26,7 +26,7 @@ from millstream.engine.push.values import (
     SubscriptionSpec,
     SubscriptionView,
 )
-from millstream.engine.runtime.waiters import loop_ms
+from millstream.engine.runtime.alarms import loop_ms
 from millstream.internal_topics.deliveries import FlowPolicy
 from millstream.metrics import (
     ACKNOWLEDGED_RECORDS,

@@ -13,8 +13,8 @@ from millstream.control.catalog import Catalog
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, BROKER, InternalTopicSpec, Shards
 from millstream.engine.partitions.markers import Markers
 from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.engine.runtime.backoff import Backoff
-from millstream.engine.runtime.waiters import Alarms, loop_ms
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.coordinator import TransactionCoordinator
 from millstream.errors import Overloaded, RequestError

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from millstream.errors import NotLeader, RequestError, StorageUnavailable
+from millstream.errors import LeaderNotReady, NotLeader, RequestError, StorageUnavailable
 from millstream.model import Buffer
 from millstream.protocols.flux.headers import HeaderList, spell_headers
 
@@ -38,6 +38,8 @@ def refusal(problem: RequestError) -> bytes:
         return error(f"NOT_LEADER leader={'' if problem.leader is None else problem.leader}")
     if isinstance(problem, StorageUnavailable):
         return error(f"STORAGE {problem}")
+    if isinstance(problem, LeaderNotReady):
+        return error(f"NOT_SETTLED {problem}")  # The word that Flux clients know it by.
     return error(f"{_WORD.sub('_', type(problem).__name__).upper()} {problem}")
 
 

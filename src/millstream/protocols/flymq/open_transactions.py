@@ -44,7 +44,7 @@ SEEN_S_MAX = 5.0  # Clients give up on a reply after ten seconds.
 SEEN_PAUSE_MS_MIN = 1
 SEEN_PAUSE_MS_MAX = 50
 
-_SETTLED = {
+_ENDED = {
     TransactionState.EMPTY,
     TransactionState.COMPLETE_COMMIT,
     TransactionState.COMPLETE_ABORT,
@@ -178,7 +178,7 @@ class OpenTransactions:
         with suppress(RequestError):
             while loop.time() < deadline:
                 view = await self._transactions.describe(session, loan.transactional_id)
-                if view.state in _SETTLED:
+                if view.state in _ENDED:
                     return
                 await backoff.wait()
 
@@ -206,7 +206,7 @@ class OpenTransactions:
                 view = await self._transactions.describe(session, loan.transactional_id)
                 if view.producer != loan.producer:
                     loan.producer = None  # Time was up, or somebody fenced us.
-                is_ready = loan.producer is not None and view.state in _SETTLED
+                is_ready = loan.producer is not None and view.state in _ENDED
             if loan.producer is None:
                 loan.producer = await self._transactions.init(
                     session, loan.transactional_id, timeout_ms=self._timeout_ms

@@ -100,11 +100,11 @@ def _work(jobs: "SimpleQueue[_Job | None]") -> None:
             problem = raised
         # In a closed loop no task waits for the result.
         with suppress(RuntimeError):
-            done.get_loop().call_soon_threadsafe(_settle, done, result, problem)
+            done.get_loop().call_soon_threadsafe(_complete, done, result, problem)
         del job, done, work, result, problem  # Or they would live until the next job comes.
 
 
-def _settle(done: "asyncio.Future[object]", result: object, problem: Exception | None) -> None:
+def _complete(done: "asyncio.Future[object]", result: object, problem: Exception | None) -> None:
     if done.done():
         return  # The waiting task was cancelled.
     if problem is None:

@@ -252,7 +252,7 @@ def test_a_log_that_is_led_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatc
     async def story() -> None:
         async with stage() as here:
             await here.writer.open(here.target)
-            monkeypatch.setattr(type(here.replica), "is_settled", False)
+            monkeypatch.setattr(type(here.replica), "is_ready", False)
             with pytest.raises(NotLeader):
                 here.writer.begun_count(here.target)
 

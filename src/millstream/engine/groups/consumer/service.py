@@ -21,7 +21,7 @@ from millstream.engine.groups.consumer.views import ConsumersDescription, descri
 from millstream.engine.groups.consumer.vocabulary import Beat, Beaten
 from millstream.engine.groups.coordinator import Coordinator, Group
 from millstream.engine.groups.coordinators import Coordinators
-from millstream.engine.runtime.waiters import loop_ms
+from millstream.engine.runtime.alarms import loop_ms
 from millstream.errors import InvalidRequest, NotCoordinator, NotLeader, UnknownTopic
 from millstream.errors.groups import GroupNotFound
 from millstream.internal_topics.groups import check_text
