@@ -1,115 +1,218 @@
-"""Frozen settings of a node and the limits it keeps.
+"""Settings of a node and its limits, each with its default and its meaning.
 
-Owns what can be configured. Where the values come from is `config_sources`' to know.
+The meanings are the table in docs/configuration.md. `config_sources` reads the values.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from millstream.model import NodeId
-from millstream.settings import TopicSettings
+from millstream.names import (
+    DELAYED_TOPIC,
+    DELIVERIES_TOPIC,
+    DLQ_TOPIC_SUFFIX,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
+from millstream.settings import TopicSettings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """A bound for everything that could grow."""
 
-    connections_max: int = 10_000  # Over all listeners. Less if few files may be opened.
-    pipeline_requests_max: int = 64
-    connection_idle_ms_max: int = 10 * 60 * 1000
-    frame_bytes_max: int = 100 * 2**20
-    request_bytes_max: int = 512 * 2**20  # Unanswered, of all clients. At most 1/4 of the memory.
-    write_buffer_bytes_max: int = 4 * 2**20
-    batch_decompressed_bytes_max: int = 64 * 2**20  # Of one batch, wherever it is unpacked.
-    unpacking_bytes_max: int = 256 * 2**20  # Of large batches being unpacked, all together.
-    topic_partitions_max: int = 10_000
-    node_partitions_max: int = 20_000
-    topic_settings_max: int = 100
-    read_bytes_max: int = 55 * 2**20
-    fetch_wait_ms_max: int = 5 * 60 * 1000
-    fetch_sessions_max: int = 1_000
-    fetch_session_partitions_max: int = 20_000  # In one session.
-    fetch_sessions_partitions_max: int = 250_000  # In all sessions together.
-    replica_fetch_bytes_max: int = 8 * 2**20
-    append_waiters_max: int = 100_000
-    read_waiters_max: int = 100_000
-    open_files_max: int = 4_000  # Of segments. Less if few files may be opened.
-    index_cache_bytes_max: int = 32 * 2**20
-    journal_bytes_max: int = 4 * 2**20
-    compaction_keys_bytes_max: int = 128 * 2**20
-    scrub_bytes_per_second: int = 8 * 2**20  # Sealed segments read again to find damage. 0: none.
-    producer_ids_max: int = 100_000
-    groups_max: int = 20_000
-    group_members_max: int = 2_000
-    member_metadata_bytes_max: int = 2**20
-    group_waiters_max: int = 50_000  # Members waiting for a rebalance, over all groups.
-    commit_offsets_max: int = 20_000  # Partitions in one commit.
-    offset_metadata_length_max: int = 4_096
-    transactional_ids_max: int = 100_000
-    transaction_partitions_max: int = 10_000  # In one transaction.
-    transaction_queued_batches_max: int = 1_000  # Of one producer, waiting for one partition.
-    transaction_endings_max: int = 1_000  # Whose markers are being written at the same time.
-    batch_members_max: int = 10_000  # Transactions that end as one.
-    deferred_ms_max: int = 7 * 24 * 60 * 60 * 1000  # How far ahead a record may be delayed.
-    deferred_records_max: int = 5_000_000  # Delayed at once, in one partition of `__deferred`.
-    intake_queued_batches_max: int = 1_000  # Waiting to be looked into, for one partition.
-    config_resources_max: int = 10_000  # Groups and others whose settings were changed at run time.
-    intake_queued_bytes_max: int = 256 * 2**20  # The same for all partitions, in bytes.
-    quota_entities_max: int = 10_000  # Users, client ids and pairs of them that have quotas.
-    quota_clients_max: int = 10_000  # Whose use of their quota is known.
-    quota_burst_ms_max: int = 1_000  # Of its quota, that a client may use up at once.
-    throttle_ms_max: int = 30_000
-    publish_waiting_max: int = 100_000  # Messages whose topic is being created.
-    subscriptions_max: int = 20_000
-    delivery_unsettled_max: int = 20_000  # Records of one subscription, sent and not settled.
-    delivery_buffered_bytes_max: int = 64 * 2**20  # The same, in bytes of payload.
+    connections_max: int = setting(
+        10_000, "Connections over all listeners. Lowered if the system allows few open files."
+    )
+    pipeline_requests_max: int = setting(
+        64, "Requests of one connection that are served before their replies are sent."
+    )
+    connection_idle_ms_max: int = setting(
+        10 * 60 * 1000, "How long a Kafka connection may be silent before it is closed."
+    )
+    frame_bytes_max: int = setting(100 * 2**20, "How large one request may be.")
+    request_bytes_max: int = setting(
+        512 * 2**20, "Unanswered requests of all clients. At most a quarter of the memory."
+    )
+    write_buffer_bytes_max: int = setting(
+        4 * 2**20, "Replies to one connection that wait for its client to read."
+    )
+    batch_decompressed_bytes_max: int = setting(
+        64 * 2**20, "How large one batch may be when it is decompressed."
+    )
+    unpacking_bytes_max: int = setting(
+        256 * 2**20, "Large batches that are being decompressed, all together."
+    )
+    topic_partitions_max: int = setting(10_000, "Partitions of one topic.")
+    node_partitions_max: int = setting(20_000, "Partitions of all topics.")
+    topic_settings_max: int = setting(100, "Settings of one topic.")
+    read_bytes_max: int = setting(55 * 2**20, "Records in the reply to one fetch.")
+    fetch_wait_ms_max: int = setting(5 * 60 * 1000, "How long a fetch may wait for records.")
+    fetch_sessions_max: int = setting(1_000, "Fetch sessions that are remembered.")
+    fetch_session_partitions_max: int = setting(20_000, "Partitions in one fetch session.")
+    fetch_sessions_partitions_max: int = setting(
+        250_000, "Partitions in all fetch sessions together."
+    )
+    replica_fetch_bytes_max: int = setting(8 * 2**20, "Records in one message between replicas.")
+    append_waiters_max: int = setting(
+        100_000, "Appends to one partition that wait for their commit."
+    )
+    read_waiters_max: int = setting(100_000, "Partitions that waiting fetches watch, all together.")
+    open_files_max: int = setting(
+        4_000, "Open files of segments. Lowered if the system allows few open files."
+    )
+    index_cache_bytes_max: int = setting(32 * 2**20, "Indexes of segments that are kept in memory.")
+    journal_bytes_max: int = setting(
+        4 * 2**20, "How large the journal grows before it is rewritten."
+    )
+    compaction_keys_bytes_max: int = setting(
+        128 * 2**20, "Keys that one run of compaction keeps in memory."
+    )
+    scrub_bytes_per_second: int = setting(
+        8 * 2**20, "How fast sealed segments are read again to find damage. 0: not at all."
+    )
+    producer_ids_max: int = setting(
+        100_000, "Idempotent producers of one partition that are remembered."
+    )
+    groups_max: int = setting(20_000, "Consumer groups.")
+    group_members_max: int = setting(2_000, "Members of one group.")
+    member_metadata_bytes_max: int = setting(
+        2**20, "Subscription data that one group member may send."
+    )
+    group_waiters_max: int = setting(50_000, "Members that wait for a rebalance, over all groups.")
+    commit_offsets_max: int = setting(20_000, "Partitions in one commit of offsets.")
+    offset_metadata_length_max: int = setting(
+        4_096, "Characters of metadata with one committed offset."
+    )
+    transactional_ids_max: int = setting(100_000, "Transactional ids that are remembered.")
+    transaction_partitions_max: int = setting(10_000, "Partitions in one transaction.")
+    transaction_queued_batches_max: int = setting(
+        1_000, "Batches of one producer that wait for one partition to join."
+    )
+    transaction_endings_max: int = setting(
+        1_000, "Transactions whose markers are being written at the same time."
+    )
+    batch_members_max: int = setting(10_000, "Transactions of one Spark batch, which end as one.")
+    delay_ms_max: int = setting(7 * 24 * 60 * 60 * 1000, "How far ahead a record may be delayed.")
+    delayed_records_max: int = setting(
+        5_000_000, f"Records delayed at once, in one partition of `{DELAYED_TOPIC}`."
+    )
+    intake_queued_batches_max: int = setting(
+        1_000, "Batches that wait for their queue headers to be read, in one partition."
+    )
+    config_resources_max: int = setting(
+        10_000, "Groups and other resources whose settings were changed at run time."
+    )
+    intake_queued_bytes_max: int = setting(256 * 2**20, "The same for all partitions, in bytes.")
+    quota_entities_max: int = setting(
+        10_000, "Users, client ids and pairs of them that have quotas."
+    )
+    quota_clients_max: int = setting(10_000, "Clients whose use of their quota is remembered.")
+    quota_burst_ms_max: int = setting(
+        1_000, "How much of its quota a client may use at once, as time."
+    )
+    throttle_ms_max: int = setting(
+        30_000, "How long a client over its quota is told to wait, at most."
+    )
+    publish_waiting_max: int = setting(100_000, "Messages that wait for their topic to be created.")
+    subscriptions_max: int = setting(20_000, "Push subscriptions.")
+    delivery_unsettled_max: int = setting(
+        20_000, "Records of one subscription that were sent and are not settled."
+    )
+    delivery_buffered_bytes_max: int = setting(64 * 2**20, "The same, in bytes of payload.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """How long things take, in the end all of it measured against `tick_ms`."""
 
-    tick_ms: int = 50
-    election_timeout_ms: int = 1_000
-    flush_interval_ms: int = 500  # How old an unsynced write may grow with durability "write".
-    retention_check_ms: int = 30_000
-    compaction_check_ms: int = 15_000
-    scrub_interval_ms: int = 24 * 60 * 60 * 1000  # From the begin of one pass to the next.
-    producer_expiration_ms: int = 24 * 60 * 60 * 1000
-    stop_ms_max: int = 10_000
-    group_initial_rebalance_delay_ms: int = 300  # For more members of a new group; Kafka: 3000.
-    group_session_timeout_ms_min: int = 6_000
-    group_session_timeout_ms_max: int = 30 * 60 * 1000
-    group_new_member_join_ms_max: int = 5 * 60 * 1000
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    offsets_check_ms: int = 10 * 60 * 1000
-    transaction_timeout_ms_max: int = 15 * 60 * 1000
-    transaction_check_ms: int = 10_000
-    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
-    delivery_save_ms: int = 200  # How old an acknowledgement may grow before it is written.
+    tick_ms: int = setting(50, "The clock of consensus: how often replicas check for a leader.")
+    election_timeout_ms: int = setting(
+        1_000, "How long a leader may be silent before a follower stands for election."
+    )
+    flush_interval_ms: int = setting(
+        500, 'How old an unsynced write may grow with `durability = "write"`.'
+    )
+    retention_check_ms: int = setting(30_000, "How often records past their retention are deleted.")
+    compaction_check_ms: int = setting(15_000, "How often logs are checked for compaction.")
+    scrub_interval_ms: int = setting(
+        24 * 60 * 60 * 1000, "From the start of one scrub of all segments to the next."
+    )
+    producer_expiration_ms: int = setting(
+        24 * 60 * 60 * 1000, "How long an idempotent producer is remembered after its last batch."
+    )
+    stop_ms_max: int = setting(10_000, "How long a stop waits for writes to be synced.")
+    group_initial_rebalance_delay_ms: int = setting(
+        300, "How long a new group waits for more members; Kafka: 3000."
+    )
+    group_session_timeout_ms_min: int = setting(
+        6_000, "The least `session.timeout.ms` that a group member may request."
+    )
+    group_session_timeout_ms_max: int = setting(
+        30 * 60 * 1000, "The greatest `session.timeout.ms` that a group member may request."
+    )
+    group_new_member_join_ms_max: int = setting(
+        5 * 60 * 1000, "How long a member may take to join again with its new id."
+    )
+    consumer_session_timeout_ms: int = setting(
+        45_000, "Session timeout of groups with `group.protocol=consumer`."
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5_000, "Heartbeat interval of groups with `group.protocol=consumer`."
+    )
+    offsets_retention_ms: int = setting(
+        7 * 24 * 60 * 60 * 1000,
+        "How long offsets are kept after the last member of a group has left.",
+    )
+    offsets_check_ms: int = setting(10 * 60 * 1000, "How often expired offsets are deleted.")
+    transaction_timeout_ms_max: int = setting(
+        15 * 60 * 1000, "The greatest `transaction.timeout.ms` that a producer may request."
+    )
+    transaction_check_ms: int = setting(
+        10_000, "How often transactions past their timeout are aborted."
+    )
+    transactional_id_expiration_ms: int = setting(
+        7 * 24 * 60 * 60 * 1000, "How long an unused transactional id is remembered."
+    )
+    delivery_save_ms: int = setting(
+        200, "How old an acknowledgement may grow before it is written."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flux:
     """The Flux protocol: defaults for clients that request nothing else."""
 
-    sub_order: Literal["code", "readme"] = "code"  # SUB subject group sid, or SUB subject sid group
-    ack_timeout_ms: int = 5_000  # 0: a message is done when it is sent.
-    max_retries: int = 3
-    retry_delay_ms: int = 0  # Before the first retry; it doubles with each.
-    dead_letters: bool = True  # Whether a message goes there after its last retry, or is given up.
-    unacknowledged_max: int = 10_000  # Messages that a subscriber has and did not acknowledge.
-    flow_rate: int = 1_000  # Messages a second, where FLOWCTL does not say how many.
-    flow_burst: int = 100
-    flow_buffer: int = 1_000
-    flow_slow_threshold: float = 0.8  # How full the buffer of a slow consumer is, 0 to 1.
-    flow_overflow: Literal["block", "drop", "shed"] = "block"  # When the buffer is full.
-    line_bytes_max: int = 4_096  # Of a command, without headers and payload.
-    header_bytes_max: int = 65_536
-    subscriptions_max: int = 1_000  # Of one connection.
-    replay_count_max: int = 10_000  # Messages that one PULL or REPLAY may ask for.
+    sub_order: Literal["code", "readme"] = setting(
+        "code", "`code`: SUB subject group sid; `readme`: SUB subject sid group."
+    )
+    ack_timeout_ms: int = setting(
+        5_000, "How long a subscriber may take to acknowledge. 0: a message is done when sent."
+    )
+    max_retries: int = setting(3, "How often a message is delivered again.")
+    retry_delay_ms: int = setting(0, "Wait before the first retry; it doubles with each.")
+    dead_letters: bool = setting(
+        True,
+        f"Whether a message goes to `<topic>{DLQ_TOPIC_SUFFIX}` after its last retry.",
+    )
+    unacknowledged_max: int = setting(10_000, "Messages that a subscriber may hold unacknowledged.")
+    flow_rate: int = setting(
+        1_000, "Messages a second of a slow consumer, unless FLOWCTL says how many."
+    )
+    flow_burst: int = setting(
+        100, "Messages that a slow consumer gets at once, unless FLOWCTL says how many."
+    )
+    flow_buffer: int = setting(
+        1_000, "Messages that wait for a slow consumer, unless FLOWCTL says how many."
+    )
+    flow_slow_threshold: float = setting(0.8, "How full the buffer of a slow consumer is, 0 to 1.")
+    flow_overflow: Literal["block", "drop", "shed"] = setting(
+        "block", "What happens to a message when the buffer is full."
+    )
+    line_bytes_max: int = setting(4_096, "How long a command may be, without headers and payload.")
+    header_bytes_max: int = setting(65_536, "Headers of one message.")
+    subscriptions_max: int = setting(1_000, "Subscriptions of one connection.")
+    replay_count_max: int = setting(10_000, "Messages that one PULL or REPLAY may request.")
 
     def __post_init__(self) -> None:
         may_be_0 = ("ack_timeout_ms", "max_retries", "retry_delay_ms")
@@ -127,10 +230,16 @@ class Flux:
 class Classic:
     """The classic protocol."""
 
-    heartbeat_interval_ms: int = 30_000
-    subscriber_silence_ms_max: int = 60_000  # Then a subscriber counts as gone.
-    subscribe_pause_ms: int = 50  # Before the first record: clients register handlers late.
-    subscriptions_max: int = 1_000  # Of one connection.
+    heartbeat_interval_ms: int = setting(
+        30_000, "How often the broker sends a heartbeat to a subscriber."
+    )
+    subscriber_silence_ms_max: int = setting(
+        60_000, "How long a subscriber may be silent before it counts as gone."
+    )
+    subscribe_pause_ms: int = setting(
+        50, "Wait before the first record: clients register handlers late."
+    )
+    subscriptions_max: int = setting(1_000, "Subscriptions of one connection.")
 
 
 ListenerName: TypeAlias = Literal["kafka", "flymq", "flux", "classic", "http"]
@@ -141,30 +250,53 @@ DEFAULT_LISTENERS: tuple[ListenerName, ...] = ("kafka", "flymq", "flux", "classi
 class Config:
     """A node. The defaults run a broker on a laptop."""
 
-    node_id: int = 1
-    nodes: tuple[int, ...] = ()  # Empty: this node alone. Clusters are yet to come.
-    data_dir: str = "data"
-    storage: Literal["disk", "memory"] = "disk"
-    durability: Literal["sync", "write"] = "sync"
-    host: str = "127.0.0.1"
-    listeners: tuple[ListenerName, ...] = DEFAULT_LISTENERS  # The protocols that are served.
-    port: int = 9092  # Kafka and FlyMQ clients. 0: a free port, for every listener.
-    flux_port: int = 4222
-    classic_port: int = 9999
-    http_port: int = 9094  # Metrics for Prometheus, if http is among the listeners.
-    advertised_host: str = ""  # Empty: the address that the client dialled.
-    advertised_port: int = 0  # 0: the port that the client dialled.
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    default_replicas: int = 1
+    node_id: int = setting(1, "The number of this node in its cluster.")
+    nodes: tuple[int, ...] = setting(
+        (), "The nodes that vote on the control log. Empty: this node alone."
+    )
+    data_dir: str = setting("data", "The directory of logs and journal.")
+    storage: Literal["disk", "memory"] = setting(
+        "disk", "Where logs are kept. `memory` keeps nothing over a restart."
+    )
+    durability: Literal["sync", "write"] = setting(
+        "sync",
+        "`sync`: committed records survive a power cut. `write`: a crash of the process only.",
+    )
+    host: str = setting("127.0.0.1", "The address that all listeners bind to.")
+    listeners: tuple[ListenerName, ...] = setting(
+        DEFAULT_LISTENERS, "The protocols that are served."
+    )
+    port: int = setting(
+        9092, "Port of Kafka and FlyMQ clients. 0: a free port, for every listener."
+    )
+    flux_port: int = setting(4222, "Port of Flux clients.")
+    classic_port: int = setting(9999, "Port of classic clients.")
+    http_port: int = setting(
+        9094, "Port of metrics for Prometheus, if http is among the listeners."
+    )
+    advertised_host: str = setting(
+        "", "The address that clients are sent to. Empty: the one that they dialled."
+    )
+    advertised_port: int = setting(
+        0, "The port that clients are sent to. 0: the one that they dialled."
+    )
+    auto_create_topics: bool = setting(True, "Whether a produce to an unknown topic creates it.")
+    default_partitions: int = setting(1, "Partitions of a topic that is created without a number.")
+    default_replicas: int = setting(1, "Replicas of a topic that is created without a number.")
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
     flux: Flux = field(default_factory=Flux)
     classic: Classic = field(default_factory=Classic)
-    offsets_partitions: int = 16  # Of the topic that remembers groups; fixed once it exists.
-    transaction_partitions: int = 16  # The same for transactions.
-    deferred_partitions: int = 4  # The same for delayed records.
-    delivery_partitions: int = 4  # The same for subscriptions.
+    offsets_partitions: int = setting(16, f"Partitions of `{OFFSETS_TOPIC}`; fixed once it exists.")
+    transaction_partitions: int = setting(
+        16, f"Partitions of `{TRANSACTIONS_TOPIC}`; fixed once it exists."
+    )
+    delayed_partitions: int = setting(
+        4, f"Partitions of `{DELAYED_TOPIC}`, for delayed records; fixed once it exists."
+    )
+    delivery_partitions: int = setting(
+        4, f"Partitions of `{DELIVERIES_TOPIC}`, for push subscriptions; fixed once it exists."
+    )
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,12 @@ ENVIRONMENT_PREFIX = "MILLSTREAM_"
 ENVIRONMENT_NOT_CONFIG = {"MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONFIG", "MILLSTREAM_CONTEXT"}
 
 # Earlier names of keys, which files and variables of users may still have.
-RENAMED = {"doors": "listeners"}
+RENAMED = {
+    "doors": "listeners",
+    "deferred_partitions": "delayed_partitions",
+    "limits.deferred_ms_max": "limits.delay_ms_max",
+    "limits.deferred_records_max": "limits.delayed_records_max",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -126,14 +131,18 @@ def _with_new_names(source: Source) -> Source:
     """Accept keys under their earlier names, with a warning that names the new one."""
     values = dict(source.values)
     for old, new in RENAMED.items():
-        if old not in values:
+        table_name, _, old_name = old.rpartition(".")
+        new_name = new.rpartition(".")[2]
+        table = values.get(table_name) if table_name else values
+        if not isinstance(table, Mapping) or old_name not in table:
             continue
-        if new in values:
+        if new_name in table:
             raise StartupError(
                 f"configuration from {source.name}: {old!r} is the earlier name of {new!r}, "
                 f"and both are set; remove {old!r} ({source.place(old)})"
             )
-        values[new] = values.pop(old)
+        renamed = {new_name if name == old_name else name: table[name] for name in table}
+        values = values | {table_name: renamed} if table_name else renamed
         _log.warning("%s: the setting %r is now %r; rename it", source.place(old), old, new)
     return source._replace(values=values)
 

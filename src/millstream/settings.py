@@ -8,13 +8,17 @@ nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown,
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from millstream.errors import InvalidSetting
+from millstream.names import MESSAGE_ID_HEADER, TTL_HEADER
+
+T = TypeVar("T")
 
 UNLIMITED = -1
+_MEANING = "meaning"  # The key in the metadata of a field.
 _DAY_MS = 24 * 60 * 60 * 1000
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -60,43 +64,89 @@ class ValidationType(Enum):
     RECORDS = "records"  # Every record as well: a few microseconds a record.
 
 
+def setting(default: T, meaning: str) -> T:
+    """A field of a dataclass of settings: its default, and its meaning for documents and tools."""
+    return field(default=default, metadata={_MEANING: meaning})
+
+
+def meanings(kind: type, prefix: str = "") -> dict[str, str]:
+    """The meaning of each setting of a dataclass, and of those in it, by dotted key."""
+    texts: dict[str, str] = {}
+    for part in fields(kind):
+        if isinstance(part.type, type) and is_dataclass(part.type):
+            texts |= meanings(part.type, f"{prefix}{part.name}.")
+        else:
+            texts[prefix + part.name] = part.metadata[_MEANING]
+    return texts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """Every setting of a topic, with the default that holds where nothing is said."""
+    """Every setting of a topic, with its default and its meaning."""
 
-    cleanup_policy: CleanupPolicy = CleanupPolicy.DELETE
-    retention_ms: int = 7 * _DAY_MS
-    retention_bytes: int = UNLIMITED
-    segment_bytes: int = 2**30
-    segment_ms: int = 7 * _DAY_MS
-    index_interval_bytes: int = 4096
-    max_message_bytes: int = 2**20 + 12
-    compression_type: CompressionType = CompressionType.PRODUCER
+    cleanup_policy: CleanupPolicy = setting(
+        CleanupPolicy.DELETE, "Whether old records are deleted, compacted by key, or both."
+    )
+    retention_ms: int = setting(
+        7 * _DAY_MS, "How old records may grow before they are deleted; -1: ever."
+    )
+    retention_bytes: int = setting(UNLIMITED, "How large a partition may grow; -1: without end.")
+    segment_bytes: int = setting(2**30, "How large a file of records may grow.")
+    segment_ms: int = setting(7 * _DAY_MS, "How long a file of records takes new ones.")
+    index_interval_bytes: int = setting(4096, "How many bytes lie between two index entries.")
+    max_message_bytes: int = setting(2**20 + 12, "How large a batch of records may be.")
+    compression_type: CompressionType = setting(
+        CompressionType.PRODUCER, "The codec that records are kept in; producer: as sent."
+    )
     # Used where the broker compresses. Gzip: -1 is zlib's default; lz4: 9 is the fast compressor.
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    message_validation_type: ValidationType = ValidationType.HEADER
-    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    message_timestamp_before_max_ms: int = _INT64_MAX
-    message_timestamp_after_max_ms: int = 60 * 60 * 1000
-    delete_retention_ms: int = _DAY_MS
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = _INT64_MAX
-    min_cleanable_dirty_ratio: float = 0.5
-    min_insync_replicas: int = 1
-    # A record is shown to nobody once it is that old, and its space is reclaimed.
-    message_ttl_ms: int = UNLIMITED
-    # Whether records may bring a shorter time to live in a header. Looking costs a little.
-    message_ttl_headers: Switch = Switch.OFF
-    # Whether records may ask for something by header. Looking costs most where they are compressed.
-    message_queue_headers: Switch = Switch.ON
+    compression_gzip_level: int = setting(-1, "The level where the broker compresses with gzip.")
+    compression_lz4_level: int = setting(9, "The level where the broker compresses with lz4.")
+    compression_zstd_level: int = setting(3, "The level where the broker compresses with zstd.")
+    message_validation_type: ValidationType = setting(
+        ValidationType.HEADER,
+        "What of a batch is checked: header, or records as well. Millstream's own.",
+    )
+    message_timestamp_type: TimestampType = setting(
+        TimestampType.CREATE_TIME, "Whose clock stamps records."
+    )
+    message_timestamp_before_max_ms: int = setting(
+        _INT64_MAX, "How far behind the broker's clock a timestamp may be."
+    )
+    message_timestamp_after_max_ms: int = setting(
+        60 * 60 * 1000, "How far ahead of the broker's clock a timestamp may be."
+    )
+    delete_retention_ms: int = setting(_DAY_MS, "How long compaction keeps a tombstone.")
+    min_compaction_lag_ms: int = setting(0, "How long a record is safe from compaction.")
+    max_compaction_lag_ms: int = setting(
+        _INT64_MAX, "How long a record may wait for compaction, however little of the log is new."
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        0.5, "How much of a log is new when it is compacted again."
+    )
+    min_insync_replicas: int = setting(1, "How many replicas must be in step for acks=all.")
+    # A record that old is not returned to any reader, and its space is reclaimed.
+    message_ttl_ms: int = setting(
+        UNLIMITED, "The age at which a record is no longer shown; -1: none. Millstream's own."
+    )
+    # A header may shorten the time to live. Looking for it costs a little.
+    message_ttl_headers: Switch = setting(
+        Switch.OFF, f"Whether the header {TTL_HEADER} of records is looked at. Millstream's own."
+    )
+    # Looking for headers costs most where records are compressed.
+    message_queue_headers: Switch = setting(
+        Switch.ON, "Whether records may be delayed or taken once by header. Millstream's own."
+    )
     # Records with an id that the topic has seen within this time and count are taken once.
-    message_id_window_ms: int = 5 * 60 * 1000
-    message_id_count_max: int = 100_000
+    message_id_window_ms: int = setting(
+        5 * 60 * 1000,
+        f"How long a record's {MESSAGE_ID_HEADER} is remembered; 0: not at all. Millstream's own.",
+    )
+    message_id_count_max: int = setting(
+        100_000, f"How many of a topic's {MESSAGE_ID_HEADER} are remembered. Millstream's own."
+    )
     # A view shows those records of another topic that its filter takes, and has none of its own.
-    view_of: str = ""
-    view_where: str = ""
+    view_of: str = setting("", "The topic whose records this view shows. Millstream's own.")
+    view_where: str = setting("", "The filter of a view: which records it shows. Millstream's own.")
 
     def __post_init__(self) -> None:
         for name, (low, high) in BOUNDS.items():
@@ -194,7 +244,7 @@ STORED_SETTINGS: dict[str, StoredSetting] = {
     "follower_replication_throttled_replicas": StoredSetting("", check_replicas, _THROTTLED),
 }
 
-_FIELDS = {field.name: field.type for field in fields(TopicSettings)}
+_FIELDS = {part.name: part.type for part in fields(TopicSettings)}
 
 
 def with_overrides(base: TopicSettings, overrides: dict[str, str]) -> TopicSettings:
@@ -230,7 +280,7 @@ def effective_settings(
         if name in STORED_SETTINGS:
             continue  # Without effect, whatever it says.
         if name not in _FIELDS:
-            problems.append(f"this version has no setting {name!r}; it is not carried out")
+            problems.append(f"this version has no setting {name!r}; it has no effect")
             continue
         try:
             value = _parse(name, text)

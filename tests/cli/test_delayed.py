@@ -216,7 +216,7 @@ def test_a_record_with_an_id_for_a_wrong_topic_is_refused(cli: Cli) -> None:
 def test_what_the_broker_will_not_take_is_refused(
     cli: Cli, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "limits.deferred_ms_max" in cli.refusal("produce", topic, "x", "--delay", "365d")
+    assert "limits.delay_ms_max" in cli.refusal("produce", topic, "x", "--delay", "365d")
     assert "message_id is empty" in cli.refusal("produce", topic, "x", "--message-id", "")
     assert cli.text("consume", topic) == ""
     monkeypatch.setattr("millstream.client.admin.Admin.has_queues", lambda self: False)

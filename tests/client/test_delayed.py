@@ -76,7 +76,7 @@ def test_delayed_records_of_one_batch_have_no_offsets(client: Client, topic: str
 
 
 def test_a_delay_beyond_the_bound_says_what_is_wrong(client: Client, topic: str) -> None:
-    with pytest.raises(Refused, match=r"asks for delay.*limits\.deferred_ms_max") as caught:
+    with pytest.raises(Refused, match=r"asks for delay.*limits\.delay_ms_max") as caught:
         client.produce(topic, b"x", delay=timedelta(days=365))
 
     assert caught.value.code == "INVALID_RECORD"

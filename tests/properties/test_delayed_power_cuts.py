@@ -29,7 +29,7 @@ from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
 PLACES = [TopicPartition("orders", partition) for partition in range(2)]
-CONFIG = Config(deferred_partitions=2)
+CONFIG = Config(delayed_partitions=2)
 ME = Producer(7_000_000, 0)
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ CONFIG = Config(
     topic_defaults=TopicSettings(segment_bytes=1024, index_interval_bytes=256),
     offsets_partitions=1,
     transaction_partitions=1,
-    deferred_partitions=1,
+    delayed_partitions=1,
     delivery_partitions=1,
 )
 GROUP = "readers"

@@ -118,6 +118,22 @@ def test_the_earlier_name_of_a_setting_still_works_and_is_reported(
     ]
 
 
+def test_earlier_names_of_settings_in_tables_still_work() -> None:
+    config = load(
+        environment={
+            "MILLSTREAM_DEFERRED_PARTITIONS": "3",
+            "MILLSTREAM_LIMITS__DEFERRED_MS_MAX": "1000",
+            "MILLSTREAM_LIMITS__DEFERRED_RECORDS_MAX": "10",
+            "MILLSTREAM_LIMITS__GROUPS_MAX": "7",
+        }
+    )
+
+    assert config.delayed_partitions == 3
+    assert config.limits.delay_ms_max == 1000
+    assert config.limits.delayed_records_max == 10
+    assert config.limits.groups_max == 7
+
+
 def test_a_setting_under_both_of_its_names_is_refused() -> None:
     environment = {"MILLSTREAM_DOORS": "kafka", "MILLSTREAM_LISTENERS": "flux"}
 

@@ -5,12 +5,9 @@ millstream.cli.reference docs` writes it; a test holds the documents to it.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,8 +15,7 @@ from millstream.cli.commands.operate.node import flatten
 from millstream.cli.main import ALIASES, commands
 from millstream.config import Config
 from millstream.config_sources import describe_type, keys, variable
-from millstream.protocols.kafka.handlers.config_table import TOPIC_CONFIGS, TopicConfig
-from millstream.settings import BOUNDS
+from millstream.settings import BOUNDS, meanings
 
 BEGIN = "<!-- generated: python -m millstream.cli.reference docs -->"
 END = "<!-- end of what is generated -->"
@@ -27,23 +23,18 @@ END = "<!-- end of what is generated -->"
 # What many commands take, explained once.
 COMMON = ("--output", "--bootstrap", "--context", "-X")
 
-_TRAILING = re.compile(r"^    (\w+): [^#\n]*#\s*(.*)$", re.MULTILINE)
-
 
 def setting_rows() -> list[dict[str, object]]:
     """Every key of a node's configuration."""
     defaults = flatten(Config())
-    meanings = _meanings(Config) | {
-        f"topic_defaults.{TopicConfig.setting(name)}": config.meaning
-        for name, config in TOPIC_CONFIGS.items()
-    }
+    texts = meanings(Config)
     return [
         {
             "key": key,
             "takes": describe_type(kind) + _bounds(key),
             "default": defaults[key],
             "variable": variable(key),
-            "meaning": meanings.get(key, ""),
+            "meaning": texts[key],
         }
         for key, kind in keys().items()
     ]
@@ -130,21 +121,6 @@ def _flag_row(option: click.Option) -> str:
     default = f" [default: {option.default}]" if option.show_default else ""
     meaning = f"{option.help or ''}{default}".strip().replace("|", "\\|")
     return f"| `{spelled}` | {meaning} |"
-
-
-def _meanings(kind: type, prefix: str = "") -> dict[str, str]:
-    """The comments behind the fields: what the names do not say."""
-    meanings = {prefix + name: text for name, text in _TRAILING.findall(inspect.getsource(kind))}
-    assert is_dataclass(kind)
-    for field in fields(kind):
-        if is_dataclass(field.type):
-            meanings |= _meanings(_class(field.type), f"{prefix}{field.name}.")
-    return meanings
-
-
-def _class(kind: Any) -> type:  # dataclasses types a field's type as text or a type.
-    assert isinstance(kind, type)
-    return kind
 
 
 def _bounds(key: str) -> str:

@@ -81,7 +81,7 @@ def refused(name: str, said: str) -> Refused:
     """The broker's own words do not come through librdkafka; what it refuses is known."""
     return Refused(
         f"{said} It asks for {name}: a number that is none is refused, and so is a delay in a "
-        "transaction or beyond the broker's limits.deferred_ms_max.",
+        "transaction or beyond the broker's limits.delay_ms_max.",
         code="INVALID_RECORD",
     )
 

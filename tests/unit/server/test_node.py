@@ -19,7 +19,7 @@ from tests.support.virtual_loop import run
 def test_every_phase_and_event_leads_somewhere_or_cannot_happen(phase: Phase, event: Event) -> None:
     possible = {
         Phase.BUILT: {Event.RUN},
-        Phase.STARTING: {Event.SETTLED, Event.STOP_ASKED, Event.BROKE},
+        Phase.STARTING: {Event.READY, Event.STOP_ASKED, Event.BROKE},
         Phase.READY: {Event.STOP_ASKED, Event.BROKE},
         Phase.STOPPING: {Event.CLOSED, Event.BROKE},
         Phase.STOPPED: set(),

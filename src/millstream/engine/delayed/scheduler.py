@@ -50,7 +50,7 @@ class DelayedScheduler:
         self._context = context
         self._alarms: Alarms[None] = Alarms()
         self._deliverers: dict[tuple[DelayedShard, int], Deliverer] = {}
-        topic = InternalTopicSpec(DELAYED_TOPIC, config.deferred_partitions, DELAYED_SETTINGS)
+        topic = InternalTopicSpec(DELAYED_TOPIC, config.delayed_partitions, DELAYED_SETTINGS)
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
     # -- who keeps them --------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, delay_
     if due_ms - now_ms > delay_ms_max:
         raise InvalidBatch(
             f"record {index} is to be delivered in {due_ms - now_ms} ms, "
-            f"at most {delay_ms_max} (limits.deferred_ms_max) are allowed"
+            f"at most {delay_ms_max} (limits.delay_ms_max) are allowed"
         )
     return due_ms
 

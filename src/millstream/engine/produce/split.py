@@ -260,7 +260,7 @@ class BatchSplitter:
                 delayed_records[index] = _delayed_record(
                     header, options.records[index], size_max=size_max
                 )
-        if len(shard.due_heap) + len(delayed_records) > self._limits.deferred_records_max:
+        if len(shard.due_heap) + len(delayed_records) > self._limits.delayed_records_max:
             raise Overloaded(
                 f"{len(shard.due_heap)} records are delayed, which is all there may be"
             )

@@ -153,7 +153,7 @@ def test_others_have_their_turn_while_a_long_batch_is_delayed() -> None:
 
 def test_there_are_no_more_delayed_records_than_allowed() -> None:
     async def story() -> None:
-        config = Config(limits=Limits(deferred_records_max=3))
+        config = Config(limits=Limits(delayed_records_max=3))
         async with running_orders(config) as node:
             two = batch_of(*[message(b"x", delay_ms=1_000)] * 2)
             await node.partitions.append(SESSION, ORDERS, two, Acks.ALL)

@@ -378,7 +378,7 @@ _ABOVE_ALL = 2**64 - 1
         ),
     ],
 )
-@with_listener(Config(limits=Limits(deferred_ms_max=1_000)))
+@with_listener(Config(limits=Limits(delay_ms_max=1_000)))
 async def test_a_number_beyond_its_bound_is_refused_with_it(
     listener: FlymqListener, opcode: Opcode, request_: Body, words: str
 ) -> None:

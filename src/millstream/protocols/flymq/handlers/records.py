@@ -62,7 +62,7 @@ def produce_with_ttl(
 async def produce_delayed(
     context: Context, request: bodies.ProduceDelayed
 ) -> bodies.DelayedMetadata:
-    delay_ms_max = context.services.config.limits.deferred_ms_max
+    delay_ms_max = context.services.config.limits.delay_ms_max
     if request.delay_ms > delay_ms_max:
         raise InvalidRequest(
             f"delay {request.delay_ms} ms exceeds maximum allowed delay {delay_ms_max} ms"

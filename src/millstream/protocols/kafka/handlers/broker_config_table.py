@@ -12,6 +12,7 @@ from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.protocols.kafka.context import Endpoint
 from millstream.protocols.kafka.handlers.config_table import (
     TOPIC_CONFIGS,
+    TOPIC_MEANINGS,
     Entry,
     Inherited,
     Kind,
@@ -211,11 +212,11 @@ def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> l
     entries.append(Entry("advertised.listeners", Kind.STRING, (synonym,), True, meaning))
     for name, topic_config in TOPIC_CONFIGS.items():
         node_name = topic_config.node_name
-        layers = inherited(node_name, TopicConfig.setting(name), defaults)
+        setting = TopicConfig.setting(name)
+        layers = inherited(node_name, setting, defaults)
         is_read_only = node_name not in RUN_TIME_SETTINGS
-        entries.append(
-            Entry(node_name, topic_config.kind, layers, is_read_only, topic_config.meaning)
-        )
+        meaning = TOPIC_MEANINGS[setting]
+        entries.append(Entry(node_name, topic_config.kind, layers, is_read_only, meaning))
     return entries + _throttles(defaults)
 
 

@@ -1,6 +1,6 @@
 """The configs that Kafka's tools know, and what each of them is here.
 
-Owns the names, types and meanings, and the reading of topic configs out of requests. A topic config
+Owns the names and types, and the reading of topic configs out of requests. A topic config
 is one of four: a setting of ours; a setting that is checked, kept and shown, and has no effect; one
 that is taken only with a value that says what Millstream does anyway; or unknown and refused.
 """
@@ -12,8 +12,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from millstream.errors import InvalidSetting, RequestError
-from millstream.names import MESSAGE_ID_HEADER, TTL_HEADER
-from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings
+from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings, meanings
 
 
 class Kind(IntEnum):
@@ -41,11 +40,10 @@ class Source(IntEnum):
 
 
 class TopicConfig(NamedTuple):
-    """A setting of ours; a node's default for it goes by another name."""
+    """A topic setting; a node's default for it goes by another name."""
 
     kind: Kind
     node_name: str
-    meaning: str
 
     @staticmethod
     def setting(name: str) -> str:
@@ -100,111 +98,35 @@ class Inherited(NamedTuple):
 # -- the tables --------------------------------------------------------------------------------
 
 TOPIC_CONFIGS: dict[str, TopicConfig] = {
-    "cleanup.policy": TopicConfig(
-        Kind.LIST,
-        "log.cleanup.policy",
-        "Whether old records are deleted, compacted by key, or both.",
-    ),
-    "retention.ms": TopicConfig(
-        Kind.LONG, "log.retention.ms", "How old records may grow before they are deleted; -1: ever."
-    ),
-    "retention.bytes": TopicConfig(
-        Kind.LONG, "log.retention.bytes", "How large a partition may grow; -1: without end."
-    ),
-    "segment.bytes": TopicConfig(
-        Kind.INT, "log.segment.bytes", "How large a file of records may grow."
-    ),
-    "segment.ms": TopicConfig(
-        Kind.LONG, "log.roll.ms", "How long a file of records takes new ones."
-    ),
-    "index.interval.bytes": TopicConfig(
-        Kind.INT, "log.index.interval.bytes", "How many bytes lie between two index entries."
-    ),
-    "max.message.bytes": TopicConfig(
-        Kind.INT, "message.max.bytes", "How large a batch of records may be."
-    ),
-    "compression.type": TopicConfig(
-        Kind.STRING, "compression.type", "The codec that records are kept in; producer: as sent."
-    ),
-    "message.timestamp.type": TopicConfig(
-        Kind.STRING, "log.message.timestamp.type", "Whose clock stamps records."
-    ),
+    "cleanup.policy": TopicConfig(Kind.LIST, "log.cleanup.policy"),
+    "retention.ms": TopicConfig(Kind.LONG, "log.retention.ms"),
+    "retention.bytes": TopicConfig(Kind.LONG, "log.retention.bytes"),
+    "segment.bytes": TopicConfig(Kind.INT, "log.segment.bytes"),
+    "segment.ms": TopicConfig(Kind.LONG, "log.roll.ms"),
+    "index.interval.bytes": TopicConfig(Kind.INT, "log.index.interval.bytes"),
+    "max.message.bytes": TopicConfig(Kind.INT, "message.max.bytes"),
+    "compression.type": TopicConfig(Kind.STRING, "compression.type"),
+    "message.timestamp.type": TopicConfig(Kind.STRING, "log.message.timestamp.type"),
     "message.timestamp.before.max.ms": TopicConfig(
-        Kind.LONG,
-        "log.message.timestamp.before.max.ms",
-        "How far behind the broker's clock a timestamp may be.",
+        Kind.LONG, "log.message.timestamp.before.max.ms"
     ),
-    "message.timestamp.after.max.ms": TopicConfig(
-        Kind.LONG,
-        "log.message.timestamp.after.max.ms",
-        "How far ahead of the broker's clock a timestamp may be.",
-    ),
-    "compression.gzip.level": TopicConfig(
-        Kind.INT, "compression.gzip.level", "The level where the broker compresses with gzip."
-    ),
-    "compression.lz4.level": TopicConfig(
-        Kind.INT, "compression.lz4.level", "The level where the broker compresses with lz4."
-    ),
-    "compression.zstd.level": TopicConfig(
-        Kind.INT, "compression.zstd.level", "The level where the broker compresses with zstd."
-    ),
-    "delete.retention.ms": TopicConfig(
-        Kind.LONG, "log.cleaner.delete.retention.ms", "How long compaction keeps a tombstone."
-    ),
-    "min.compaction.lag.ms": TopicConfig(
-        Kind.LONG,
-        "log.cleaner.min.compaction.lag.ms",
-        "How long a record is safe from compaction.",
-    ),
-    "max.compaction.lag.ms": TopicConfig(
-        Kind.LONG,
-        "log.cleaner.max.compaction.lag.ms",
-        "How long a record may wait for compaction, however little of the log is new.",
-    ),
-    "min.cleanable.dirty.ratio": TopicConfig(
-        Kind.DOUBLE,
-        "log.cleaner.min.cleanable.ratio",
-        "How much of a log is new when it is compacted again.",
-    ),
-    "message.validation.type": TopicConfig(
-        Kind.STRING,
-        "log.message.validation.type",
-        "What of a batch is checked: header, or records as well. Millstream's own.",
-    ),
-    "min.insync.replicas": TopicConfig(
-        Kind.INT, "min.insync.replicas", "How many replicas must be in step for acks=all."
-    ),
-    "message.ttl.ms": TopicConfig(
-        Kind.LONG,
-        "log.message.ttl.ms",
-        "The age at which a record is no longer shown; -1: none. Millstream's own.",
-    ),
-    "message.ttl.headers": TopicConfig(
-        Kind.STRING,
-        "log.message.ttl.headers",
-        f"Whether the header {TTL_HEADER} of records is looked at. Millstream's own.",
-    ),
-    "message.queue.headers": TopicConfig(
-        Kind.STRING,
-        "log.message.queue.headers",
-        "Whether records may be delayed or taken once by header. Millstream's own.",
-    ),
-    "message.id.window.ms": TopicConfig(
-        Kind.LONG,
-        "log.message.id.window.ms",
-        f"How long a record's {MESSAGE_ID_HEADER} is remembered; 0: not at all. Millstream's own.",
-    ),
-    "message.id.count.max": TopicConfig(
-        Kind.INT,
-        "log.message.id.count.max",
-        f"How many of a topic's {MESSAGE_ID_HEADER} are remembered. Millstream's own.",
-    ),
-    "view.of": TopicConfig(
-        Kind.STRING, "view.of", "The topic whose records this view shows. Millstream's own."
-    ),
-    "view.where": TopicConfig(
-        Kind.STRING, "view.where", "The filter of a view: which records it shows. Millstream's own."
-    ),
+    "message.timestamp.after.max.ms": TopicConfig(Kind.LONG, "log.message.timestamp.after.max.ms"),
+    "compression.gzip.level": TopicConfig(Kind.INT, "compression.gzip.level"),
+    "compression.lz4.level": TopicConfig(Kind.INT, "compression.lz4.level"),
+    "compression.zstd.level": TopicConfig(Kind.INT, "compression.zstd.level"),
+    "delete.retention.ms": TopicConfig(Kind.LONG, "log.cleaner.delete.retention.ms"),
+    "min.compaction.lag.ms": TopicConfig(Kind.LONG, "log.cleaner.min.compaction.lag.ms"),
+    "max.compaction.lag.ms": TopicConfig(Kind.LONG, "log.cleaner.max.compaction.lag.ms"),
+    "min.cleanable.dirty.ratio": TopicConfig(Kind.DOUBLE, "log.cleaner.min.cleanable.ratio"),
+    "message.validation.type": TopicConfig(Kind.STRING, "log.message.validation.type"),
+    "min.insync.replicas": TopicConfig(Kind.INT, "min.insync.replicas"),
+    "message.ttl.ms": TopicConfig(Kind.LONG, "log.message.ttl.ms"),
+    "message.ttl.headers": TopicConfig(Kind.STRING, "log.message.ttl.headers"),
+    "message.queue.headers": TopicConfig(Kind.STRING, "log.message.queue.headers"),
+    "message.id.window.ms": TopicConfig(Kind.LONG, "log.message.id.window.ms"),
+    "message.id.count.max": TopicConfig(Kind.INT, "log.message.id.count.max"),
+    "view.of": TopicConfig(Kind.STRING, "view.of"),
+    "view.where": TopicConfig(Kind.STRING, "view.where"),
 }
 
 # Kafka's type of each setting without effect, and what a broker's default for it is called.
@@ -238,6 +160,7 @@ FIXED_CONFIGS: dict[str, FixedConfig] = {
 }
 
 _BUILT_IN = TopicSettings()
+TOPIC_MEANINGS = meanings(TopicSettings)
 
 
 # Those of topics anywhere, those of nodes and groups where a message begins with one.
@@ -327,7 +250,7 @@ def topic_entries(overrides: Mapping[str, str], defaults: Inherited) -> list[Ent
         if setting in overrides:
             own = Synonym(name, _text(getattr(settings, setting)), Source.TOPIC)
             layers = (own, *layers)
-        entries.append(Entry(name, config.kind, layers, False, config.meaning))
+        entries.append(Entry(name, config.kind, layers, False, TOPIC_MEANINGS[setting]))
     for name, (kind, node_name) in STORED_CONFIGS.items():
         stored = STORED_SETTINGS[TopicConfig.setting(name)]
         layers = (Synonym(node_name or name, stored.default, Source.DEFAULT),)
