@@ -45,7 +45,13 @@ class Repairs:
             for log_id, replica in hub.replicas.items()
             for bad in replica.log.damage()
         ]
-        skipped = [(self._target(log_id), skip) for log_id, skip in await hub.skipped()]
+        # A repair notes what it gives up before it does: a power cut may come in between.
+        unrepaired = {(target, bad.base_offset) for target, bad in damaged}
+        skipped = [
+            (target, skip)
+            for log_id, skip in await hub.skipped()
+            if ((target := self._target(log_id)), skip.base_offset) not in unrepaired
+        ]
         closed = [(self._target(log_id), str(why)) for log_id, why in hub.damaged.items()]
         closed += [
             (self._target(log_id), str(replica.failure))

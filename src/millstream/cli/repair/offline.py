@@ -15,6 +15,7 @@ from millstream.cli.inspection import is_data_directory, topic_ids
 from millstream.cli.render import Refused
 from millstream.config import Limits
 from millstream.model import Boundary, LogId, NodeId
+from millstream.ports import Files
 from millstream.settings import TopicSettings
 from millstream.storage.files.directory import LOGS, META, open_directory
 from millstream.storage.files.disk import DiskFiles
@@ -37,8 +38,14 @@ def skip_offline(path: Path, topic: str, partition: int, offset: int) -> dict[st
     if not (path / LOGS / str(log_id)).is_dir():
         raise Refused(f"{path} has no partition {partition} of {topic!r}")
     node_id = NodeId(json.loads((path / META).read_bytes())["node_id"])
-    files = DiskFiles(path)
-    directory = open_directory(files, str(path), node_id=node_id, entropy=Random())
+    return skip_in(DiskFiles(path), str(path), log_id, topic, offset, node_id=node_id)
+
+
+def skip_in(
+    files: Files, path: str, log_id: LogId, topic: str, offset: int, *, node_id: NodeId
+) -> dict[str, object]:
+    """Do the same in the data directory that is the root of `files`; messages call it `path`."""
+    directory = open_directory(files, path, node_id=node_id, entropy=Random())
     try:
         return _skip(files, log_id, topic, offset, was_clean=directory.was_clean)
     finally:
@@ -48,7 +55,7 @@ def skip_offline(path: Path, topic: str, partition: int, offset: int) -> dict[st
 
 
 def _skip(
-    files: DiskFiles, log_id: LogId, topic: str, offset: int, *, was_clean: bool
+    files: Files, log_id: LogId, topic: str, offset: int, *, was_clean: bool
 ) -> dict[str, object]:
     limits = Limits()
     journal = open_journal(files, bytes_max=limits.journal_bytes_max, was_clean=was_clean)
@@ -71,7 +78,7 @@ def _skip(
 
 
 def _replaced(
-    files: DiskFiles,
+    files: Files,
     log: Log,
     log_id: LogId,
     topic: str,
