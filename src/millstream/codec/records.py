@@ -28,6 +28,7 @@ from millstream.errors import CorruptBatch, InvalidBatch, ProtocolError
 from millstream.model import Buffer
 
 STEP_BYTES = 8 * 2**10  # Of records: a fraction of a millisecond's worth, whatever their size.
+NULL_KEYS_LISTED_MAX = 1_000  # Of one batch, in a refusal.
 RECORD_HEADER_BYTES_MIN = 2  # Two lengths.
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -193,10 +194,10 @@ def decode_containing(header: Header, data: bytes, substring: bytes) -> Iterator
         yield [record for record, *_ in chunk]
 
 
-def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> int | None:
+def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> list[int]:
     """Prove that a produced batch, whose header was verified, holds what its header says.
 
-    Returns the index of the first record without a key, or None.
+    Returns the indexes of the records without a key, of the first `NULL_KEYS_LISTED_MAX`.
 
     The deltas must be 0 to count - 1: `scan_records` has them rise within the header's last delta,
     which leaves no other way once count and last delta agree.
@@ -204,11 +205,11 @@ def verify_records(buffer: Buffer, *, decompressed_bytes_max: int) -> int | None
     header, data = verify_and_unpack(buffer, 0, decompressed_bytes_max)
     if header.count == 0 or not _is_dense(header):
         raise InvalidBatch(f"{header.count} records, last offset delta {header.last_offset_delta}")
-    null_key_index = None
+    null_key_indexes: list[int] = []
     for record, _, _, _ in scan_records(header, data, utf8_errors="strict"):
-        if record.key is None and null_key_index is None:
-            null_key_index = record.offset - header.base_offset
-    return null_key_index
+        if record.key is None and len(null_key_indexes) < NULL_KEYS_LISTED_MAX:
+            null_key_indexes.append(record.offset - header.base_offset)
+    return null_key_indexes
 
 
 def scan_records(

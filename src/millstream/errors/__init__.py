@@ -12,6 +12,7 @@ what belongs to one client (a gateway, a decoder, a callback of a gateway) it en
 """
 
 import errno
+from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar
 
@@ -106,6 +107,18 @@ class InvalidSetting(RequestError):
 
 class InvalidBatch(RequestError):
     """The batch breaks a rule of the format: magic, counts, deltas, flags, nested compression."""
+
+
+class InvalidRecords(InvalidBatch):
+    """Some records break a rule of their topic. The batch is refused whole; `indexes` names them.
+
+    `problem` is the end of a sentence that begins with the record.
+    """
+
+    def __init__(self, problem: str, indexes: Sequence[int]) -> None:
+        super().__init__(f"record {indexes[0]} of the batch {problem}")
+        self.problem = problem
+        self.indexes = indexes
 
 
 class CorruptBatch(RequestError):

@@ -5,10 +5,13 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     TIMESTAMP_CREATE_TIME,
+    KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.librdkafka.clients import (
     QUIET,
@@ -190,3 +193,29 @@ def test_an_idempotent_producer_writes_each_record_once(
 
     assert [as_sample(message) for message in taken] == sent
     assert marks == (0, len(sent))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_only_the_records_to_blame_are_refused_as_invalid(
+    broker: BrokerProcess, topic: str, codec: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})
+    compacted = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([compacted])[topic].result(SECONDS_MAX)
+    errors: dict[bytes | None, int | None] = {}
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        errors[message.value()] = None if error is None else error.code()
+
+    producer = Producer(
+        {"bootstrap.servers": broker.address, "linger.ms": 500, "compression.type": codec, **QUIET}
+    )
+    for number in range(10):
+        key = None if number in {3, 7} else b"key"
+        producer.produce(topic, b"%d" % number, key, partition=0, on_delivery=report)
+    assert producer.flush(SECONDS_MAX) == 0
+
+    # KIP-467: the others were in the same batch, and may be sent again as they are.
+    other = KafkaError._INVALID_DIFFERENT_RECORD
+    invalid = KafkaError.INVALID_RECORD
+    assert errors == {b"%d" % at: invalid if at in {3, 7} else other for at in range(10)}

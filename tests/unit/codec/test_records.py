@@ -164,12 +164,12 @@ def test_records_that_outgrow_the_cap_are_refused(codec: Codec) -> None:
 # -- validating ------------------------------------------------------------------------------------
 
 
-def test_verify_records_returns_the_first_record_without_a_key() -> None:
+def test_verify_records_returns_the_records_without_a_key() -> None:
     raw = encode_batch(RECORDS, codec=Codec.LZ4)
 
-    assert verify_records(raw, decompressed_bytes_max=CAP) == 1
+    assert verify_records(raw, decompressed_bytes_max=CAP) == [1]
     keyed = encode_batch(RECORDS[:1])
-    assert verify_records(keyed, decompressed_bytes_max=CAP) is None
+    assert verify_records(keyed, decompressed_bytes_max=CAP) == []
 
 
 def test_a_record_is_its_fields_and_nothing_else() -> None:

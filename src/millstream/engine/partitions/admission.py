@@ -18,7 +18,7 @@ from millstream.codec.compression import Codec, decompress_small
 from millstream.codec.records import verify_records
 from millstream.codec.rewrite import recompress
 from millstream.engine.produce.unpacking import NotSmall
-from millstream.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
+from millstream.errors import BatchTooLarge, InvalidBatch, InvalidRecords, InvalidTimestamp
 from millstream.model import Buffer
 from millstream.settings import CompressionType, TimestampType, TopicSettings, ValidationType
 
@@ -122,9 +122,9 @@ def _is_small(header: Header, data: Buffer) -> bool:
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """A compacted topic keeps the newest record per key, so each record needs one."""
-    at = verify_records(data, decompressed_bytes_max=decompressed_bytes_max)
-    if at is not None:
-        raise InvalidBatch(f"record {at} of the batch has no key, but its topic is compacted")
+    keyless = verify_records(data, decompressed_bytes_max=decompressed_bytes_max)
+    if keyless:
+        raise InvalidRecords("has no key, but its topic is compacted", keyless)
 
 
 def _recompress(

@@ -12,6 +12,7 @@ from millstream.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
     InvalidBatch,
+    InvalidRecords,
     NotCoordinator,
     ProducerFenced,
     ProtocolError,
@@ -177,7 +178,13 @@ def _outcome(index: int, outcome: _Outcome) -> _Produced:
         appended = outcome.result()
     except RequestError as problem:
         code, message = _PRODUCE_CODES.get(type(problem), code_for(problem)), str(problem)
-        return _Produced(index=index, error_code=code, base_offset=-1, error_message=message)
+        return _Produced(
+            index=index,
+            error_code=code,
+            base_offset=-1,
+            error_message=message,
+            record_errors=_record_errors(problem),
+        )
     # Duplicates and delayed records are not distinguished in `record_errors`: librdkafka takes what
     # is named there for refused, whatever the error code says. The base offset has to do.
     return _Produced(
@@ -186,6 +193,18 @@ def _outcome(index: int, outcome: _Outcome) -> _Produced:
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
+
+
+def _record_errors(problem: RequestError) -> list[_Produced.RecordError]:
+    """The records that are to blame (KIP-467): clients report the others of the batch apart."""
+    if not isinstance(problem, InvalidRecords):
+        return []
+    return [
+        _Produced.RecordError(
+            batch_index=at, batch_index_error_message=f"the record {problem.problem}"
+        )
+        for at in problem.indexes
+    ]
 
 
 # -- offsets -----------------------------------------------------------------------------------
