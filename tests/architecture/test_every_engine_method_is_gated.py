@@ -29,6 +29,7 @@ from tests.support.virtual_loop import run
 
 # Public parts of a node that are no services: each has a reason to ask no gate.
 WITHOUT_GATE = {
+    "running_config": "follows settings that `resources` has let through its gate",
     "unpacking": "bounds memory, reads no topic",
     "usage": "charges quotas, refuses nothing",
 }

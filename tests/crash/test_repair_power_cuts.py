@@ -165,7 +165,8 @@ async def is_given_up(disk: Disk, *, is_torn_tail: bool) -> bool:
         if is_torn_tail and end == disk.bad.start:
             return False  # A torn write looks the same: the log is cut before it.
         assert skipped == [disk.bad]
-        assert filler is not None and read_header(filler).is_control
+        assert filler is not None
+        assert read_header(filler).is_control
         assert read_header(filler).end_offset == disk.bad.stop
         kept = disk.files.open(report.skipped[0][1].kept_in)
         assert kept.read(0, kept.size()) == disk.damaged

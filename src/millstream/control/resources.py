@@ -15,6 +15,7 @@ from millstream.internal_topics.groups import check_text
 from millstream.settings import StoredSetting, TopicSettings, whole_number, with_overrides
 
 EVERY_NODE = ""  # The name of the settings that hold for all nodes.
+_INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _SESSION_MS = (1_000, 30 * 60 * 1000)
 _HEARTBEAT_MS = (1, 60 * 1000)
@@ -28,6 +29,29 @@ _MATCH_KEYS = frozenset(
         "client_source_port",
     }
 )
+
+
+class Tunable(NamedTuple):
+    """A setting of the node's configuration that can change at run time, and its bounds."""
+
+    section: str  # Of the configuration: `limits` or `timing`.
+    name: str
+    low: int
+    high: int
+
+
+TUNABLES: dict[str, Tunable] = {
+    # With 0 no operator could connect to take it back.
+    "max_connections": Tunable("limits", "connections_max", 1, _INT32_MAX),
+    # Checked that often, a log costs about 12 us: the bound keeps the event loop free.
+    "log_cleaner_backoff_ms": Tunable("timing", "compaction_check_ms", 100, _INT64_MAX),
+    "log_cleaner_dedupe_buffer_size": Tunable(
+        "limits", "compaction_keys_bytes_max", 2**20, _INT64_MAX
+    ),
+    "producer_id_expiration_ms": Tunable("timing", "producer_expiration_ms", 1, _INT32_MAX),
+    "scrub_bytes_per_second": Tunable("limits", "scrub_bytes_per_second", 0, _INT64_MAX),
+    "scrub_interval_ms": Tunable("timing", "scrub_interval_ms", 1, _INT64_MAX),
+}
 
 
 class ResourceKind(Enum):
@@ -58,11 +82,18 @@ _RATE = StoredSetting(
 )
 _UNSENT = "Stored, no effect. Clients are not asked for metrics."
 
-# A node has these besides the settings of topics.
-NODE_SETTINGS: dict[str, StoredSetting] = {
+THROTTLES: dict[str, StoredSetting] = {
     "leader_replication_throttled_rate": _RATE,
     "follower_replication_throttled_rate": _RATE,
     "replica_alter_log_dirs_io_max_bytes_per_second": _RATE,
+}
+# A node has these besides the settings of topics.
+NODE_SETTINGS: dict[str, StoredSetting] = {
+    **THROTTLES,
+    **{
+        name: StoredSetting("", whole_number(row.low, row.high), "")
+        for name, row in TUNABLES.items()
+    },
 }
 # Where a group says nothing, the node's settings hold: the defaults here are not used.
 GROUP_SETTINGS: dict[str, StoredSetting] = {

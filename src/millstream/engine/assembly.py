@@ -32,6 +32,7 @@ from millstream.engine.quotas.accounts import Usage
 from millstream.engine.quotas.limits import ClientQuotas
 from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
+from millstream.engine.running_config import RunningConfig
 from millstream.engine.runtime.background import BackgroundTasks
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
@@ -95,6 +96,7 @@ class Foundation(NamedTuple):
     ports: Ports
     metrics: Metrics
     defaults: TopicDefaults
+    running_config: RunningConfig
 
     @property
     def catalog(self) -> Catalog:
@@ -163,7 +165,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         delayed=produce.delayed,
         dead_letters=_build_dead_letters(base, produce.partitions, push, background),
         client_quotas=ClientQuotas(gate, controller, config.limits),
-        resources=ResourceSettings(gate, controller, base.defaults, config),
+        resources=ResourceSettings(gate, controller, base.defaults, base.running_config, config),
         usage=Usage(controller.state.quotas, config.limits),
         repairs=Repairs(gate, catalog, base.hub, base.hub.topic_name),
         pipeline=produce.pipeline,

@@ -16,6 +16,7 @@ from uuid import UUID
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.commands import AnyCommand, DeleteTopic
 from millstream.control.resources import Resource, ResourceKind
+from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import UnknownTopic
 from millstream.model import CONTROL_LOG, NodeId
@@ -28,10 +29,13 @@ DROPPED_AT_ONCE = 500  # Partitions, in about 3 ms.
 
 
 class Hosting:
-    def __init__(self, me: NodeId, hub: Hub, defaults: TopicDefaults) -> None:
+    def __init__(
+        self, me: NodeId, hub: Hub, defaults: TopicDefaults, running_config: RunningConfig
+    ) -> None:
         self._me = me
         self._hub = hub
         self._defaults = defaults
+        self._running_config = running_config
         self._is_folding = True
         self._catalog: Catalog | None = None  # Known when the fold has caught up.
         self._deleted: set[UUID] = set()  # While folding.
@@ -39,9 +43,8 @@ class Hosting:
     def applied(self, command: AnyCommand, outcome: Topic | Resource) -> None:
         """Follow a command that was just applied."""
         if isinstance(outcome, Resource):
-            is_new = outcome.kind is ResourceKind.NODE and self._defaults.refresh()
-            if is_new and self._catalog is not None:
-                self._keep_some(iter(list(self._catalog.topics())))
+            if outcome.kind is ResourceKind.NODE:
+                self._follow_settings()
             return
         topic = outcome
         if topic.is_view:
@@ -73,6 +76,12 @@ class Hosting:
             if stray.topic_id in self._deleted:
                 self._hub.drop(stray)
         self._deleted.clear()
+
+    def _follow_settings(self) -> None:
+        """Apply the settings of this node that were changed at run time."""
+        self._running_config.refresh()
+        if self._defaults.refresh() and self._catalog is not None:
+            self._keep_some(iter(list(self._catalog.topics())))
 
     def _keep_some(self, topics: Iterator[Topic]) -> None:
         """Apply new defaults to the topics, some in each turn of the loop."""

@@ -1,7 +1,7 @@
 """Describes and alters the settings of nodes, groups and client metrics.
 
-Owns the checks of a change before it is proposed to the control log. `topic_defaults` and
-`groups.coordinators` apply the settings.
+Owns the checks of a change before it is proposed to the control log. `topic_defaults`,
+`running_config` and `groups.coordinators` apply the settings.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from millstream.control.commands import AlterResource
 from millstream.control.resources import EVERY_NODE, Changes, Resource, ResourceKind, check
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Gate, Operation, group_resource
+from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.model import Session
@@ -20,9 +21,15 @@ _CLUSTER = "cluster"
 
 class ResourceSettings:
     def __init__(
-        self, gate: Gate, controller: Controller, defaults: TopicDefaults, config: Config
+        self,
+        gate: Gate,
+        controller: Controller,
+        defaults: TopicDefaults,
+        running_config: RunningConfig,
+        config: Config,
     ) -> None:
         self.defaults = defaults
+        self._running_config = running_config
         self._gate = gate
         self._controller = controller
         self._config = config
@@ -61,6 +68,8 @@ class ResourceSettings:
         check(resource, changes)
         if kind is ResourceKind.GROUP:
             self._check_group(name, changes)
+        elif kind is ResourceKind.NODE:
+            self._running_config.check(changes)
         known, limit = self._controller.state.resources.settings, self._config.limits
         if resource not in known and len(known) >= limit.config_resources_max:
             raise InvalidRequest(

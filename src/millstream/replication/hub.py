@@ -124,6 +124,11 @@ class Hub:
         metrics.watch(self._samples)
         ports.links.open(self._receive)
 
+    def reconfigure(self, config: Config) -> None:
+        """Follow settings that were changed at run time: those of upkeep and scrubbing."""
+        self.upkeep.reconfigure(config)
+        self.scrubber.reconfigure(config)
+
     # -- which replicas there are --------------------------------------------------------------
 
     def keep(

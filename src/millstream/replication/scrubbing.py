@@ -8,6 +8,7 @@ retention and compaction never wait: a segment that is gone meanwhile is left.
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 from fastcrc import crc32
@@ -57,26 +58,32 @@ class Scrubber:
         metrics: Metrics,
     ) -> None:
         self.state = ScrubState()
-        self.bytes_per_second = (
-            config.limits.scrub_bytes_per_second if config.storage == "disk" else 0
-        )
-        self._interval_ms = config.timing.scrub_interval_ms
+        self._reconfigured = asyncio.Event()
+        self.reconfigure(config)
         self._replicas = replicas
         self._ports = ports
         self._metrics = metrics
         self._saved_at = 0.0
 
+    def reconfigure(self, config: Config) -> None:
+        """Use the pace of `config` from now on, in the middle of a pass too."""
+        is_on_disk = config.storage == "disk"
+        self.bytes_per_second = config.limits.scrub_bytes_per_second if is_on_disk else 0
+        self._interval_ms = config.timing.scrub_interval_ms
+        self._reconfigured.set()
+
     async def run(self) -> None:
-        """Scrub for ever; returns at once if that is turned off."""
-        if not self.bytes_per_second:
-            return
+        """Scrub for ever; wait while that is turned off."""
         await self._load()
         await asyncio.sleep(START_S)
         while True:
+            if not self.bytes_per_second:
+                await self._pause(None)
+                continue
             idle_ms = self.state.pass_started_ms + self._interval_ms - self._ports.clock.now_ms()
             is_complete = self.state.last_full_pass_ms >= self.state.pass_started_ms
             if is_complete and self.state.pass_started_ms >= 0 and idle_ms > 0:
-                await asyncio.sleep(idle_ms / 1000)
+                await self._pause(idle_ms / 1000)
                 continue
             if is_complete:
                 self.state.pass_started_ms, self.state.pass_bytes = self._ports.clock.now_ms(), 0
@@ -124,9 +131,24 @@ class Scrubber:
             at += work.size
             self.state.pass_bytes += work.size
             self._metrics.add(SCRUBBED_BYTES, work.size)
-            await asyncio.sleep(work.size / self.bytes_per_second)
+            await self._keep_pace(work.size)
             if asyncio.get_running_loop().time() - self._saved_at > SAVE_S:
                 await self._save()
+
+    async def _keep_pace(self, size: int) -> None:
+        """Wait until `size` bytes may have been read; the pace may change meanwhile, or be 0."""
+        owed = float(size)
+        while owed >= 1:  # Less is rounding, for which the clock might not move.
+            rate, started = self.bytes_per_second, asyncio.get_running_loop().time()
+            await self._pause(owed / rate if rate else None)
+            owed -= (asyncio.get_running_loop().time() - started) * rate
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait for so long, or until settings change; None: only for that."""
+        self._reconfigured.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._reconfigured.wait()
 
     async def _load(self) -> None:
         try:

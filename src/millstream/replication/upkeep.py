@@ -44,6 +44,11 @@ class Upkeep:
         self._metrics = metrics
         self._compactors: dict[Replica, Compactor] = {}
 
+    def reconfigure(self, config: Config) -> None:
+        """Use the settings of `config` from the next check on."""
+        self._config = config
+        self._compactors.clear()  # They hold a limit; what they remember is in files.
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retain_forever())

@@ -24,6 +24,7 @@ from millstream.server.net.connection import Address, Gateway, GatewayFactory, N
 from millstream.server.net.first_byte import FirstByteGateway
 from millstream.server.net.listener import Listener, Port, take_port
 from millstream.server.node import Node
+from millstream.server.system.machine import DESCRIPTORS_RESERVED
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,15 @@ class Listeners:
             node.faults,
             descriptors_max=descriptors_max,
         )
+        if descriptors_max is not None:
+            highest = descriptors_max - config.limits.open_files_max - DESCRIPTORS_RESERVED
+            node.running_config.bound(
+                "max_connections",
+                max(highest, config.limits.connections_max),
+                f"this process may open {descriptors_max} files; raise that with `ulimit -n`, or "
+                "LimitNOFILE= of a systemd unit, and restart",
+            )
+        node.running_config.watch(self._clients.reconfigure)
         factories = {
             "kafka": _shared_factory(node, interpose),
             "flux": on_first_client(flux_gateway_factory, node),

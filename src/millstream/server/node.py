@@ -20,6 +20,7 @@ from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Everyone, Gate, Policy
 from millstream.engine.hosting import Hosting
+from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
@@ -105,7 +106,9 @@ class Node:
         _check_control_log(control, config.data_dir)
         state = State()
         defaults = TopicDefaults(me, config.topic_defaults, state.resources)
-        self._hosting = Hosting(me, self.hub, defaults)
+        self.running_config = RunningConfig(me, config, state.resources)
+        self.running_config.watch(self.hub.reconfigure)
+        self._hosting = Hosting(me, self.hub, defaults, self.running_config)
         self.hub.topic_name = partial(_topic_name, state.catalog)
         self._controller = Controller(
             control,
@@ -122,6 +125,7 @@ class Node:
             ports,
             self.metrics,
             defaults,
+            self.running_config,
         )
         self._engine = engine = build_engine(foundation, subscriptions=subscribed_topics)
         self._offer(engine)

@@ -1,5 +1,6 @@
 """librdkafka asks about the cluster, changes it, and comes to it by different ways."""
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -332,6 +333,55 @@ def test_a_node_is_altered_as_it_runs_and_what_is_not_set_is_taken_back(admin: A
 
     assert changed == ("123456", 2)
     assert shown() == default
+
+
+def test_a_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    broker.start()
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in [("max.connections", "4"), ("scrub.bytes.per.second", "12345")]
+        ]
+        altered = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
+        admin.incremental_alter_configs([altered], **WAIT)[altered].result()
+        assert 0 < open_connections(broker, 8) <= 4
+        del admin
+        broker.stop()
+        broker.start()
+
+        admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})
+        shown = admin.describe_configs([resource], **WAIT)[resource].result()
+
+        for name, value in [("max.connections", "4"), ("scrub.bytes.per.second", "12345")]:
+            assert (shown[name].value, shown[name].source) == (value, 2)
+            assert not shown[name].is_read_only
+        assert 0 < open_connections(broker, 8) <= 4
+        wrong = ConfigEntry("num.io.threads", "3", incremental_operation=AlterConfigOpType.SET)
+        threads = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[wrong])
+        with pytest.raises(KafkaException, match=r"num\.io\.threads cannot be altered here"):
+            admin.incremental_alter_configs([threads], **WAIT)[threads].result()
+    finally:
+        broker.stop()
+
+
+def open_connections(broker: BrokerProcess, count: int) -> int:
+    """How many of `count` new connections the broker keeps open."""
+    opened = [socket.create_connection((broker.host, broker.port)) for _ in range(count)]
+    kept = 0
+    for one in opened:
+        one.settimeout(1.0)
+        try:
+            assert one.recv(1) == b""  # Closed at once: refused.
+        except TimeoutError:
+            kept += 1
+        except ConnectionResetError:
+            pass
+    for one in opened:
+        one.close()
+    return kept
 
 
 def test_a_client_with_a_very_long_id_is_served(broker: BrokerProcess, topic: str) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Literal
 
-from millstream.config import Limits
+from millstream.config import Config, Limits
 from millstream.metrics import CONNECTIONS, CONNECTIONS_REFUSED, Metrics
 from millstream.ports import Threads
 from millstream.server.faults import Faults
@@ -44,6 +44,10 @@ class Clients:
         self._refusals = 0  # Since the last line in the log.
         self._logged_at = float("-inf")
         metrics.set(CONNECTIONS, 0)
+
+    def reconfigure(self, config: Config) -> None:
+        """Follow a new `connections_max`. Connections beyond it stay; no others are taken."""
+        self.limits = config.limits
 
     def enter(self) -> bool:
         """Count a new connection; False, and nothing is counted, if there are too many."""

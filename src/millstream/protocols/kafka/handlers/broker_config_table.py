@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.config import Config
-from millstream.control.resources import NODE_SETTINGS
+from millstream.control.resources import NODE_SETTINGS, THROTTLES
 from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.protocols.kafka.context import Endpoint
 from millstream.protocols.kafka.handlers.config_table import (
+    STORED_CONFIGS,
     TOPIC_CONFIGS,
     TOPIC_MEANINGS,
     Entry,
@@ -23,6 +24,7 @@ from millstream.protocols.kafka.handlers.config_table import (
     layers_of,
     shown,
 )
+from millstream.settings import STORED_SETTINGS
 
 LISTENER = "PLAINTEXT"
 MEMORY = "memory"  # Where a node that keeps nothing on disk has its logs.
@@ -179,6 +181,16 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
     "remote.log.storage.system.enable": NodeConfig(
         Kind.BOOLEAN, lambda c: False, "Nothing is tiered."
     ),
+    "scrub.bytes.per.second": NodeConfig(
+        Kind.LONG,
+        lambda c: c.limits.scrub_bytes_per_second,
+        "How fast sealed segments are read again to find damage; 0: not. Millstream's own.",
+    ),
+    "scrub.interval.ms": NodeConfig(
+        Kind.LONG,
+        lambda c: c.timing.scrub_interval_ms,
+        "From the begin of one search for damage to the next. Millstream's own.",
+    ),
     "max.incremental.fetch.session.cache.slots": NodeConfig(
         Kind.INT, lambda c: c.limits.fetch_sessions_max, "How many fetch sessions there may be."
     ),
@@ -187,8 +199,8 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
 _BUILT_IN_NODE = Config()
 
 
-# What can be changed at run time: the settings of topics that say nothing, and throttles that
-# are stored only. By Kafka's names; a view is one topic's affair.
+# What can be changed at run time: the settings of topics that say nothing, some of the node's own,
+# and throttles that are stored only. By Kafka's names; a view is one topic's affair.
 RUN_TIME_SETTINGS: dict[str, str] = {
     **{
         row.node_name: TopicConfig.setting(name)
@@ -199,13 +211,71 @@ RUN_TIME_SETTINGS: dict[str, str] = {
 }
 _STARTED_WITH = "It is set when the node starts, not at run time: see docs/configuration.md."
 
+_NO_POOL = "One event loop serves all clients: there is no such pool of threads."
+_NO_TIERS = "Nothing is tiered: all records are local."
+_PLAIN = "The listeners are PLAINTEXT: this node has no TLS and no SASL."
+_NO_SHARE = "Groups of this kind are not served."
+# What Apache Kafka 4.3 changes at run time and this node does not, with the reason.
+REFUSED_AT_RUN_TIME: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "background.threads",
+            "log.cleaner.threads",
+            "num.io.threads",
+            "num.network.threads",
+            "num.recovery.threads.per.data.dir",
+            "num.replica.fetchers",
+        ),
+        _NO_POOL,
+    ),
+    **{
+        node_name: f"{STORED_SETTINGS[TopicConfig.setting(name)].reason} A topic stores it, "
+        "without effect."
+        for name, (_, node_name) in STORED_CONFIGS.items()
+        if node_name
+    },
+    "log.flush.interval.ms": "Records are synced as durability says, which is set when the node "
+    "starts; with durability = write, timing.flush_interval_ms is the longest delay.",
+    "log.cleaner.io.buffer.size": "Compaction reads whole batches and has no such buffer.",
+    "log.cleaner.io.buffer.load.factor": "Compaction reads whole batches and has no such buffer.",
+    "log.cleaner.io.max.bytes.per.second": "The speed of compaction is not limited.",
+    "max.connections.per.ip": "Connections are limited for the whole node: max.connections.",
+    "max.connections.per.ip.overrides": "Connections are limited for the whole node: "
+    "max.connections.",
+    "max.connection.creation.rate": "Connections are limited by number: max.connections.",
+    "listeners": "The addresses are taken when the node starts: host, port, flux_port and "
+    "classic_port in docs/configuration.md.",
+    "listener.security.protocol.map": _PLAIN,
+    "principal.builder.class": _PLAIN,
+    "cordoned.log.dirs": "A node has one data directory: data_dir.",
+    "config.providers": "Values are taken as they are, without providers.",
+    "metric.reporters": "Metrics are read over HTTP: http_port.",
+    "transaction.partition.verification.enable": "Every transactional write is verified.",
+    "group.consumer.assignment.interval.ms": "A change of members is assigned at once.",
+    "group.coordinator.cached.buffer.max.bytes": "The coordinator keeps no buffers.",
+    "group.share.assignment.interval.ms": _NO_SHARE,
+    "group.streams.assignment.interval.ms": _NO_SHARE,
+    "share.coordinator.cached.buffer.max.bytes": _NO_SHARE,
+    "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
+}
+_REFUSED_PREFIXES = {
+    "ssl.": _PLAIN,
+    "sasl.": _PLAIN,
+    "listener.name.": _PLAIN,
+    "remote.": _NO_TIERS,
+}
+
 
 def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> list[Entry]:
     """What Kafka's tools may want to know of a node, as a client at `advertised` meets it."""
     entries = []
     for name, row in NODE_CONFIGS.items():
-        layers = layers_of(name, row.read(config), row.read(_BUILT_IN_NODE))
-        entries.append(Entry(name, row.kind, layers, True, row.meaning))
+        layers = (
+            *_at_run_time(name, defaults),
+            *layers_of(name, row.read(config), row.read(_BUILT_IN_NODE)),
+        )
+        is_read_only = name not in RUN_TIME_SETTINGS
+        entries.append(Entry(name, row.kind, layers, is_read_only, row.meaning))
     address = f"{LISTENER}://{advertised.host}:{advertised.port}"
     synonym = Synonym("advertised.listeners", address, Source.NODE)
     meaning = "Where clients find this node: the address that they dialled, unless one is set."
@@ -223,25 +293,32 @@ def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> l
 def _throttles(defaults: Inherited) -> list[Entry]:
     """Only where they are set, as in Kafka."""
     entries = []
-    for setting, row in NODE_SETTINGS.items():
+    for setting, row in THROTTLES.items():
         name = TopicConfig.config(setting)
-        layers = tuple(
-            Synonym(name, overrides[setting], source)
-            for overrides, source in (
-                (defaults.node, Source.NODE_AT_RUN_TIME),
-                (defaults.every_node, Source.EVERY_NODE_AT_RUN_TIME),
-            )
-            if setting in overrides
-        )
+        layers = _at_run_time(name, defaults)
         if layers:
             entries.append(Entry(name, Kind.LONG, layers, False, row.reason))
     return entries
+
+
+def _at_run_time(name: str, defaults: Inherited) -> tuple[Synonym, ...]:
+    """What was set at run time for a config of the node that is no default of topics."""
+    setting = RUN_TIME_SETTINGS.get(name)
+    return tuple(
+        Synonym(name, overrides[setting], source)
+        for overrides, source in (
+            (defaults.node, Source.NODE_AT_RUN_TIME),
+            (defaults.every_node, Source.EVERY_NODE_AT_RUN_TIME),
+        )
+        if setting is not None and setting in overrides
+    )
 
 
 def every_node_entries(defaults: Inherited) -> list[Entry]:
     """What was set for all nodes at run time, and nothing else."""
     names = {setting: name for name, setting in RUN_TIME_SETTINGS.items()}
     kinds = {row.node_name: row.kind for row in TOPIC_CONFIGS.values()}
+    kinds |= {name: row.kind for name, row in NODE_CONFIGS.items()}
     entries = []
     for setting, text in defaults.every_node.items():
         name = names.get(setting)
@@ -256,6 +333,11 @@ def check_node_name(name: str) -> None:
     """Raise unless a config of this name can be changed at run time."""
     if name in RUN_TIME_SETTINGS:
         return
+    for prefix, reason in _REFUSED_PREFIXES.items():
+        if name.startswith(prefix):
+            raise InvalidRequest(f"{name[:100]} cannot be altered here. {reason}")
+    if name in REFUSED_AT_RUN_TIME:
+        raise InvalidRequest(f"{name} cannot be altered here. {REFUSED_AT_RUN_TIME[name]}")
     if name in NODE_CONFIGS or name == "advertised.listeners":
         raise InvalidRequest(f"{name} cannot be altered. {_STARTED_WITH}")
     known = ", ".join(RUN_TIME_SETTINGS)
