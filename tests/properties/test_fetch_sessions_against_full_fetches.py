@@ -9,12 +9,12 @@ from millstream.config import Limits
 from millstream.kafka_wire.schema import NO_ID
 from millstream.protocols.kafka.fetch_sessions import (
     OPENING_EPOCH,
-    Ask,
     Part,
+    PartitionFetch,
+    PartitionState,
+    SessionRequest,
     Sessions,
-    Told,
     Turn,
-    Wanted,
 )
 from tests.support.tiers import sized
 
@@ -29,10 +29,12 @@ class Log:
         self.end = 0
         self.is_broken = False
 
-    def told(self, wanted: Wanted) -> Told:
-        if self.is_broken or not self.start <= wanted.offset <= self.end:
-            return Told(0, -1, -1, is_special=True)
-        return Told(min(self.end - wanted.offset, wanted.bytes_max), self.end, self.start, False)
+    def state(self, fetch: PartitionFetch) -> PartitionState:
+        if self.is_broken or not self.start <= fetch.offset <= self.end:
+            return PartitionState(0, -1, -1, is_special=True)
+        return PartitionState(
+            min(self.end - fetch.offset, fetch.bytes_max), self.end, self.start, is_special=False
+        )
 
 
 class Consumer:
@@ -40,13 +42,13 @@ class Consumer:
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
-        self.known: dict[int, Told] = {}
+        self.known: dict[int, PartitionState] = {}
         self.taken: dict[int, int] = {}
 
-    def wanted(self, number: int) -> Wanted:
-        return Wanted(self.offsets[number], 3, -1, -1)
+    def partition_fetch(self, number: int) -> PartitionFetch:
+        return PartitionFetch(self.offsets[number], 3, -1, -1)
 
-    def take(self, number: int, told: Told, log: Log) -> None:
+    def take(self, number: int, told: PartitionState, log: Log) -> None:
         self.known[number] = told._replace(size=0)
         if told.is_special and not log.is_broken:
             self.offsets[number] = log.start
@@ -62,19 +64,19 @@ class SessionConsumer(Consumer):
         self._sessions = sessions
         self._session_id = 0
         self._epoch = OPENING_EPOCH
-        self._sent: dict[int, Wanted] = {}
+        self._sent: dict[int, PartitionFetch] = {}
 
     def fetch(self, logs: list[Log]) -> None:
-        now = {number: self.wanted(number) for number in self.offsets}
+        now = {number: self.partition_fetch(number) for number in self.offsets}
         is_opening = self._epoch == OPENING_EPOCH
         changed = {n: w for n, w in now.items() if is_opening or self._sent.get(n) != w}
         turn = self._sessions.begin(
-            Ask(
+            SessionRequest(
                 principal="p",
                 session_id=self._session_id,
                 epoch=self._epoch,
                 uses_ids=False,
-                wanted={Part("t", NO_ID, n): wanted for n, wanted in changed.items()},
+                fetches={Part("t", NO_ID, n): wanted for n, wanted in changed.items()},
                 forgotten=[Part("t", NO_ID, n) for n in self._sent if n not in now],
             ),
             now_ms=0,
@@ -86,17 +88,17 @@ class SessionConsumer(Consumer):
         self._session_id = turn.session_id
         self._sent = now if turn.session_id else {}
         self._epoch = self._epoch + 1 if turn.session_id else OPENING_EPOCH
-        for part, wanted in list(turn.wanted.items()):
-            told = logs[part.partition].told(wanted)
+        for part, wanted in list(turn.fetches.items()):
+            told = logs[part.partition].state(wanted)
             assert wanted == now[part.partition]
-            if turn.session_id == 0 or turn.tells(part, told):
+            if turn.session_id == 0 or turn.includes(part, told):
                 self.take(part.partition, told, logs[part.partition])
 
 
 class FullConsumer(Consumer):
     def fetch(self, logs: list[Log]) -> None:
         for number in list(self.offsets):
-            self.take(number, logs[number].told(self.wanted(number)), logs[number])
+            self.take(number, logs[number].state(self.partition_fetch(number)), logs[number])
 
 
 steps = st.one_of(

@@ -66,15 +66,15 @@ class Observer:
         failed = sum(replica.failure is not None for replica in self._hub.replicas.values())
         yield Sample(FAILED_REPLICAS, (), failed + len(self._hub.damaged))
         replicas = list(self._hub.replicas.values())
-        yield Sample(DAMAGED_NOW, (), sum(len(one.log.damage()) for one in replicas))
+        yield Sample(DAMAGED_NOW, (), sum(len(replica.log.damage()) for replica in replicas))
         yield Sample(SCRUB_PASS_BYTES, (), self._hub.scrubber.state.pass_bytes)
-        for kind, found in (
+        for kind, labelled in (
             ("partition", self._partitions()),
             ("group", self._groups()),
             ("subscription", self._subscriptions()),
         ):
             is_cut = False
-            for count, figures in enumerate(found):
+            for count, figures in enumerate(labelled):
                 is_cut = count == LABELLED_MAX
                 if is_cut:
                     break
@@ -119,13 +119,19 @@ class Observer:
         named: defaultdict[str, list[Subscription]] = defaultdict(list)
         for subscription in self._pump.live:
             named[subscription.name].append(subscription)
-        for name, found in sorted(named.items()):
-            members = [one.statistics(member) for one in found for member in one.members.values()]
+        for name, subscriptions in sorted(named.items()):
+            members = [
+                subscription.statistics(member)
+                for subscription in subscriptions
+                for member in subscription.members.values()
+            ]
             figures: dict[Metric, int] = {
                 SUBSCRIBERS: len(members),
                 SLOW_SUBSCRIBERS: sum(member.is_slow for member in members),
                 OUTSTANDING_RECORDS: sum(member.in_flight for member in members),
-                WAITING_RECORDS: sum(one.dispatcher.ready_count for one in found),
+                WAITING_RECORDS: sum(
+                    subscription.dispatcher.ready_count for subscription in subscriptions
+                ),
             }
             yield [Sample(metric, (name,), value) for metric, value in figures.items()]
 

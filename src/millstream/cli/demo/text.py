@@ -33,9 +33,12 @@ def figures_table(figures: events.Figures) -> "Table":
     for name in ("TOPIC", "OFFSETS", "PER SECOND", "GROUP", "READS", "LAG"):
         is_number = name in {"OFFSETS", "PER SECOND", "LAG"}
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    topics = [(one.topic, f"{one.offsets:,}", f"{one.per_second:,.0f}") for one in figures.topics]
+    topics = [
+        (topic.topic, f"{topic.offsets:,}", f"{topic.per_second:,.0f}") for topic in figures.topics
+    ]
     groups = [
-        (one.group, one.topic, "-" if one.lag is None else f"{one.lag:,}") for one in figures.groups
+        (group.group, group.topic, "-" if group.lag is None else f"{group.lag:,}")
+        for group in figures.groups
     ]
     nothing = ("", "", "")
     for at in range(max(len(topics), len(groups))):

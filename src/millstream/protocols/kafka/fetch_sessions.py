@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): what clients fetch again and again is remembered here, not sent again.
+"""Fetch sessions (KIP-227): remember what clients fetch again and again, so it is not sent again.
 
-Owns the sessions of a broker: which partitions each one follows, what its client was last told of
-them, and who has to go when there are too many. Reading is not done here. The one thing to know: a
-session is a matter of comfort. A client whose session is gone, or was never granted, is told so and
-sends everything again, so there is always something safe to answer.
+Owns the sessions of a broker: the partitions of each, the state of each partition that its client
+has seen, and the eviction when there are too many. Reading is not done here. A session only saves
+bytes: a client whose session is gone, or was never granted, gets an error code and sends everything
+again, so there is always a safe answer.
 
 Pure: time and randomness are passed in.
 """
@@ -32,8 +32,8 @@ class Part(NamedTuple):
     partition: int
 
 
-class Wanted(NamedTuple):
-    """What a client wants of a partition."""
+class PartitionFetch(NamedTuple):
+    """A partition in a fetch request."""
 
     offset: int
     bytes_max: int
@@ -41,33 +41,33 @@ class Wanted(NamedTuple):
     last_epoch: int
 
 
-class Ask(NamedTuple):
+class SessionRequest(NamedTuple):
     """The part of a fetch request that concerns sessions."""
 
     principal: str
     session_id: int
     epoch: int
     uses_ids: bool
-    wanted: Mapping[Part, Wanted]
+    fetches: Mapping[Part, PartitionFetch]
     forgotten: Iterable[Part]
 
 
-class Told(NamedTuple):
-    """What a client is to be told of a partition."""
+class PartitionState(NamedTuple):
+    """A partition in a fetch response."""
 
     size: int
     high_watermark: int
     log_start_offset: int
-    is_special: bool  # An error or a divergence: always worth telling.
+    is_special: bool  # An error or a divergence: always in the response.
 
 
-class _Followed:
-    """A partition in a session, and what its client knows of it."""
+class _SessionPartition:
+    """A partition in a session, with the state that its client has seen."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+    __slots__ = ("fetch", "high_watermark", "log_start_offset")
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, fetch: PartitionFetch) -> None:
+        self.fetch = fetch
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -77,52 +77,54 @@ class Session:
 
     __slots__ = ("created_ms", "epoch", "followed", "id", "principal", "used_ms", "uses_ids")
 
-    def __init__(self, session_id: int, ask: Ask, now_ms: int) -> None:
+    def __init__(self, session_id: int, request: SessionRequest, now_ms: int) -> None:
         self.id = session_id
-        self.principal = ask.principal
-        self.uses_ids = ask.uses_ids
+        self.principal = request.principal
+        self.uses_ids = request.uses_ids
         self.epoch = OPENING_EPOCH + 1  # That the next request has to carry.
         self.created_ms = self.used_ms = now_ms
-        self.followed = {part: _Followed(wanted) for part, wanted in ask.wanted.items()}
+        self.followed = {part: _SessionPartition(fetch) for part, fetch in request.fetches.items()}
 
-    def update(self, ask: Ask, now_ms: int) -> None:
-        for part, wanted in ask.wanted.items():
+    def update(self, request: SessionRequest, now_ms: int) -> None:
+        for part, fetch in request.fetches.items():
             followed = self.followed.get(part)
             if followed is None:
-                self.followed[part] = _Followed(wanted)
+                self.followed[part] = _SessionPartition(fetch)
             else:
-                followed.wanted = wanted
-        for part in ask.forgotten:
+                followed.fetch = fetch
+        for part in request.forgotten:
             self.followed.pop(part, None)
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
         self.used_ms = now_ms
 
 
 class Turn:
-    """One fetch: what to read, and then what of it to tell."""
+    """One fetch: the partitions to read, and then those to include in the response."""
 
-    def __init__(self, wanted: Mapping[Part, Wanted], session: Session | None, *, is_full: bool):
-        self.wanted = wanted
+    def __init__(
+        self, fetches: Mapping[Part, PartitionFetch], session: Session | None, *, is_full: bool
+    ):
+        self.fetches = fetches
         self.session_id = NO_SESSION if session is None else session.id
         self._session = session
         self._is_full = is_full
 
-    def tells(self, part: Part, told: Told) -> bool:
-        """Take note of what is there; say whether the client must be told, or knows it all."""
-        assert self._session is not None, "without a session everything is told"
+    def includes(self, part: Part, state: PartitionState) -> bool:
+        """Record the state of a partition; return whether the response must have it."""
+        assert self._session is not None, "without a session every partition is included"
         followed = self._session.followed.get(part)
         if followed is None:
             return True
         is_news = (
-            told.size > 0
-            or told.is_special
-            or told.high_watermark != followed.high_watermark
-            or told.log_start_offset != followed.log_start_offset
+            state.size > 0
+            or state.is_special
+            or state.high_watermark != followed.high_watermark
+            or state.log_start_offset != followed.log_start_offset
         )
         # After an error there is no watermark, so the first answer without one is news again.
-        followed.high_watermark = told.high_watermark
-        followed.log_start_offset = told.log_start_offset
-        if told.size > 0:
+        followed.high_watermark = state.high_watermark
+        followed.log_start_offset = state.log_start_offset
+        if state.size > 0:
             # To the end of the line: a busy partition must not starve those behind it.
             del self._session.followed[part]
             self._session.followed[part] = followed
@@ -146,40 +148,40 @@ class Sessions:
         """In all sessions together: what they take memory for."""
         return self._partition_count
 
-    def begin(self, ask: Ask, now_ms: int) -> Turn | ErrorCode:
-        """Find out what a request wants, with or without a session, or why that cannot be."""
-        if ask.epoch in (OPENING_EPOCH, FINAL_EPOCH):
-            known = self._sessions.get(ask.session_id)
-            if known is not None and known.principal == ask.principal:
+    def begin(self, request: SessionRequest, now_ms: int) -> Turn | ErrorCode:
+        """The partitions of a request, with or without a session, or the error code."""
+        if request.epoch in (OPENING_EPOCH, FINAL_EPOCH):
+            known = self._sessions.get(request.session_id)
+            if known is not None and known.principal == request.principal:
                 self._remove(known)
-            session = self._create(ask, now_ms) if ask.epoch == OPENING_EPOCH else None
-            return Turn(ask.wanted, session, is_full=True)
-        session = self._sessions.get(ask.session_id)
-        if session is None or session.principal != ask.principal:
+            session = self._create(request, now_ms) if request.epoch == OPENING_EPOCH else None
+            return Turn(request.fetches, session, is_full=True)
+        session = self._sessions.get(request.session_id)
+        if session is None or session.principal != request.principal:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if session.epoch != ask.epoch:
+        if session.epoch != request.epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        if session.uses_ids != ask.uses_ids:
+        if session.uses_ids != request.uses_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        return self._continue(session, ask, now_ms)
+        return self._continue(session, request, now_ms)
 
-    def _continue(self, session: Session, ask: Ask, now_ms: int) -> Turn | ErrorCode:
+    def _continue(self, session: Session, request: SessionRequest, now_ms: int) -> Turn | ErrorCode:
         count = len(session.followed)
-        session.update(ask, now_ms)
+        session.update(request, now_ms)
         self._partition_count += len(session.followed) - count
         if not session.followed:
             self._remove(session)
             return Turn({}, None, is_full=True)
         if self._is_too_large(len(session.followed)) or self._is_full(0):
             self._remove(session)
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # It may ask for everything anew.
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # The client sends everything again.
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        wanted = {part: followed.wanted for part, followed in session.followed.items()}
-        return Turn(wanted, session, is_full=False)
+        fetches = {part: followed.fetch for part, followed in session.followed.items()}
+        return Turn(fetches, session, is_full=False)
 
-    def _create(self, ask: Ask, now_ms: int) -> Session | None:
-        count = len(ask.wanted)
+    def _create(self, request: SessionRequest, now_ms: int) -> Session | None:
+        count = len(request.fetches)
         if count == 0 or self._is_too_large(count):
             return None
         while len(self._sessions) >= self._limits.fetch_sessions_max or self._is_full(count):
@@ -188,7 +190,7 @@ class Sessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randint(1, EPOCH_MAX)
-        session = self._sessions[session_id] = Session(session_id, ask, now_ms)
+        session = self._sessions[session_id] = Session(session_id, request, now_ms)
         self._partition_count += count
         return session
 

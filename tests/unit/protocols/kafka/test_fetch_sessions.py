@@ -1,4 +1,4 @@
-"""Fetch sessions as a client of them sees it: epochs, what is told again, who has to go."""
+"""Fetch sessions as a client of them sees it: epochs, what is sent again, eviction."""
 
 from collections.abc import Iterable
 from random import Random
@@ -15,23 +15,23 @@ from millstream.protocols.kafka.fetch_sessions import (
     NO_SESSION,
     OPENING_EPOCH,
     SAFE_MS,
-    Ask,
     Part,
+    PartitionFetch,
+    PartitionState,
+    SessionRequest,
     Sessions,
-    Told,
     Turn,
-    Wanted,
 )
 
-QUIET = Told(size=0, high_watermark=5, log_start_offset=0, is_special=False)
+QUIET = PartitionState(size=0, high_watermark=5, log_start_offset=0, is_special=False)
 
 
 def part(number: int, topic: str = "orders", topic_id: UUID = NO_ID) -> Part:
     return Part(topic, topic_id, number)
 
 
-def wanting(offset: int = 0) -> Wanted:
-    return Wanted(offset, 2**20, -1, -1)
+def wanting(offset: int = 0) -> PartitionFetch:
+    return PartitionFetch(offset, 2**20, -1, -1)
 
 
 class Client:
@@ -53,12 +53,12 @@ class Client:
         uses_ids: bool = False,
     ) -> Turn | ErrorCode:
         return self.sessions.begin(
-            Ask(
+            SessionRequest(
                 principal=self.principal,
                 session_id=self.session_id,
                 epoch=self.epoch if epoch is None else epoch,
                 uses_ids=uses_ids,
-                wanted={one: wanting() for one in wanted},
+                fetches={each: wanting() for each in wanted},
                 forgotten=forgotten,
             ),
             self.now_ms,
@@ -80,17 +80,17 @@ def test_a_session_remembers_what_its_client_wants() -> None:
     client = Client(sessions())
     client.fetch([part(0), part(1)])
 
-    assert list(client.fetch().wanted) == [part(0), part(1)]
-    assert list(client.fetch([part(2)], forgotten=[part(0)]).wanted) == [part(1), part(2)]
+    assert list(client.fetch().fetches) == [part(0), part(1)]
+    assert list(client.fetch([part(2)], forgotten=[part(0)]).fetches) == [part(1), part(2)]
     assert client.sessions.partition_count == 2
 
 
 def test_the_first_answer_tells_everything_and_later_ones_only_news() -> None:
     client = Client(sessions())
     first = client.fetch([part(0)])
-    assert first.tells(part(0), QUIET)
+    assert first.includes(part(0), QUIET)
 
-    assert not client.fetch().tells(part(0), QUIET)
+    assert not client.fetch().includes(part(0), QUIET)
 
 
 @pytest.mark.parametrize(
@@ -102,30 +102,30 @@ def test_the_first_answer_tells_everything_and_later_ones_only_news() -> None:
         QUIET._replace(is_special=True),
     ],
 )
-def test_data_errors_and_moved_marks_are_news(news: Told) -> None:
+def test_data_errors_and_moved_marks_are_news(news: PartitionState) -> None:
     client = Client(sessions())
-    client.fetch([part(0)]).tells(part(0), QUIET)
+    client.fetch([part(0)]).includes(part(0), QUIET)
 
-    assert client.fetch().tells(part(0), news)
+    assert client.fetch().includes(part(0), news)
 
 
 def test_the_first_answer_after_an_error_is_news() -> None:
     client = Client(sessions())
-    client.fetch([part(0)]).tells(part(0), QUIET)
-    error = Told(size=0, high_watermark=-1, log_start_offset=-1, is_special=True)
-    client.fetch().tells(part(0), error)
+    client.fetch([part(0)]).includes(part(0), QUIET)
+    error = PartitionState(size=0, high_watermark=-1, log_start_offset=-1, is_special=True)
+    client.fetch().includes(part(0), error)
 
-    assert client.fetch().tells(part(0), QUIET)
+    assert client.fetch().includes(part(0), QUIET)
 
 
 def test_a_partition_that_had_data_goes_to_the_end_of_the_line() -> None:
     client = Client(sessions())
     turn = client.fetch([part(0), part(1), part(2)])
 
-    turn.tells(part(0), QUIET._replace(size=100))
-    turn.tells(part(1), QUIET)
+    turn.includes(part(0), QUIET._replace(size=100))
+    turn.includes(part(1), QUIET)
 
-    assert list(client.fetch().wanted) == [part(1), part(2), part(0)]
+    assert list(client.fetch().fetches) == [part(1), part(2), part(0)]
 
 
 def test_a_wrong_epoch_or_id_is_refused_and_the_session_goes_on() -> None:
@@ -136,7 +136,7 @@ def test_a_wrong_epoch_or_id_is_refused_and_the_session_goes_on() -> None:
     stranger = Client(client.sessions)
     stranger.session_id, stranger.epoch = client.session_id + 1, 1
     assert stranger.ask() is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert list(client.fetch().wanted) == [part(0)]
+    assert list(client.fetch().fetches) == [part(0)]
 
 
 def test_a_session_is_its_principals_alone() -> None:
@@ -147,7 +147,7 @@ def test_a_session_is_its_principals_alone() -> None:
 
     assert other.ask() is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     other.ask(epoch=FINAL_EPOCH)
-    assert list(client.fetch().wanted) == [part(0)]
+    assert list(client.fetch().fetches) == [part(0)]
 
 
 def test_names_and_ids_do_not_mix_in_a_session() -> None:
@@ -168,7 +168,7 @@ def test_after_the_last_epoch_comes_the_first() -> None:
 
     client.epoch = 1
 
-    assert list(client.fetch().wanted) == [part(0)]
+    assert list(client.fetch().fetches) == [part(0)]
 
 
 def test_the_final_epoch_ends_a_session_and_is_served_without_one() -> None:
@@ -178,7 +178,7 @@ def test_the_final_epoch_ends_a_session_and_is_served_without_one() -> None:
     turn = client.ask([part(1)], epoch=FINAL_EPOCH)
 
     assert isinstance(turn, Turn)
-    assert (turn.session_id, list(turn.wanted)) == (NO_SESSION, [part(1)])
+    assert (turn.session_id, list(turn.fetches)) == (NO_SESSION, [part(1)])
     assert (len(client.sessions), client.sessions.partition_count) == (0, 0)
 
 
@@ -211,7 +211,7 @@ def test_when_there_are_enough_sessions_a_client_is_served_without_one() -> None
     second.fetch([part(0)])
 
     assert third.fetch([part(0), part(1)]).session_id == NO_SESSION
-    assert list(first.fetch().wanted) == [part(0)]
+    assert list(first.fetch().fetches) == [part(0)]
 
 
 def test_the_session_that_was_unused_for_longest_goes_first() -> None:
@@ -224,7 +224,7 @@ def test_the_session_that_was_unused_for_longest_goes_first() -> None:
 
     assert late.fetch([part(0)]).session_id != NO_SESSION
     assert idle.ask() is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert list(busy.fetch().wanted) == [part(0)]
+    assert list(busy.fetch().fetches) == [part(0)]
 
 
 def test_a_small_session_gives_way_to_a_larger_one_but_not_to_its_like() -> None:

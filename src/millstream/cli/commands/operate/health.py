@@ -29,19 +29,19 @@ def health(client: "Client") -> Answer:
     behind: list[str] = []
     partition_count = 0
     for topic in topics:
-        for one in client.admin.partitions(topic.name):
+        for partition in client.admin.partitions(topic.name):
             partition_count += 1
-            if one.leader_id is None:
-                leaderless.append(f"{topic.name}-{one.partition}")
-            elif len(one.in_sync_ids) < len(one.replica_ids):
-                behind.append(f"{topic.name}-{one.partition}")
+            if partition.leader_id is None:
+                leaderless.append(f"{topic.name}-{partition.partition}")
+            elif len(partition.in_sync_ids) < len(partition.replica_ids):
+                behind.append(f"{topic.name}-{partition.partition}")
     problems = _storage_problems(client)
-    refusing = [f"{one.topic}-{one.partition}" for one in problems]
-    is_full = any(one.is_disk_full for one in problems)
+    refusing = [f"{problem.topic}-{problem.partition}" for problem in problems]
+    is_full = any(problem.is_disk_full for problem in problems)
     report = _damage(client)
-    damaged = [] if report is None else [_range(one) for one in report.damaged]
-    closed = [] if report is None else [f"{_name(one)}: {one.problem}" for one in report.closed]
-    skipped = [] if report is None else [_range(one) for one in report.skipped]
+    damaged = [] if report is None else [_range(damage) for damage in report.damaged]
+    closed = [] if report is None else [f"{_name(log)}: {log.problem}" for log in report.closed]
+    skipped = [] if report is None else [_range(skip) for skip in report.skipped]
     is_fine = not (leaderless or behind or damaged or closed or problems)
     facts: dict[str, object] = {
         "cluster_id": cluster.cluster_id,

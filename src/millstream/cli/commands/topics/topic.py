@@ -154,7 +154,7 @@ def alter(
 @connected
 def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
     """Delete topics with all their records."""
-    known = {one.name for one in client.admin.list_topics(with_internal=True)}
+    known = {topic.name for topic in client.admin.list_topics(with_internal=True)}
     for name in names:
         if name not in known:
             raise Refused(
@@ -162,12 +162,12 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
             )
     views = client.views.list()
     left = [
-        one.name
-        for one in views
-        if one.topic in names
-        and one.name not in names
+        view.name
+        for view in views
+        if view.topic in names
+        and view.name not in names
         # The broker deletes these with their topic.
-        and not is_automatic(one.name, of=one.topic, where=one.where)
+        and not is_automatic(view.name, of=view.topic, where=view.where)
     ]
     if left:
         raise Refused(
@@ -175,7 +175,7 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
             f"{' '.join(left)}` first"
         )
     confirm(f"Delete {', '.join(names)} with all records?", is_yes=is_yes)
-    shown = {one.name for one in views}
+    shown = {view.name for view in views}
     for name in sorted(names, key=lambda name: name not in shown):  # Views before their topics.
         client.admin.delete_topic(name)
     return Answer({"deleted": list(names)}, f"deleted {', '.join(names)}")
@@ -184,27 +184,27 @@ def delete(client: "Client", names: tuple[str, ...], is_yes: bool) -> Answer:
 def _health(health: "TopicHealth") -> str:
     partitions = [
         {
-            "partition": one.partition,
-            "low": one.low_watermark,
-            "high": one.high_watermark,
-            "stable": one.last_stable_offset,
-            "log_end": one.end_offset,
-            "segments": one.segment_count,
-            "bytes": one.size_bytes,
-            "index_entries": one.index_entries,
-            "longest_stretch": one.index_stretch_bytes_max,
-            "index_gaps": one.index_gaps,
+            "partition": partition.partition,
+            "low": partition.low_watermark,
+            "high": partition.high_watermark,
+            "stable": partition.last_stable_offset,
+            "log_end": partition.end_offset,
+            "segments": partition.segment_count,
+            "bytes": partition.size_bytes,
+            "index_entries": partition.index_entries,
+            "longest_stretch": partition.index_stretch_bytes_max,
+            "index_gaps": partition.index_gaps,
         }
-        for one in health.partitions
+        for partition in health.partitions
     ]
     lags = [
         {
-            "group": one.group_id,
-            "partition": one.partition,
-            "committed": one.committed_offset,
-            "lag": one.records,
+            "group": lag.group_id,
+            "partition": lag.partition,
+            "committed": lag.committed_offset,
+            "lag": lag.records,
         }
-        for one in health.lags
+        for lag in health.lags
     ]
     return "\n\n".join([table(partitions), table(lags) if lags else "no group reads it"])
 
@@ -212,23 +212,23 @@ def _health(health: "TopicHealth") -> str:
 def _description(topic: "TopicDescription") -> str:
     partitions = [
         {
-            "partition": one.partition,
-            "leader": one.leader_id,
-            "replicas": list(one.replica_ids),
-            "in_sync": list(one.in_sync_ids),
-            "begin_offset": one.begin_offset,
-            "end_offset": one.end_offset,
-            "offsets": one.offset_count,
+            "partition": partition.partition,
+            "leader": partition.leader_id,
+            "replicas": list(partition.replica_ids),
+            "in_sync": list(partition.in_sync_ids),
+            "begin_offset": partition.begin_offset,
+            "end_offset": partition.end_offset,
+            "offsets": partition.offset_count,
         }
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     head = {
         "topic": topic.name,
         "id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "retention": _retention({one.name: one.value for one in topic.settings}),
+        "retention": _retention({setting.name: setting.value for setting in topic.settings}),
     }
-    changed = {one.name: one.value for one in topic.settings if not one.is_default}
+    changed = {setting.name: setting.value for setting in topic.settings if not setting.is_default}
     parts = [card(head), table(partitions)]
     if changed:
         parts.append(table([{"setting": name, "value": value} for name, value in changed.items()]))

@@ -81,12 +81,13 @@ class GroupScreen(Frame):
             self._described = await self.call(partial(admin.describe_group, self.group))
             self._lags = await self.call(partial(admin.group_lag, self.group))
             hosts = {
-                one.member_id: f"{one.client_id} {one.host}" for one in self._described.members
+                member.member_id: f"{member.client_id} {member.host}"
+                for member in self._described.members
             }
             nothing = (
                 "It has committed nothing yet: R and the name of a topic sets where it begins."
             )
-            self._listing.show([_lag_row(one, hosts) for one in self._lags], nothing=nothing)
+            self._listing.show([_lag_row(lag, hosts) for lag in self._lags], nothing=nothing)
 
     # -- changing ------------------------------------------------------------------------------
 

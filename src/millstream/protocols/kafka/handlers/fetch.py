@@ -1,4 +1,4 @@
-"""The handler of Fetch: a request, its session, one read of the engine, and what to tell of it.
+"""The handler of Fetch: a request, its session, one read of the engine, and its response.
 
 Owns the translation between Kafka's fetch and the engine's words. What a session remembers and
 leaves out is `fetch_sessions`'; waiting for records is the engine's. A batch leaves as a range of
@@ -20,11 +20,11 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.fetch_sessions import (
     NO_SESSION,
     OPENING_EPOCH,
-    Ask,
     Part,
-    Told,
+    PartitionFetch,
+    PartitionState,
+    SessionRequest,
     Turn,
-    Wanted,
 )
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.throttling import charge_fetch, fetch_bytes_max, throttle_fetch
@@ -48,9 +48,9 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         return FetchResponse(throttle_time_ms=throttle_ms, error_code=turn, responses=[])
     if throttle_ms:
         return FetchResponse(throttle_time_ms=throttle_ms, session_id=turn.session_id, responses=[])
-    targets = _targets(context, turn.wanted)
+    targets = _targets(context, turn.fetches)
     wants = [
-        Want(TopicPartition(name, part.partition), *turn.wanted[part])
+        Want(TopicPartition(name, part.partition), *turn.fetches[part])
         for part, name in targets
         if isinstance(name, str)
     ]
@@ -80,9 +80,9 @@ def isolation_of(level: int) -> Isolation:
     return Isolation.READ_COMMITTED if level == _READ_COMMITTED else Isolation.READ_UNCOMMITTED
 
 
-def _ask(context: Context, request: FetchRequest) -> Ask:
-    wanted = {
-        Part(topic.topic, topic.topic_id, part.partition): Wanted(
+def _ask(context: Context, request: FetchRequest) -> SessionRequest:
+    fetches = {
+        Part(topic.topic, topic.topic_id, part.partition): PartitionFetch(
             part.fetch_offset,
             part.partition_max_bytes,
             part.current_leader_epoch,
@@ -91,12 +91,12 @@ def _ask(context: Context, request: FetchRequest) -> Ask:
         for topic in request.topics
         for part in topic.partitions
     }
-    return Ask(
+    return SessionRequest(
         principal=context.session.principal,
         session_id=request.session_id,
         epoch=request.session_epoch,
         uses_ids=context.version >= SINCE_TOPIC_IDS,
-        wanted=wanted,
+        fetches=fetches,
         forgotten=[
             Part(topic.topic, topic.topic_id, index)
             for topic in request.forgotten_topics_data
@@ -134,9 +134,9 @@ def _news(turn: Turn, answers: list[tuple[Part, _Fetched]]) -> list[tuple[Part, 
     return [
         (part, answer)
         for part, answer in answers
-        if turn.tells(
+        if turn.includes(
             part,
-            Told(
+            PartitionState(
                 size=sum(map(size_of, answer.records or ())),
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,

@@ -193,7 +193,7 @@ async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatRes
 async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
     is_list = context.version >= _MEMBERS_IN_A_LIST
     leavers = (
-        [Leaver(one.member_id, one.group_instance_id) for one in request.members]
+        [Leaver(member.member_id, member.group_instance_id) for member in request.members]
         if is_list
         else [Leaver(request.member_id)]
     )
@@ -201,7 +201,7 @@ async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGrou
         outcomes = await context.broker.groups.leave(context.session, request.group_id, leavers)
     except RequestError as problem:
         return LeaveGroupResponse(error_code=code_for(problem))
-    codes = [ErrorCode.NONE if one is None else code_for(one) for one in outcomes]
+    codes = [ErrorCode.NONE if problem is None else code_for(problem) for problem in outcomes]
     if not is_list:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
