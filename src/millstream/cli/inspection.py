@@ -103,7 +103,7 @@ def scrub_row(path: Path) -> Row | None:
 
 
 def _sealed_bytes(path: Path) -> int:
-    """What a full pass reads: segments with an index, which is written when they are sealed."""
+    """The bytes of a full pass: segments with an index, which is written when they are sealed."""
     files = (path / LOGS).rglob(f"*{LOG}")
     return sum(file.stat().st_size for file in files if file.with_suffix(INDEX).exists())
 
@@ -194,7 +194,7 @@ def record_rows(path: Path, *, decompressed_bytes_max: int) -> Iterator[Row]:
 
 
 def index_rows(path: Path) -> tuple[Row, list[Row]]:
-    """What an index vouches for, and its entries."""
+    """The proof in an index, and its entries."""
     data = path.read_bytes()
     proof = decode_proof(data[:PROOF_BYTES])
     table = Table.decode(data[PROOF_BYTES:], proof)
@@ -291,7 +291,7 @@ def topic_ids(path: Path) -> dict[str, UUID]:
 
 
 def skipped_rows(directory: Path) -> list[Row]:
-    """What an operator gave up of a log, see `millstream repair`."""
+    """The ranges of a log that an operator gave up, see `millstream repair`."""
     path = directory / SKIPPED_RANGES
     ranges = decode_ranges(path.read_bytes()) if path.exists() else []
     return [msgspec.structs.asdict(offsets) for offsets in ranges]

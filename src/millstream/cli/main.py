@@ -123,7 +123,7 @@ def _is_output_closed() -> bool:
 
 
 def _is_expected(problem: Exception) -> bool:
-    """Whether it was raised on purpose; anything else is our mistake, and comes out as it is."""
+    """Whether it was raised on purpose; any other error is a bug, and keeps its traceback."""
     return isinstance(problem, OSError | MillstreamError) or _is_client_error(problem)
 
 

@@ -19,7 +19,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 class OffsetRange(NamedTuple):
-    """Where reading begins, and the first offset that is not read; a negative start counts back."""
+    """The start of a read, and the first offset that is not read; a negative start counts back."""
 
     start: "StartPoint"
     until: int | None

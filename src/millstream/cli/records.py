@@ -54,7 +54,7 @@ def encode(text: str, coding: str) -> bytes:
 
 
 def decode(data: bytes | None, coding: str) -> object:
-    """What the bytes say; text that is not UTF-8 keeps its odd bytes visible, as `\\xff`."""
+    """Decode bytes as text; bytes that are not UTF-8 stay visible, as `\\xff`."""
     if data is None:
         return None
     match coding:

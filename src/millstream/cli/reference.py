@@ -94,7 +94,7 @@ def _pages(parent: click.Context, name: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """As click reads it: a paragraph is one line, unless it begins with a backspace."""
+    """Join lines as click does: a paragraph is one line, unless it begins with a backspace."""
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("\b"):
             yield f"```text\n{paragraph.removeprefix(chr(8)).strip()}\n```"

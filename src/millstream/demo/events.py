@@ -51,7 +51,7 @@ class PipelineRan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """Of one kind, over all windows."""
+    """The sums of one item, over all windows."""
 
     item: str
     orders: int
@@ -60,7 +60,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What the pipeline made of the orders, as any client reads it."""
+    """The output of the pipeline, as any client reads it."""
 
     reasons: Mapping[str, int]  # Why orders were put aside, and how many.
     window_count: int

@@ -41,7 +41,7 @@ def order(number: int, at: datetime | None = None) -> str:
 
 
 def results(letters: Iterable[Message], figures: Iterable[Message]) -> Results:
-    """What the dead letters and the figures of windows say."""
+    """Add up the dead letters and the figures of windows."""
     reasons = Counter((letter.header(DLQ_REASON_HEADER) or b"?").decode() for letter in letters)
     # An update of a window replaces the one before it: the last one counts.
     windows: dict[tuple[str, str], dict[str, Any]] = {}  # JSON, as the pipeline spells it.

@@ -33,7 +33,7 @@ _OF_JAVA = "WARNING: Using incubator modules"  # About itself, whenever Spark st
 
 
 def what_spark_lacks() -> str | None:
-    """What keeps Spark from running here, with the way out; None if nothing does."""
+    """The reason why Spark cannot run here, with the remedy; None if it can."""
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
         return "Spark is not installed; to see the pipeline: pip install 'millstream[spark,java]'"
     from millstream.spark.errors import JavaMissing
@@ -83,7 +83,7 @@ class Pipeline:
 
     # JSON, of the shape that the command documents.
     def summary(self) -> dict[str, Any]:
-        """What it did, once it has ended; raises its last words if it failed."""
+        """The summary, once it has ended; raises with its last line if it failed."""
         if self._process.wait(STOP_SECONDS_MAX) != 0:
             raise DemoFailed(f"the pipeline failed: {self._last_words()}")
         summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ IsEnough = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is shown. Without a directory, data is in a temporary one."""
+    """The parameters of a tour. Without a directory, data is in a temporary one."""
 
     order_count: int = 50_000
     directory: Path | None = None

@@ -33,7 +33,7 @@ class BlockingBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The address, as clients take it in `bootstrap.servers`."""
         return self._broker.bootstrap
 
     @property

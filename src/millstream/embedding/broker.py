@@ -93,7 +93,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The address, as clients take it in `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     @property

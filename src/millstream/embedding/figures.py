@@ -108,7 +108,7 @@ class Figures:
 
 
 def _memory_bytes() -> int:
-    """What the process holds now; where the system does not tell, the most it ever held."""
+    """The memory of the process; where the system does not report it, the most it ever had."""
     page_counts = Path("/proc/self/statm")
     if page_counts.exists():
         return int(page_counts.read_text(encoding="ascii").split()[1]) * resource.getpagesize()

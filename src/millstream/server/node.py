@@ -45,7 +45,7 @@ CONTROL_NAME = "(control log)"  # As `inspect` and `repair` call it.
 
 
 class Phase(Enum):
-    """Where a node is in its life."""
+    """The phases of a node."""
 
     BUILT = "built"
     STARTING = "starting"

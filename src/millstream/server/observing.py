@@ -84,7 +84,7 @@ class Observer:
     # -- parts -----------------------------------------------------------------------------------
 
     def _partitions(self) -> Iterator[Sequence[Sample]]:
-        """Of topics that have logs, users' own first."""
+        """Figures of topics that have logs, users' topics first."""
         topics = [topic for topic in self._catalog.topics() if not topic.is_view]
         for topic in sorted(topics, key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name)):
             for partition in range(topic.partition_count):

@@ -73,7 +73,7 @@ class RunningBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The address, as clients take it in `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -82,7 +82,7 @@ class RunningBroker:
 
     @property
     def port(self) -> int:
-        """Where Kafka clients connect, and FlyMQ's."""
+        """The port of Kafka and FlyMQ clients."""
         return self._life.config.port
 
     @property
@@ -168,7 +168,7 @@ class RunningBroker:
         self._state = after
 
     def _end(self) -> None:
-        """At the end of the block, in whatever state the test left it."""
+        """End the broker, in whatever state the test left it."""
         if self._state is State.PAUSED:
             self._life.resume()
         if self._state is not State.DOWN:
@@ -179,7 +179,7 @@ class SharedBroker(RunningBroker):
     """A broker that many tests share: what one does to it ends with the test, by `heal`."""
 
     def advance_clock(self, ms: int) -> None:
-        """Not here: the clock never goes back, and later tests would live in the future."""
+        """Refuse: the clock never goes back, and later tests would live in the future."""
         raise CannotDoThis(
             f"advance_clock({ms}) of a broker that tests share: retention would delete what later "
             "tests write. Take the fixture millstream_own_broker, or run_broker()"

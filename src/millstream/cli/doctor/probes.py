@@ -184,7 +184,7 @@ def _tls_version(host: str, port: int) -> str | None:
 
 
 def broker(target: Target) -> Iterator[Finding]:
-    """Whether it is a broker, and whether the addresses that it hands out lead to it."""
+    """Check that it is a broker, and that the addresses it advertises lead to it."""
     from millstream.client import ClientError
 
     try:

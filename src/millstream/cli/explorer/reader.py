@@ -93,7 +93,7 @@ class Reader:
         return Chunk(spans={**still, **chunk.spans}, records=chunk.records)
 
     def follow(self, turn: int, held: Spans, wait_s: float) -> Chunk:
-        """What comes behind what is held, for at most that long."""
+        """Read records behind those that are held, for at most that long."""
         spans = {partition: Span(span.end, _ENDLESS) for partition, span in held.items()}
         page = Page(spans=spans, quota=paging.quota(len(held)))
         return self._read(turn, page, {}, live_s=wait_s)

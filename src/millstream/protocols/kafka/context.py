@@ -25,7 +25,7 @@ from millstream.protocols.kafka.handlers.config_table import Inherited
 
 
 class Endpoint(NamedTuple):
-    """Where a client reaches a node."""
+    """The address of a node for clients."""
 
     host: str
     port: int
@@ -71,7 +71,7 @@ class Context(NamedTuple):
 
     @property
     def inherited(self) -> Inherited:
-        """What topics have where they say nothing."""
+        """The defaults of topics."""
         defaults = self.broker.resources.defaults
         node, every_node = defaults.layers
         return Inherited(defaults.base, defaults.settings, node, every_node)

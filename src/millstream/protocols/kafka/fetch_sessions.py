@@ -145,7 +145,7 @@ class Sessions:
 
     @property
     def partition_count(self) -> int:
-        """In all sessions together: what they take memory for."""
+        """The number of partitions in all sessions, which take memory."""
         return self._partition_count
 
     def begin(self, request: SessionRequest, now_ms: int) -> Turn | ErrorCode:

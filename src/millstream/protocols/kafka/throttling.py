@@ -28,7 +28,7 @@ def throttle_fetch(context: Context) -> int:
 
 
 def fetch_bytes_max(context: Context, bytes_max: int) -> int:
-    """How much to read: never more at once than a burst, or the next answer would be long due."""
+    """The bytes to read: never more at once than a burst, or the next answer would be long due."""
     usage = context.broker.usage
     if not usage.limited:
         return bytes_max

@@ -1,4 +1,4 @@
-"""What all clients of a node share, over all its listeners: connections, memory, descriptors.
+"""Bounds what all clients of a node share: connections, memory, descriptors.
 
 Owns the bounds of `limits.connections_max` and `limits.request_bytes_max`, and the last descriptors
 of the process: a connection that would take one of them is refused, so that storage can go on. A

@@ -47,7 +47,7 @@ class Gateway(Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much has been received and not been returned as part of a request."""
+        """Bytes that have been received and not been returned as part of a request."""
 
     def receive(self, data: bytes) -> Iterable[Sized]:
         """Return the whole requests that `data` completes; raise `ProtocolError` on nonsense.

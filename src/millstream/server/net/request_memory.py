@@ -1,4 +1,4 @@
-"""The memory that all clients of a port together may fill with requests.
+"""Bounds the memory that all clients together fill with requests.
 
 Owns the sum of what connections hold: frames that are not whole yet, and requests that are not
 answered yet. One client's share is bounded by the sizes of frame and pipeline, but thousands of
@@ -25,7 +25,7 @@ class RequestMemory:
 
     @property
     def held_bytes(self) -> int:
-        """What all holders hold together."""
+        """The sum over all holders."""
         return self._total
 
     def hold(self, holder: Holder, size: int) -> None:

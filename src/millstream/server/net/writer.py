@@ -34,7 +34,7 @@ class Range(Protocol):
 
     @property
     def descriptor(self) -> int:
-        """Of the file; -1 where there is none."""
+        """The descriptor of the file; -1 where there is none."""
 
     @property
     def at(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What the machine allows this process, and limits that fit into it.
+"""Fits the limits of a node into what the machine allows this process.
 
 Owns raising the limit of open files and the arithmetic of descriptors and memory. A limit that an
 operator has set and that does not fit is refused with one sentence; a default is lowered.

@@ -32,7 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which records to show, when to end, and how a record looks: the flags of both commands."""
+    """The flags of both commands: the records to show, the end, and the format of a record."""
 
     topics: tuple[str, ...]
     start: "StartPoint"  # A negative number counts back from the end of each partition.

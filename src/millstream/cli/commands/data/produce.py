@@ -149,7 +149,7 @@ def produce(
 
 @dataclass(slots=True)
 class Tally:
-    """What arrived, partition by partition. Told by the producer's own thread."""
+    """Counts delivered records by partition. The producer's own thread calls it."""
 
     spans: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # Count, first, last.
     failure: BaseException | None = None
@@ -168,7 +168,7 @@ class Tally:
         )
 
     def answer(self, options: ProduceOptions, ends: Mapping[int, int]) -> Answer:
-        """What is known: Kafka's answer to a producer has an offset, and no words."""
+        """Derive the outcome from offsets: Kafka's response to a producer has no text for it."""
         total = sum(count for count, _, _ in self.spans.values())
         places = [
             {"partition": partition, "count": count, "first_offset": first, "last_offset": last}
@@ -241,7 +241,7 @@ def _refuse_stall(producer: "Producer", stalls: "Stalls") -> None:
 
 
 def _ends(client: "Client", topic: str) -> dict[int, int]:
-    """Where the partitions end before anything is sent."""
+    """The end offsets of all partitions, before anything is sent."""
     from millstream.client import NotFound
 
     try:

@@ -27,7 +27,7 @@ _INDENT = "  "
 
 
 class Form(Enum):
-    """How values are shown; in the order in which a key press goes through them."""
+    """The decodings, in the order in which a key press goes through them."""
 
     AUTO = "auto"
     JSON = "json"
@@ -87,7 +87,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, line by line."""
+    """Apply `visible` line by line."""
     return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""Where a group goes on: the plan that is shown before anything is done, and how it reads.
+"""Plans the move of a group's offsets, and words the plan that is confirmed before it is done.
 
 Owns reading `PLACE [TOPIC...]`, keeping goals inside of what a partition has, and the lines of
 the question. Pure.

@@ -8,7 +8,7 @@ from millstream.cli.records import encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """What was typed. An empty key is no key; an empty partition is the key's choice."""
+    """The typed record. An empty key is no key; an empty partition is chosen by the key."""
 
     key: str = ""
     value: str = ""

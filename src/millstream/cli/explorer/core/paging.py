@@ -43,7 +43,7 @@ Spans = Mapping[int, Span]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What to read: ranges, and how many records of each at most. Backwards the last ones count."""
+    """A read: ranges, and the maximum of records of each. Backwards the last ones count."""
 
     spans: Spans
     quota: int
@@ -52,7 +52,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What was read. In these spans, these records are all there is; they go by time, and within
+    """The result of a read. These are all records of these spans; they go by time, and within
     a partition by offset.
     """
 
@@ -61,7 +61,7 @@ class Chunk:
 
 
 def quota(partition_count: int, *, is_search: bool = False) -> int:
-    """How many records of one partition a page has."""
+    """The number of records of one partition in a page."""
     records_max = SEARCH_RECORDS_MAX if is_search else PAGE_RECORDS_MAX
     return max(1, min(records_max, READ_RECORDS_MAX // max(1, partition_count)))
 
@@ -104,7 +104,7 @@ def at_offsets(goals: Mapping[int, int], bounds: Spans) -> dict[int, Span]:
 
 
 def behind(held: Spans, bounds: Spans) -> int:
-    """How many offsets there are after what is held."""
+    """The number of offsets behind the held ones."""
     return sum(max(0, bounds[p].end - span.end) for p, span in held.items() if p in bounds)
 
 
@@ -156,7 +156,7 @@ class Haul:
             self._open.discard(partition)
 
     def chunk(self) -> Chunk:
-        """What there is, also when the reading was cut short.
+        """The records read so far, also when the read was cut short.
 
         Backwards a partition that was cut short is left out: its records do not adjoin.
         """
@@ -191,6 +191,6 @@ class Haul:
 
 
 def size(record: Message) -> int:
-    """What holding it costs, roughly."""
+    """The memory that a record takes, roughly."""
     parts = [record.key, record.value, *(value for _, value in record.headers)]
     return RECORD_OVERHEAD_BYTES + sum(len(part) for part in parts if part is not None)

@@ -16,7 +16,7 @@ HINT = "text, key:text, value:text, header:text, or /regular expression/"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for, and where; an empty `part` is everywhere."""
+    """A search: its pattern, and the part to search; an empty `part` is every part."""
 
     text: str
     part: str
@@ -26,7 +26,7 @@ class Query:
         return any(self.pattern.search(text) for text in self._texts(record))
 
     def covers(self, part: str) -> bool:
-        """Whether it looks there."""
+        """Whether the query searches this part."""
         return self.part in ("", part)
 
     def _texts(self, record: Message) -> Iterator[str]:

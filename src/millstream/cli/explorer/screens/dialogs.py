@@ -1,4 +1,4 @@
-"""What is asked in front of a screen: a question, a line of text, a record to send.
+"""Dialogs in front of a screen: a question, a line of text, a record to send.
 
 Owns the dialogs; what is done with an answer is up to the screen that asked. Escape is always no.
 """

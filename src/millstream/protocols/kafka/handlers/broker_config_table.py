@@ -267,7 +267,7 @@ _REFUSED_PREFIXES = {
 
 
 def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> list[Entry]:
-    """What Kafka's tools may want to know of a node, as a client at `advertised` meets it."""
+    """The configs of a node, as a client at `advertised` sees them."""
     entries = []
     for name, row in NODE_CONFIGS.items():
         layers = (
@@ -315,7 +315,7 @@ def _at_run_time(name: str, defaults: Inherited) -> tuple[Synonym, ...]:
 
 
 def every_node_entries(defaults: Inherited) -> list[Entry]:
-    """What was set for all nodes at run time, and nothing else."""
+    """The configs set for all nodes at run time, and no others."""
     names = {setting: name for name, setting in RUN_TIME_SETTINGS.items()}
     kinds = {row.node_name: row.kind for row in TOPIC_CONFIGS.values()}
     kinds |= {name: row.kind for name, row in NODE_CONFIGS.items()}

@@ -87,7 +87,7 @@ class Entry(NamedTuple):
 
 
 class Inherited(NamedTuple):
-    """What a topic has where it says nothing: the layers of its node's settings."""
+    """Defaults of topics: the layers of the node's settings."""
 
     base: TopicSettings  # As the node was started.
     settings: TopicSettings  # With what was set at run time:

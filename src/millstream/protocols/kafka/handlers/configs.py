@@ -50,7 +50,7 @@ from millstream.protocols.kafka.handlers.resource_configs import is_list as is_l
 
 
 class ResourceType(IntEnum):
-    """What has configs, by Kafka's numbers."""
+    """Types of config resources, by Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -60,7 +60,7 @@ class ResourceType(IntEnum):
 
 
 class Change(IntEnum):
-    """What IncrementalAlterConfigs does to a config."""
+    """Operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -87,7 +87,7 @@ class _Edit(NamedTuple):
 
 
 class _Alteration(NamedTuple):
-    """What a request wants of one resource; `replaces`: whatever it does not name is unset."""
+    """The edits of one resource in a request; `replaces`: configs it does not name are unset."""
 
     resource_type: int
     name: str

@@ -147,7 +147,7 @@ def _news(turn: Turn, answers: list[tuple[Part, _Fetched]]) -> list[tuple[Part, 
 
 
 def _by_topic(answers: Iterable[tuple[Part, _Fetched]]) -> list[FetchResponse.Topic]:
-    """In the order of the answers, each topic at the place of its first partition."""
+    """Group by topic, in the order of the answers; the first partition places its topic."""
     topics: dict[tuple[str, int], FetchResponse.Topic] = {}
     for part, answer in answers:
         key = part.topic, part.topic_id.int

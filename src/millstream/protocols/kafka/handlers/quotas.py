@@ -29,7 +29,7 @@ _Altered = AlterClientQuotasResponse.Entry
 
 
 class Match(IntEnum):
-    """How a filter looks at one part of an entity."""
+    """How a filter matches one part of an entity."""
 
     EXACT = 0
     DEFAULT = 1

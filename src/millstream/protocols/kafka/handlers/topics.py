@@ -38,7 +38,7 @@ _Deleted = DeleteTopicsResponse.Result
 
 
 class _Plan(NamedTuple):
-    """What CreateTopics asks for, with the broker's choices made."""
+    """A topic of CreateTopics, with the broker's choices made."""
 
     partitions: int
     replicas: int
