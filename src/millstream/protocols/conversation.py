@@ -16,6 +16,10 @@ class Pace(Protocol):
     has_ended: bool  # The client has closed its side: it sends nothing more.
     ends_with_client: bool  # What is being answered is for a client that goes on sending.
 
+    @property
+    def recount(self) -> Callable[[], None]:
+        """Counts the memory that the gateway holds, which changed while a request is answered."""
+
 
 class PushChannel(Protocol):
     """Server pushes: frames sent between replies, without a request."""

@@ -26,6 +26,7 @@ from millstream.errors import (
     CorruptBatch,
     DamagedLog,
     InvalidBatch,
+    Overloaded,
     StorageError,
 )
 from millstream.internal_topics.delayed import (
@@ -50,6 +51,9 @@ _log = logging.getLogger(__name__)
 WRITE_RECORDS_MAX = 16
 WRITE_BYTES_MAX = 2**18
 MESSAGE_IDS_MAX = 100_000  # Of delayed records, kept for the deduplication windows of their topics.
+# Partitions that a shard remembers, in some 300 bytes each: all that had a delayed record since
+# this node came to lead the shard.
+PLACES_MAX = 100_000
 TAKEN_AT_ONCE = 1_000
 AHEAD_MS_MAX = 10_000  # Payloads read along with others are kept if they are due within this.
 AHEAD_BYTES_MAX = 6 * 2**20
@@ -91,7 +95,18 @@ class DelayedShard(Shard):
 
     def find_sent(self, target: LogId, sender: Sender) -> Offset | None:
         """The delayed record that an idempotent producer sent with that sequence, if it did."""
-        return self._sent.find(self._place(encode_target(target)), sender)
+        place = self._places.get(encode_target(target))
+        return None if place is None else self._sent.find(place, sender)
+
+    def check_place(self, target: LogId) -> None:
+        """Raise `Overloaded` for a partition that would be one too many."""
+        if len(self.targets) >= PLACES_MAX and encode_target(target) not in self._places:
+            raise Overloaded(
+                f"{len(self.targets)} partitions had delayed records, which is all that "
+                f"{self.topic} partition {self._replica.id.partition} can remember: restart the "
+                "broker, which forgets those without one, or raise deferred_partitions in a new "
+                "cluster"
+            )
 
     def write(self, delayed_records: Sequence[DelayedRecord]) -> list[Offset]:
         """Write delayed records; return their numbers.

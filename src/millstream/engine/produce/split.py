@@ -264,6 +264,8 @@ class BatchSplitter:
             raise Overloaded(
                 f"{len(shard.due_heap)} records are delayed, which is all there may be"
             )
+        if delayed_records:
+            shard.check_place(incoming.replica.id)
         indexes = list(delayed_records)
         for at in range(0, len(indexes), STEP_RECORDS):
             part = indexes[at : at + STEP_RECORDS]

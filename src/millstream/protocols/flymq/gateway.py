@@ -136,8 +136,14 @@ class FlymqGateway:
         self._conversation.close()
 
     async def _answer(self, opcode: Opcode, frame: bytes) -> Reply:
+        unpacked_bytes = 0
         try:
-            request = _decode(opcode, await self._unpack(frame))
+            payload = await self._unpack(frame)
+            if frame[3] & COMPRESSION_BITS:
+                unpacked_bytes = len(payload)
+                self.unfinished_bytes += unpacked_bytes
+                self._pace.recount()
+            request = _decode(opcode, payload)
             reply = await self._act(self._handlers[opcode], request)
             encoded = encode_reply(opcode, reply)
             if self._usage.limited and opcode in _READS:
@@ -148,6 +154,7 @@ class FlymqGateway:
         except RequestError as problem:
             return _refusal(problem)
         finally:
+            self.unfinished_bytes -= unpacked_bytes
             self._turns -= 1
 
     async def _act(self, handler: Handler, request: Body) -> Body:

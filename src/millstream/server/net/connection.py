@@ -70,9 +70,10 @@ class Gateway(Protocol):
 class Pace:
     """Throttles a client: no request is begun or read before `resume_at`."""
 
-    __slots__ = ("ends_with_client", "has_ended", "resume_at")
+    __slots__ = ("ends_with_client", "has_ended", "recount", "resume_at")
 
-    def __init__(self) -> None:
+    def __init__(self, recount: Callable[[], None] = lambda: None) -> None:
+        self.recount = recount  # Called when the gateway holds more or less than it did.
         self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
         self.has_ended = False
         self.ends_with_client = False
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
         self._push_channel = PushChannel()
-        self._pace = Pace()
+        self._pace = Pace(self._count_memory)
         self._resumed_at = 0.0  # The `resume_at` that has been obeyed.
         self._resume_timer: asyncio.TimerHandle | None = None
 
@@ -324,7 +325,12 @@ class Connection(asyncio.Protocol):
             self._set_reading(False)
         elif not self._is_reading and 2 * len(pending) <= room:
             self._set_reading(True)
-        held_bytes = gateway.unfinished_bytes + self._pending_bytes
+        self._count_memory()
+
+    def _count_memory(self) -> None:
+        if self._gateway is None:
+            return  # The client is gone, and its memory was released.
+        held_bytes = self._gateway.unfinished_bytes + self._pending_bytes
         if held_bytes != self._held_bytes:
             self._held_bytes = held_bytes
             self._memory.hold(self, held_bytes)

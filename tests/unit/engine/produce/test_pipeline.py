@@ -166,6 +166,27 @@ def test_there_are_no_more_delayed_records_than_allowed() -> None:
     run(story())
 
 
+def test_delayed_records_go_to_no_more_partitions_than_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.engine.delayed.shard.PLACES_MAX", 2)
+
+    async def story() -> None:
+        async with running_orders(Config(deferred_partitions=1)) as node:
+            await node.topics.create(SESSION, "many", partitions=3)
+            one = batch_of(message(b"x", delay_ms=1_000))
+            targets = [TopicPartition("many", partition) for partition in range(3)]
+            for target in targets[:2]:
+                await node.partitions.append(SESSION, target, one, Acks.ALL)
+
+            with pytest.raises(Overloaded, match="2 partitions had delayed records"):
+                await node.partitions.append(SESSION, targets[2], one, Acks.ALL)
+            await node.partitions.append(SESSION, targets[0], one, Acks.ALL)
+            await node.partitions.append(SESSION, targets[2], batch_of(message(b"x")), Acks.ALL)
+
+    run(story())
+
+
 def test_a_record_too_large_to_be_delivered_is_refused_at_once() -> None:
     async def story() -> None:
         async with running_orders(segment_bytes="4096", max_message_bytes="100000") as node:

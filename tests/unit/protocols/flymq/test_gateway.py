@@ -61,7 +61,9 @@ class Handlers:
         await asyncio.sleep(1)
         return bodies.Done(True)
 
-    def gateway(self, attendance: Attendance | None = None, **limits: int) -> FlymqGateway:
+    def gateway(
+        self, attendance: Attendance | None = None, pace: Pace | None = None, **limits: int
+    ) -> FlymqGateway:
         services: Any = SimpleNamespace(
             config=Config(),
             unpacking=Unpacking(InlineThreads(), "produce", limits=Limits(), metrics=Metrics()),
@@ -74,7 +76,7 @@ class Handlers:
             Limits(**limits),
             dialled=Endpoint("here", 9092),
             peer="10.0.0.7",
-            pace=Pace(),
+            pace=pace or Pace(),
         )
 
 
@@ -107,6 +109,23 @@ def text_of(reply: tuple[int, bytes]) -> str:
     opcode, body = reply
     assert opcode == Opcode.ERROR
     return read_body(bodies.Failure, body, is_exact=True).message
+
+
+def test_an_unpacked_request_counts_as_held_until_it_is_answered() -> None:
+    async def main() -> None:
+        held: list[int] = []
+        gateway = Handlers().gateway(pace=Pace(lambda: held.append(gateway.unfinished_bytes)))
+        topic = "a" * 60_000
+
+        (outcome,) = begin(gateway, prompt(topic, flags=1 | GZIP_FLAG))
+        assert gateway.unfinished_bytes == 0
+        await replies([outcome])
+
+        assert len(held) == 1
+        assert 60_000 < held[0] < 61_000
+        assert gateway.unfinished_bytes == 0
+
+    run(main())
 
 
 def test_a_run_of_plain_handlers_acts_before_the_first_is_answered() -> None:
