@@ -110,6 +110,7 @@ class Story:
                     gone.add(bytes(data))
         segment = new.finish()
         self.dropped |= gone
+        self.log.begin_replace(old)()
         assert self.log.replace(old, segment)
         self.sync()
 

@@ -222,7 +222,9 @@ class LogMachine(RuleBasedStateMachine):
                     new.append([content], [header])
                 else:
                     self.dropped.add(bytes(content))
-        assert self.log.replace(old, new.finish())
+        segment = new.finish()
+        self.log.begin_replace(old)()
+        assert self.log.replace(old, segment)
         sync(self.log)
 
     # -- rounds --------------------------------------------------------------------------------

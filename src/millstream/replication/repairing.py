@@ -69,10 +69,11 @@ async def skip_damage(
             interval_bytes=log.settings.index_interval_bytes,
         )
         new = await ports.threads.run(repair.carry_out)
+        await ports.threads.run(log.begin_replace([segment]))
         if not log.replace([segment], new):
             raise Overloaded(f"{segment.path} was compacted meanwhile: repair again")
         await commits.synced(replica)
-    except StorageError as problem:
+    except (OSError, StorageError) as problem:
         raise StorageUnavailable(str(problem)) from problem
     skipped = repair.skipped
     _log.warning(

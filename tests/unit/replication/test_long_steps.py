@@ -207,6 +207,35 @@ def test_an_embedded_fetch_ends_before_many_bombs_fill_the_memory() -> None:
     run_timed(story())
 
 
+def test_a_compacted_segment_is_read_until_the_swap_without_building_its_index_again() -> None:
+    count = 40_000  # Far more than fits into one turn.
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+            await node.topics.create(SESSION, "orders", settings=compacted)
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            for at in range(count):
+                append(replica.log, stamped_batch(at, epoch=replica.core.epoch), now_ms=0)
+            replica.log.roll()
+            keyed = Record(0, 0, b"key", b"end")
+            await node.partitions.append(SESSION, ORDERS, encode_batch([keyed]), Acks.ALL)
+            await until(lambda: bool(replica.log.sealed()))
+            (segment,) = replica.log.sealed()
+
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                replica.log.begin_replace([segment])()
+                node.hub._cache.forget_table(segment)
+                (part,) = await node.partitions.read(SESSION, [Want(ORDERS, count // 2, 100)])
+
+            assert part.error is None
+            assert part.records is not None
+            assert part.records.base_offset == count // 2
+            assert not node.hub._work._rebuilds
+
+    run_timed(story())
+
+
 def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
     count = 40_000  # Far more than fits into one turn.
 

@@ -109,7 +109,9 @@ def _replaced(
         now_ms=time.time_ns() // 1_000_000,
         interval_bytes=log.settings.index_interval_bytes,
     )
-    assert log.replace([segment], repair.carry_out())
+    new = repair.carry_out()
+    log.begin_replace([segment])()
+    assert log.replace([segment], new)
     _sync(log)
     return {"topic": topic, "partition": log_id.partition, **msgspec.structs.asdict(repair.skipped)}
 

@@ -11,7 +11,7 @@ costs a run over the whole log, nothing else.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 
 import msgspec
@@ -92,6 +92,7 @@ class Compactor:
         size_before = log.health().size_bytes
         compaction = Compaction(self._plan(due, now_ms), self._files)
         while (rewritten := await self._step(threads, compaction, due.end_offset)) is not None:
+            await self._give_up_index(threads, rewritten.old)
             if log.replace(rewritten.old, rewritten.new):
                 await durable()
             elif rewritten.old[-1].end_offset > log.start_offset:
@@ -113,6 +114,13 @@ class Compactor:
             log.health().size_bytes,
         )
         return True
+
+    async def _give_up_index(self, threads: Threads, old: Sequence[Segment]) -> None:
+        make_durable = self._log.begin_replace(old)
+        try:
+            await threads.run(make_durable)
+        except OSError as problem:
+            raise storage_error(problem, self._log.directory) from problem
 
     async def _step(
         self, threads: Threads, compaction: Compaction, end_offset: Offset

@@ -11,6 +11,8 @@ is opened again.
     for header, batch in ...:
         new.append([batch], [header])
     segment = new.finish()
+    give_up_index = log.begin_replace(old)             # on the event loop
+    give_up_index()                                    # on a thread
     log.replace(old, segment)                          # on the event loop: False if `old` changed
 """
 
@@ -56,17 +58,11 @@ class Replacement:
         segment.extend(headers, self._interval_bytes)
 
     def finish(self) -> Segment:
-        """Make the bytes durable, and return what `Log.replace` takes.
-
-        The index of the segment whose name this one will get goes first, for good: it must never
-        vouch for bytes that it does not know. Until the swap the old segment does without one.
-        """
+        """Make the bytes durable, and return what `Log.replace` takes."""
         segment = self._segment
         assert segment.file is not None
         assert segment.end_offset == self._old[-1].end_offset, "a log never loses its end"
         segment.file.sync()
-        self._files.remove(self._old[0].index_path)
-        self._files.sync_directory(segment.directory)
         return segment
 
     def discard(self) -> None:

@@ -180,6 +180,7 @@ class LogCache:
         self._pinned: OrderedDict[Segment, None] = OrderedDict()  # Their files are in themselves.
         self._tables: OrderedDict[Segment, Table] = OrderedDict()
         self._tables_bytes = 0
+        self._held_tables: dict[Segment, Table] = {}  # Their indexes on disk were given up.
         self._rebuilding: set[Segment] = set()
         self.on_damage: Callable[[Segment, BadRange], None] = _log_damage
         # Has long index rebuilds carried out on a thread; None where the caller may block.
@@ -228,6 +229,9 @@ class LogCache:
         """The index of the segment; raises `IndexRebuilding` while a thread builds it."""
         if segment.table is not None:
             return segment.table
+        table = self._held_tables.get(segment)
+        if table is not None:
+            return table
         table = self._tables.get(segment)
         if table is not None:
             self._tables.move_to_end(segment)
@@ -261,13 +265,17 @@ class LogCache:
 
     def rebuild(self, segment: Segment) -> IndexRebuild | None:
         """What must be done on a thread before the segment can be searched; None if nothing."""
-        if segment.table is not None or segment in self._tables:
+        if segment.table is not None or segment in self._tables or segment in self._held_tables:
             return None
         table = self._load(segment)
         if table is None:
             return IndexRebuild(self, segment, self.file(segment))
         self.keep_table(segment, table)
         return None
+
+    def hold_table(self, segment: Segment) -> None:
+        """Keep the table until the segment is forgotten: its index on disk is about to go."""
+        self._held_tables[segment] = self.table(segment)
 
     def keep_table(self, segment: Segment, table: Table) -> None:
         self.forget_table(segment)
@@ -285,6 +293,7 @@ class LogCache:
     def forget(self, segment: Segment) -> None:
         self._open.pop(segment, None)
         self._pinned.pop(segment, None)
+        self._held_tables.pop(segment, None)
         self.forget_table(segment)
 
     def _make_room(self) -> None:

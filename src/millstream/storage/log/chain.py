@@ -15,6 +15,7 @@ All methods belong to the event loop and raise `OSError`. Four rules make every 
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from millstream.codec.batch import Header
 from millstream.model import Buffer, Offset
@@ -189,6 +190,18 @@ class Chain:
         del self.segments[: len(gone)]
         return gone[-1].end_offset if gone else 0
 
+    def begin_replace(self, old: Sequence[Segment]) -> Callable[[], None]:
+        """Take away the index whose name a replacement of `old` will get.
+
+        It must never vouch for bytes that it does not know, so it is gone for good, by the work
+        that is returned, before the swap. Its table stays in memory: the old segment may have to do
+        without an index for long, if it is not replaced after all.
+        """
+        if old[0] in self.segments:
+            self._cache.hold_table(old[0])
+            self._files.remove(old[0].index_path)
+        return partial(self._files.sync_directory, self._directory)
+
     def replace(self, old: Sequence[Segment], new: Segment) -> bool:
         """Swap `new` in; False if not all of `old` are here, and `new` is then removed."""
         aside = file_path(self._directory, new.base_offset, CLEANED)
@@ -199,6 +212,7 @@ class Chain:
             return False
         assert new.base_offset == old[0].base_offset
         assert new.end_offset == old[-1].end_offset
+        assert not self._files.exists(new.index_path), "`begin_replace` goes first"
         self._files.rename(aside, new.path)
         for segment in old:
             self._forget(segment)

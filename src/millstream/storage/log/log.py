@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from millstream.codec.batch import CONTROL, Header
-from millstream.codec.markers import Marker, decode_marker
+from millstream.codec.markers import Marker
 from millstream.errors import (
     BatchTooLarge,
     DamagedBatch,
@@ -30,7 +30,7 @@ from millstream.storage.log.chain import Chain
 from millstream.storage.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from millstream.storage.log.producers import Producers
 from millstream.storage.log.segment import FileRange, Segment
-from millstream.storage.log.snapshots import replay
+from millstream.storage.log.snapshots import read_markers, replay
 from millstream.storage.log.verifying import BadRange
 
 _base_offset = attrgetter("base_offset")
@@ -114,7 +114,7 @@ class Log:
             attributes |= header.attributes
             if header.size > settings.segment_bytes:
                 raise BatchTooLarge(header.size, settings.segment_bytes)
-        markers = _read_markers(chunks, headers) if attributes & CONTROL else _NO_MARKERS
+        markers = read_markers(chunks, headers) if attributes & CONTROL else _NO_MARKERS
         end_offset = headers[-1].end_offset
         if size > POSITION_MAX or end_offset - headers[0].base_offset > RELATIVE_OFFSET_MAX:
             self._append_one_by_one(chunks, headers, now_ms)
@@ -364,6 +364,16 @@ class Log:
         file = self._cache.file(segment)
         return FileRange(file, 0, segment.size, segment.base_offset, segment.end_offset)
 
+    def begin_replace(self, old: Sequence[Segment]) -> Callable[[], None]:
+        """Give up the index whose name a replacement of `old` will get, before `replace`.
+
+        Returns what makes that durable, for a thread; it raises `OSError`.
+        """
+        try:
+            return self._chain.begin_replace(old)
+        except OSError as problem:
+            raise storage_error(problem, self.directory) from problem
+
     def replace(self, old: Sequence[Segment], new: Segment) -> bool:
         """Put `new`, which `Replacement.finish` made, in the place of consecutive `sealed` ones.
 
@@ -486,15 +496,3 @@ class Log:
     def _take_snapshot(self) -> None:
         if self.is_folded:  # Else it would leave out what was not folded yet.
             self._chain.snapshots.take(self.end_offset, self.producers)
-
-
-def _read_markers(chunks: Sequence[Buffer], headers: Sequence[Header]) -> dict[Offset, Marker]:
-    """The markers among the batches; an emptied one, which compaction leaves, says nothing."""
-    data = b"".join(chunks)
-    markers = {}
-    at = 0
-    for header in headers:
-        if header.is_control and header.count:
-            markers[header.base_offset] = decode_marker(data, at)
-        at += header.size
-    return markers

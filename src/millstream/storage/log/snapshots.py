@@ -6,11 +6,11 @@ cut before anything is appended there. The last two are kept, should one be dama
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
-from millstream.codec.markers import decode_marker
+from millstream.codec.markers import Marker, decode_marker
 from millstream.errors import (
     CorruptBatch,
     DamagedLog,
@@ -18,7 +18,7 @@ from millstream.errors import (
     is_transient,
     storage_error,
 )
-from millstream.model import Offset
+from millstream.model import Buffer, Offset
 from millstream.ports import Files
 from millstream.storage.log.cache import View
 from millstream.storage.log.producers import Producers
@@ -121,3 +121,15 @@ def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) ->
                 raise DamagedLog(f"marker at {header.base_offset}: {problem}") from problem
         producers.apply(header, marker)
         yield header.end_offset
+
+
+def read_markers(chunks: Sequence[Buffer], headers: Sequence[Header]) -> dict[Offset, Marker]:
+    """The markers among the batches; an emptied one, which compaction leaves, says nothing."""
+    data = b"".join(chunks)
+    markers = {}
+    at = 0
+    for header in headers:
+        if header.is_control and header.count:
+            markers[header.base_offset] = decode_marker(data, at)
+        at += header.size
+    return markers

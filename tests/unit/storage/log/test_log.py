@@ -1077,7 +1077,9 @@ def rewrite(log: Log, files: Files, count: int, keep: Callable[[int], bool]) -> 
         for header, data in content.batches():
             if keep(header.base_offset) or header.last_offset == last:
                 new.append([data], [header])
-    return old, new.finish()
+    segment = new.finish()
+    log.begin_replace(old)()
+    return old, segment
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
