@@ -104,7 +104,7 @@ class DelayedShard(Shard):
             raise Overloaded(
                 f"{len(self.targets)} partitions had delayed records, which is all that "
                 f"{self.topic} partition {self._replica.id.partition} can remember: restart the "
-                "broker, which forgets those without one, or raise deferred_partitions in a new "
+                "broker, which forgets those without one, or raise delayed_partitions in a new "
                 "cluster"
             )
 

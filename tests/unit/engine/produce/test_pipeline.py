@@ -172,7 +172,7 @@ def test_delayed_records_go_to_no_more_partitions_than_allowed(
     monkeypatch.setattr("millstream.engine.delayed.shard.PLACES_MAX", 2)
 
     async def story() -> None:
-        async with running_orders(Config(deferred_partitions=1)) as node:
+        async with running_orders(Config(delayed_partitions=1)) as node:
             await node.topics.create(SESSION, "many", partitions=3)
             one = batch_of(message(b"x", delay_ms=1_000))
             targets = [TopicPartition("many", partition) for partition in range(3)]
