@@ -29,13 +29,7 @@ class Release:
 
     def install(self) -> None:
         """Fetch what is not there yet, and compile the driver against this client."""
-        for program in ("java", "javac", "mvn"):
-            if shutil.which(program) is None:
-                pytest.fail(
-                    f"the Java suite needs {program}: install a JDK (17 or newer) and Maven, "
-                    "and see that they are on the PATH",
-                    pytrace=False,
-                )
+        require()
         for folder in {self.client, self.tools}:
             fetch(folder)
         sources = sorted(str(path) for path in (HERE / "driver").glob("*.java"))
@@ -56,6 +50,17 @@ RELEASES = [
     Release("3.x", client="kafka3", tools="kafka3"),
     Release("4.x", client="kafka4", tools="kafka4_tools"),
 ]
+
+
+def require() -> None:
+    """Fail the test unless there are a JDK and Maven."""
+    for program in ("java", "javac", "mvn"):
+        if shutil.which(program) is None:
+            pytest.fail(
+                f"the Java suite needs {program}: install a JDK (17 or newer) and Maven, "
+                "and see that they are on the PATH",
+                pytrace=False,
+            )
 
 
 def fetch(folder: str) -> None:

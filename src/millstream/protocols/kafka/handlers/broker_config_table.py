@@ -261,7 +261,7 @@ REFUSED_AT_RUN_TIME: dict[str, str] = {
 _REFUSED_PREFIXES = {
     "ssl.": _PLAIN,
     "sasl.": _PLAIN,
-    "listener.name.": _PLAIN,
+    "listener.name.": "A setting is for all listeners of the node, not for one.",
     "remote.": _NO_TIERS,
 }
 
