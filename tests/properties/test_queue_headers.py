@@ -7,6 +7,7 @@ from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record, decode_all
+from millstream.config import Limits
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     QueueOptions,
@@ -22,6 +23,7 @@ from tests.support.tiers import sized
 NAMES = ["ms-delay-ms", "ms-deliver-at", "ms-ttl-ms", "ms-message-id"]
 OTHERS = ["ms-subject", "ms-", "xms-ttl-ms", "ms-ttl-ms2", "", "h"]
 DAY_MS = 24 * 60 * 60 * 1000
+LIMITS = Limits(delay_ms_max=DAY_MS)
 
 contents = st.sampled_from([b"5", b"17", b"x", b"", b"ms-ttl-ms", None])
 headers = st.lists(
@@ -51,7 +53,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
     header = read_header(data)
     try:
         expected = read_options(
-            decode_all(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, delay_ms_max=DAY_MS
+            decode_all(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, limits=LIMITS
         )
     except InvalidBatch as problem:
         expected = str(problem)
@@ -60,7 +62,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
     try:
         found = QueueOptions({}, {}, False, {})
         if payload is not None:
-            found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS))
+            found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=LIMITS))
     except InvalidBatch as problem:
         found = str(problem)
 

@@ -121,6 +121,17 @@ class InvalidRecords(InvalidBatch):
         self.indexes = indexes
 
 
+class DelayTooLong(InvalidBatch):
+    """A record is to be delivered later than the node allows."""
+
+    def __init__(self, index: int, delay_ms: int, delay_ms_max: int) -> None:
+        super().__init__(
+            f"record {index} is to be delivered in {delay_ms} ms, "
+            f"at most {delay_ms_max} (limits.delay_ms_max) are allowed"
+        )
+        self.delay_ms_max = delay_ms_max
+
+
 class CorruptBatch(RequestError):
     """The bytes are not what the producer wrote: checksum or lengths do not agree."""
 

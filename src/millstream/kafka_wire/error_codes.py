@@ -217,6 +217,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     delivery_errors.UnknownDeadLetter: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InvalidBatch: ErrorCode.INVALID_RECORD,
     errors.InvalidRecords: ErrorCode.INVALID_RECORD,
+    errors.DelayTooLong: ErrorCode.INVALID_RECORD,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     # Java's producer splits such a batch and sends its halves.

@@ -104,7 +104,7 @@ def flux_gateway_factory(node: Node) -> GatewayFactory:
         publisher=node.publisher,
         deliveries=node.deliveries,
         usage=node.usage,
-        envelopes=Envelopes(node.clock, delay_ms_max=node.config.limits.delay_ms_max),
+        envelopes=Envelopes(node.clock, limits=node.config.limits),
     )
 
     def make_gateway(client: NewClient) -> Gateway:

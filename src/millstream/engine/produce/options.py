@@ -19,8 +19,9 @@ from millstream.codec.compression import (
     unpacked_bytes_max,
 )
 from millstream.codec.records import Record, decode_containing
+from millstream.config import Limits
 from millstream.cooperative import all_at_once
-from millstream.errors import CorruptBatch, InvalidBatch
+from millstream.errors import CorruptBatch, DelayTooLong, InvalidBatch
 from millstream.model import Buffer
 from millstream.names import (
     DELAY_HEADER,
@@ -33,6 +34,7 @@ from millstream.names import (
 
 MESSAGE_ID_BYTES_MAX = 256
 NUMBER_DIGITS_MAX = 18
+NUMBER_MAX = 10**NUMBER_DIGITS_MAX - 1
 
 ENCODED_PREFIX = HEADER_PREFIX.encode()  # In every record that has options.
 # Up to here one plain search costs less than three calls of RE2.
@@ -85,18 +87,28 @@ def search(payload: Buffer) -> Buffer | None:
 
 
 def read_batch(
-    header: Header, payload: Buffer, *, now_ms: int, delay_ms_max: int
+    header: Header, payload: Buffer, *, now_ms: int, limits: Limits
 ) -> Generator[None, None, QueueOptions]:
     """Read the options from the records that `search` returned, in short steps."""
     chunks = decode_containing(header, bytes(payload), ENCODED_PREFIX)
     base_offset = header.base_offset
     numbered = ([(one.offset - base_offset, one) for one in some] for some in chunks)
-    return _read(numbered, now_ms=now_ms, delay_ms_max=delay_ms_max)
+    return _read(numbered, now_ms=now_ms, limits=limits)
 
 
-def read_options(records: Sequence[Record], *, now_ms: int, delay_ms_max: int) -> QueueOptions:
+def read_options(records: Sequence[Record], *, now_ms: int, limits: Limits) -> QueueOptions:
     """Read the headers of all records; raises `InvalidBatch` for an invalid value."""
-    return all_at_once(_read([enumerate(records)], now_ms=now_ms, delay_ms_max=delay_ms_max))
+    return all_at_once(_read([enumerate(records)], now_ms=now_ms, limits=limits))
+
+
+def check_headers(
+    headers: tuple[tuple[str, bytes | None], ...], *, now_ms: int, limits: Limits
+) -> None:
+    """Raise `InvalidBatch` for a message that would have its whole batch refused.
+
+    For protocols that put messages of several clients into one batch.
+    """
+    read_options([Record(0, 0, None, None, headers)], now_ms=now_ms, limits=limits)
 
 
 def message_id_of(record: Record) -> bytes | None:
@@ -126,7 +138,7 @@ def _invalid(problem: CorruptBatch) -> InvalidBatch:
 
 
 def _read(
-    chunks: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, delay_ms_max: int
+    chunks: Iterable[Iterable[tuple[int, Record]]], *, now_ms: int, limits: Limits
 ) -> Generator[None, None, QueueOptions]:
     due_ms: dict[int, int] = {}
     message_ids: dict[int, bytes] = {}
@@ -138,7 +150,7 @@ def _read(
             if not headers:
                 continue
             if DELAY_HEADER in headers or DELIVER_AT_HEADER in headers:
-                due_ms[index] = _due_ms(headers, index, now_ms=now_ms, delay_ms_max=delay_ms_max)
+                due_ms[index] = _due_ms(headers, index, now_ms=now_ms, limits=limits)
                 delayed[index] = record
             if MESSAGE_ID_HEADER in headers:
                 message_ids[index] = _message_id(headers[MESSAGE_ID_HEADER], index)
@@ -149,7 +161,7 @@ def _read(
     return QueueOptions(due_ms, message_ids, has_ttl, delayed)
 
 
-def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, delay_ms_max: int) -> int:
+def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, limits: Limits) -> int:
     due_ms = now_ms
     if DELAY_HEADER in headers:
         due_ms = now_ms + _number(DELAY_HEADER, headers[DELAY_HEADER], index)
@@ -157,18 +169,19 @@ def _due_ms(headers: dict[str, bytes | None], index: int, *, now_ms: int, delay_
         if DELAY_HEADER in headers:
             raise InvalidBatch(f"record {index} has both {DELAY_HEADER} and {DELIVER_AT_HEADER}")
         due_ms = _number(DELIVER_AT_HEADER, headers[DELIVER_AT_HEADER], index)
-    if due_ms - now_ms > delay_ms_max:
-        raise InvalidBatch(
-            f"record {index} is to be delivered in {due_ms - now_ms} ms, "
-            f"at most {delay_ms_max} (limits.delay_ms_max) are allowed"
-        )
+    if due_ms - now_ms > limits.delay_ms_max:
+        raise DelayTooLong(index, due_ms - now_ms, limits.delay_ms_max)
     return due_ms
 
 
 def _number(name: str, value: bytes | None, index: int) -> int:
     text = b"" if value is None else value
-    if not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
+    if not text.isdigit():
         raise InvalidBatch(f"record {index} has {name} = {text[:40]!r}, which is no whole number")
+    if len(text) > NUMBER_DIGITS_MAX:
+        raise InvalidBatch(
+            f"record {index} has {name} = {text[:40].decode()}, at most {NUMBER_MAX} is allowed"
+        )
     return int(text)
 
 

@@ -325,7 +325,7 @@ class ProducePipeline:
         self, incoming: IncomingBatch, payload: Buffer, *, now_ms: int
     ) -> Generator[None, None, QueueOptions]:
         options = yield from read_batch(
-            incoming.header, payload, now_ms=now_ms, delay_ms_max=self._limits.delay_ms_max
+            incoming.header, payload, now_ms=now_ms, limits=self._limits
         )
         if not incoming.header.is_transactional:
             return options

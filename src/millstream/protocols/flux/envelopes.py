@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from millstream.codec.encoding import MessageTemplate
-from millstream.codec.records import Record
-from millstream.engine.produce import options
+from millstream.config import Limits
+from millstream.engine.produce.options import check_headers
 from millstream.engine.publish.subjects import check_subject, topic_of
 from millstream.errors import RequestError
 from millstream.errors.deliveries import InvalidSubject
@@ -35,9 +35,9 @@ class Envelope(NamedTuple):
 class Envelopes:
     """Envelopes of PUB lines are cached, for all clients that publish the same."""
 
-    def __init__(self, clock: Clock, *, delay_ms_max: int) -> None:
+    def __init__(self, clock: Clock, *, limits: Limits) -> None:
         self._clock = clock
-        self._delay_ms_max = delay_ms_max
+        self._limits = limits
         self._kept: dict[Heading, Envelope] = {}
 
     def of(self, heading: Heading) -> Envelope:
@@ -58,10 +58,8 @@ class Envelopes:
 
     def _checked(self, envelope: Envelope) -> Envelope:
         """Read what the headers ask for: a batch would be refused with all that is in it."""
-        record = Record(0, 0, None, None, envelope.headers)
-        now_ms = self._clock.now_ms()
         try:
-            options.read_options([record], now_ms=now_ms, delay_ms_max=self._delay_ms_max)
+            check_headers(envelope.headers, now_ms=self._clock.now_ms(), limits=self._limits)
         except RequestError as problem:
             return envelope._replace(topic=NO_TOPIC, problem=problem)
         return envelope

@@ -8,7 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from millstream.errors import LeaderNotReady, NotLeader, RequestError, StorageUnavailable
+from millstream.errors import (
+    DelayTooLong,
+    LeaderNotReady,
+    NotLeader,
+    RequestError,
+    StorageUnavailable,
+)
 from millstream.model import Buffer
 from millstream.protocols.flux.headers import HeaderList, spell_headers
 
@@ -22,6 +28,11 @@ MESSAGE = b"MSG %b %b %d %d\r\n%b\r\n"
 
 ERROR_LENGTH_MAX = 400
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
+# The words that Flux clients know, where the name of the error is another.
+_KEPT_WORDS: dict[type[RequestError], str] = {
+    LeaderNotReady: "NOT_SETTLED",
+    DelayTooLong: "INVALID_BATCH",
+}
 
 
 def ok(text: str) -> bytes:
@@ -38,9 +49,9 @@ def refusal(problem: RequestError) -> bytes:
         return error(f"NOT_LEADER leader={'' if problem.leader is None else problem.leader}")
     if isinstance(problem, StorageUnavailable):
         return error(f"STORAGE {problem}")
-    if isinstance(problem, LeaderNotReady):
-        return error(f"NOT_SETTLED {problem}")  # The word that Flux clients know it by.
-    return error(f"{_WORD.sub('_', type(problem).__name__).upper()} {problem}")
+    kind = type(problem)
+    word = _KEPT_WORDS.get(kind) or _WORD.sub("_", kind.__name__).upper()
+    return error(f"{word} {problem}")
 
 
 def statistics(figures: Mapping[str, object]) -> bytes:

@@ -6,6 +6,7 @@ from millstream.codec.batch import HEADER_BYTES, read_header, seal
 from millstream.codec.compression import Codec
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import STEP_BYTES, Record, decode_all
+from millstream.config import Limits
 from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     MESSAGE_ID_BYTES_MAX,
@@ -42,7 +43,7 @@ def searched(data: Buffer) -> Buffer | None:
 
 def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> QueueOptions:
     found = decode_all(batch_of(*messages), decompressed_bytes_max=2**20)
-    return read_options(found, now_ms=NOW_MS, delay_ms_max=delay_ms_max)
+    return read_options(found, now_ms=NOW_MS, limits=Limits(delay_ms_max=delay_ms_max))
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -130,7 +131,7 @@ def test_each_record_is_read_for_itself() -> None:
         (message(b"x", delay_ms=b"1e3"), "no whole number"),
         (message(b"x", delay_ms=b" 5"), "no whole number"),
         (message(b"x", delay_ms="٣"), "no whole number"),
-        (message(b"x", deliver_at=b"9" * 19), "no whole number"),
+        (message(b"x", deliver_at=b"9" * 19), "at most 999999999999999999"),
         (message(b"x", delay_ms=DAY_MS + 1), "at most 86400000"),
         (message(b"x", deliver_at=NOW_MS + DAY_MS + 1), "at most 86400000"),
         (message(b"x", delay_ms=1, deliver_at=1), "both ms-delay-ms and ms-deliver-at"),
@@ -183,7 +184,7 @@ def test_a_batch_is_read_in_steps_and_only_where_headers_may_be(codec: Codec) ->
     payload = searched(data)
     assert payload is not None
 
-    reading = read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS)
+    reading = read_batch(header, payload, now_ms=NOW_MS, limits=Limits(delay_ms_max=DAY_MS))
     steps = 0
     while True:
         try:
@@ -204,4 +205,4 @@ def test_what_ends_inside_a_record_is_refused(cut: int) -> None:
     header, payload = read_header(data), data[HEADER_BYTES:-cut]
 
     with pytest.raises(CorruptBatch):
-        all_at_once(read_batch(header, payload, now_ms=NOW_MS, delay_ms_max=DAY_MS))
+        all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=Limits(delay_ms_max=DAY_MS)))

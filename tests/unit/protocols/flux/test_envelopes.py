@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.config import Limits
 from millstream.errors import InvalidBatch, RequestError
 from millstream.errors.deliveries import InvalidSubject
 from millstream.protocols.flux.envelopes import ENVELOPES_MAX, Envelope, Envelopes
@@ -14,7 +15,7 @@ class StoppedClock:
 
 
 def envelopes() -> Envelopes:
-    return Envelopes(StoppedClock(), delay_ms_max=60_000)
+    return Envelopes(StoppedClock(), limits=Limits(delay_ms_max=60_000))
 
 
 def test_the_first_word_is_the_topic_and_the_whole_is_key_and_header() -> None:

@@ -14,10 +14,10 @@ from millstream.codec.encoding import Message
 from millstream.codec.records import Record
 from millstream.engine.filters.filter import Filter, flymq_filter
 from millstream.engine.partitions.slices import Latest
-from millstream.engine.produce.options import NUMBER_DIGITS_MAX
+from millstream.engine.produce.options import NUMBER_MAX
 from millstream.engine.publish.receipts import Receipt
 from millstream.engine.push.records import CHUNK_BYTES_MAX, Chunk, read_records
-from millstream.errors import InvalidRequest, OffsetOutOfRange
+from millstream.errors import DelayTooLong, InvalidRequest, OffsetOutOfRange
 from millstream.model import Acks, Offset, TopicPartition
 from millstream.names import DELAY_HEADER, TTL_HEADER
 from millstream.protocols.flymq.context import Context, Scan
@@ -34,7 +34,6 @@ READ_BYTES_MIN = 16 * 2**10
 READ_BYTES_PER_RECORD = 2**10
 SEARCH_S_MAX = 2.0  # Clients give up on a reply after ten seconds.
 OFFSET_MAX = 2**63 - 1  # Larger ones have a place on the wire, but not in a log.
-TTL_MS_MAX = 10**NUMBER_DIGITS_MAX - 1  # Beyond that it has no spelling as a header.
 
 _RECORD_BYTES_OVERHEAD = 16
 _NO_KEY_BYTES = -1
@@ -53,8 +52,6 @@ def produce(
 def produce_with_ttl(
     context: Context, request: bodies.ProduceWithTtl
 ) -> bodies.RecordMetadata | Awaitable[bodies.RecordMetadata]:
-    if request.ttl_ms > TTL_MS_MAX:
-        raise InvalidRequest(f"a time to live of {request.ttl_ms} ms, at most {TTL_MS_MAX}")
     headers = ((TTL_HEADER, b"%d" % request.ttl_ms),) if request.ttl_ms else ()
     return _publish(context, request.topic, (None, request.value, headers))
 
@@ -62,15 +59,16 @@ def produce_with_ttl(
 async def produce_delayed(
     context: Context, request: bodies.ProduceDelayed
 ) -> bodies.DelayedMetadata:
-    delay_ms_max = context.services.config.limits.delay_ms_max
-    if request.delay_ms > delay_ms_max:
-        raise InvalidRequest(
-            f"delay {request.delay_ms} ms exceeds maximum allowed delay {delay_ms_max} ms"
-        )
-    headers = ((DELAY_HEADER, b"%d" % request.delay_ms),) if request.delay_ms else ()
+    delay_ms = min(request.delay_ms, NUMBER_MAX)  # Beyond that it has no spelling as a header.
+    headers = ((DELAY_HEADER, b"%d" % delay_ms),) if delay_ms else ()
     message = (None, request.value, headers)
     publisher = context.services.publisher
-    receipt = await publisher.publish_one(context.session, request.topic, message)
+    try:
+        receipt = await publisher.publish_one(context.session, request.topic, message)
+    except DelayTooLong as problem:  # In FlyMQ's words.
+        raise InvalidRequest(
+            f"delay {request.delay_ms} ms exceeds maximum allowed delay {problem.delay_ms_max} ms"
+        ) from None
     return bodies.DelayedMetadata(*metadata_of(receipt, message), receipt.delayed_id or "")
 
 
