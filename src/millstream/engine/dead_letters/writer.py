@@ -23,12 +23,12 @@ from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.records import dead_letter, lost_letter, raw_record, revived
 from millstream.engine.ledgers.shards import BROKER, REPLICAS, Shards
 from millstream.engine.produce.unpacking import Unpacking
-from millstream.engine.push.chunked import chunked
 from millstream.engine.push.cursor import InFlight
 from millstream.engine.push.dispatcher import UNREADABLE
 from millstream.engine.push.shard import DeliveryShard, find_open, mark, unmark
 from millstream.engine.push.subscription import Subscription
 from millstream.engine.runtime.backoff import Backoff
+from millstream.engine.runtime.chunked import chunked
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.errors import (

@@ -23,8 +23,7 @@ from millstream.engine.push.cursor import (
     Phase,
     Sending,
 )
-from millstream.engine.push.deadlines import Deadlines, delay_ms
-from millstream.engine.push.ready import ReadyRecords
+from millstream.engine.push.queues import Deadlines, ReadyRecords, delay_ms
 from millstream.engine.push.window import Window
 from millstream.internal_topics.deliveries import AckMode, FlowPolicy, Overflow, RetryPolicy
 from millstream.model import Offset, TopicPartition

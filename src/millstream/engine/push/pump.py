@@ -17,7 +17,6 @@ from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Shards
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.unpacking import NotSmall
-from millstream.engine.push.chunked import chunked
 from millstream.engine.push.cursor import Cursor, InFlight
 from millstream.engine.push.feed import Feed, Read
 from millstream.engine.push.records import Chunk, read_records
@@ -26,6 +25,7 @@ from millstream.engine.push.specs import topics_of
 from millstream.engine.push.subscription import Source, Subscription
 from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.engine.runtime.backoff import RETRY_MS_MIN
+from millstream.engine.runtime.chunked import chunked
 from millstream.errors import RequestError
 from millstream.model import CONTROL_LOG, LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock

@@ -17,8 +17,8 @@ from millstream.engine.partitions.slices import (
 from millstream.engine.publish.subjects import Pattern, Style
 from millstream.engine.push import AtOffset, SubscriptionSpec
 from millstream.engine.push.cursor import TRANSITIONS, Cursor, Event, Phase
-from millstream.engine.push.deadlines import delay_ms
 from millstream.engine.push.dispatcher import Bounds, Dispatcher
+from millstream.engine.push.queues import delay_ms
 from millstream.engine.push.specs import restored, stored
 from millstream.engine.push.window import TokenBucket, Window
 from millstream.internal_topics.deliveries import (

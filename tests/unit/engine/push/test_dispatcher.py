@@ -1,11 +1,11 @@
 """The dispatcher alone: order of redelivery, expiry, and what it holds for how long."""
 
 from millstream.codec.records import Record
-from millstream.engine.push.chunked import chunked
 from millstream.engine.push.cursor import ERRORS_KEPT_MAX, SENT_HELD_MAX, Cursor, size_of
-from millstream.engine.push.deadlines import SPARE
 from millstream.engine.push.dispatcher import Bounds, Dispatcher
+from millstream.engine.push.queues import SPARE
 from millstream.engine.push.window import Window
+from millstream.engine.runtime.chunked import chunked
 from millstream.internal_topics.deliveries import (
     AckMode,
     CursorValue,

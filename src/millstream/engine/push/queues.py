@@ -1,21 +1,62 @@
-"""Deadlines of a subscription: of acknowledgements, and of records that wait for a retry.
+"""Queues of a subscription: records ready to be sent, and deadlines of those that were sent.
 
-Owns both queues and the length of a retry delay. Pure. Records that were sent together share a
-deadline; an acknowledged record's payload is not kept for it.
+Also the length of a retry delay. Pure.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from millstream.engine.push.cursor import InFlight, Phase, Sending
 from millstream.internal_topics.deliveries import RetryPolicy
+from millstream.model import Offset
 
 BACKOFF_EXPONENT_MAX = 64  # Beyond it every delay is `retry_delay_ms_max` anyway.
 SPARE = 64  # Finished entries kept beyond the number of unsettled records.
 
 
+class ReadyRecords:
+    """Records that are ready to be sent: redelivered ones first, by offset, then new ones in order.
+
+    May hold records that are no longer ready, which `pop` skips: they never become ready again.
+    Invariant: a record is in the queue at most once.
+    """
+
+    def __init__(self) -> None:
+        self._fresh: deque[InFlight] = deque()
+        self._again: list[tuple[Offset, int, InFlight]] = []  # A heap; numbers break ties.
+        self._numbers = 0
+
+    def append(self, in_flight: InFlight) -> None:
+        """Add a new record, behind all others."""
+        self._fresh.append(in_flight)
+
+    def put_back(self, again: Iterable[InFlight]) -> None:
+        """Add records that were sent before."""
+        for in_flight in again:
+            self._numbers += 1
+            heappush(self._again, (in_flight.record.offset, self._numbers, in_flight))
+
+    def pop(self) -> InFlight | None:
+        """Take out the next ready record, to be sent or settled; None if there is none."""
+        while self._again or self._fresh:
+            in_flight = heappop(self._again)[2] if self._again else self._fresh.popleft()
+            if in_flight.phase is Phase.READY:
+                return in_flight
+        return None
+
+    def clear(self) -> None:
+        self._fresh.clear()
+        self._again.clear()
+
+
 class Deadlines:
+    """Deadlines of acknowledgements, and of records that wait for a retry.
+
+    Records that were sent together share a deadline; an acknowledged record's payload is not kept
+    for it.
+    """
+
     def __init__(self) -> None:
         self._sendings: deque[Sending] = deque()  # One timeout for all: the first is due first.
         self._waiting: list[tuple[int, int, InFlight]] = []  # A heap; numbers break ties.
