@@ -1,7 +1,7 @@
 """A benchmark of any Kafka cluster with real clients, in which every record is verified.
 
-Owns the run: write, read back, compare, and the figures. The one thing to know: a record's bytes
-follow from its number, so a lost, doubled or changed record is found whatever else the topic holds.
+Owns the run: write, read back, compare, and the figures. A record's bytes follow from its number,
+so a lost, doubled or changed record is detected whatever else the topic holds.
 """
 
 import secrets

@@ -1,7 +1,7 @@
 """The arithmetic of epoch boundaries: where epochs end, what is contained, what may be forgotten.
 
 Pure functions over a log's boundaries in order, shared by every `LogView`. `base_offset` is the
-offset of the first batch held, `end_offset` the end of the log. The one thing to know: several
+offset of the first batch held, `end_offset` the end of the log. Invariant: several
 boundaries may start at the same offset, and each of them counts.
 """
 

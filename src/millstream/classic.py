@@ -2,7 +2,7 @@
 
 Owns one connection and two threads: one reads answers and records, one sends heartbeats. Calls that
 ask the broker for something return whether it was done, and `last_error` says why not; who is not
-connected gets a `ConnectionError`. The one thing to know: handlers run in the reading thread, one
+connected gets a `ConnectionError`. Invariant: handlers run in the reading thread, one
 record after the other, and records wait in the broker while one of them is busy. A handler may ask
 the broker itself: then it is the one who reads until the answer is there.
 """

@@ -1,9 +1,8 @@
-"""Frames: a head of a fixed size that says how long the whole is, then the rest.
+"""Splits a stream into frames: a head of a fixed size that gives the length, then the body.
 
-Owns where one request ends and the next begins, for every binary protocol with such heads. The one
-thing to know: a frame that came in one piece is a view of that piece, one that came in many is put
-together once, so a byte is copied at most once however the stream was cut. Memory grows with what
-arrived, never with what was announced.
+Serves every binary protocol with such heads. A frame that came in one piece is a view of that
+piece, one that came in many is put together once, so a byte is copied at most once however the
+stream was cut. Memory grows with what arrived, never with what was announced.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +16,8 @@ Measure = Callable[[Buffer], int]
 class Cutter:
     """Cuts a stream into frames. Feed it chunks of any size; after an error it is of no use.
 
-    `measure` must not lead back to whoever holds the cutter: what has arrived of a large frame is
-    to be freed with its connection, not when cycles are looked for.
+    `measure` must hold no reference to the owner of the cutter: what has arrived of a large frame
+    is to be freed with its connection, not when cycles are looked for.
     """
 
     def __init__(self, head_bytes: int, measure: Measure) -> None:
@@ -39,7 +38,7 @@ class Cutter:
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that `data` completes, with their heads; feed again after all.
 
-        They may be views of `data`: whoever feeds must not write to it again. `ProtocolError` comes
+        They may be views of `data`: the caller must not write to it again. `ProtocolError` comes
         in the place of a frame that cannot be: those before it are as good as any.
         """
         view = memoryview(data)

@@ -322,7 +322,7 @@ class Metrics:
         return sum(each.value for (one, _), each in self._counters.items() if one is metric)
 
     def watch(self, look: Callable[[], Iterator[Sample]]) -> None:
-        """Have `look` called by `samples`, for what nobody counts. It bounds how much it tells."""
+        """Register `look`: `samples` calls it for figures that are not counted. It bounds them."""
         self._looks.append(look)
 
     def samples(self) -> Iterator[Sample]:

@@ -10,9 +10,12 @@ from collections import Counter
 from tests.support.source_tree import ROOT
 
 COUNT_MAX = {
-    "the one thing to know": 148,
-    "whoever": 77,
-    "nobody": 148,
+    "the one thing to know": 24,
+    "whoever": 18,
+    "nobody": 33,
+    # Listeners were called so. The setting's earlier name is still read, and an example has one.
+    "doors": 2,
+    "door": 1,
 }
 WORD = re.compile("|".join(rf"\b{word}\b" for word in COUNT_MAX), re.IGNORECASE)
 

@@ -1,7 +1,7 @@
 """One FlyMQ client's conversation: frames in, handlers, frames out, strictly one after the other.
 
 Owns the way of a request through it: cut, unpack, decode, hand to its handler, encode what comes
-back, and make a client wait that has used more than its quota. The one thing to know: requests act
+back, and make a client wait that has used more than its quota. Invariant: requests act
 in the order of their arrival. A handler that is a plain function acts at once, so that produces on
 their way share a sync, but only as long as nothing before it waits for its turn; one that is
 `async` does nothing before its turn to reply has come.

@@ -2,7 +2,7 @@
 
 Owns who writes under which id. FlyMQ names a transaction when it begins, any connection may go on
 with it, and after its end the name is worth nothing. The engine's ids are for ever, so the listener
-has a few and lends them out again, to one transaction at a time. The one thing to know: an id that
+has a few and lends them out again, to one transaction at a time. Invariant: an id that
 was just used is not lent again before the markers of its last transaction are written, and one
 whose end is not known is taken over anew, which aborts what may still be open under it.
 """

@@ -1,8 +1,8 @@
 """Handlers of records: producing them, with a delay or a time to live too, and reading them.
 
-Owns the translation between FlyMQ's requests and the engine's publisher and reader. The one thing
-to know: a read with a filter goes on until something matches, because a client that gets nothing
-asks again from the same place. A search that takes too long is cut, and goes on when asked again.
+Owns the translation between FlyMQ's requests and the engine's publisher and reader. Invariant: a
+read with a filter goes on until something matches, because a client that gets nothing asks again
+from the same place. A search that takes too long is cut, and goes on when asked again.
 """
 
 import asyncio
