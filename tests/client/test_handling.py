@@ -21,7 +21,7 @@ from millstream.client import (
     TopicPartition,
 )
 from millstream.client.consumer import Consumer
-from millstream.client.handling import Graveyard
+from millstream.client.handling import DeadLetterWriter
 from tests.client.conftest import MEMBER
 from tests.support.broker_process import BrokerProcess
 
@@ -32,18 +32,18 @@ IDLE_S = 1.5  # Records are read in milliseconds: long enough for a busy machine
 CRASHING = """
 import os, sys
 from millstream.client import Reject, connect
-from millstream.client.handling import Graveyard
+from millstream.client.handling import DeadLetterWriter
 
-bury = Graveyard.bury
+write = DeadLetterWriter.write
 
-def bury_and_die(*args, **kwargs):
-    bury(*args, **kwargs)
+def write_and_die(*args, **kwargs):
+    write(*args, **kwargs)
     os._exit(9)
 
 def refuse(message):
     raise Reject("no such customer")
 
-Graveyard.bury = bury_and_die
+DeadLetterWriter.write = write_and_die
 address, topic, group = sys.argv[1:]
 with connect(address) as client, client.consumer(
     topic, group=group, idle_s=60, session_timeout_ms=6_000, heartbeat_interval_ms=200
@@ -302,8 +302,8 @@ def test_a_record_whose_partition_was_lost_meanwhile_is_left_to_its_new_reader(
     client: Client, topic: str, reader: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(client, topic, "bad")
-    buried: list[object] = []
-    monkeypatch.setattr(Graveyard, "bury", lambda *args, **kwargs: buried.append(args))
+    written: list[object] = []
+    monkeypatch.setattr(DeadLetterWriter, "write", lambda *args, **kwargs: written.append(args))
 
     def lose_it(message: Message) -> None:
         reader._drop([message.at])  # As a rebalance does.
@@ -312,7 +312,7 @@ def test_a_record_whose_partition_was_lost_meanwhile_is_left_to_its_new_reader(
     with reader:
         assert client.handle(reader, lose_it) == Handled(done=0, given_up=0)
 
-    assert buried == []
+    assert written == []
 
 
 def test_a_consumer_handles_its_records_itself(client: Client, reader: Consumer) -> None:

@@ -63,7 +63,7 @@ class Admin:
     def has_queues(self) -> bool:
         """Whether the brokers carry out delays, lifetimes and message ids. Asked for once."""
         if self._has_queues is None:
-            self._has_queues = any(one.name == QUEUE_SETTING for one in self.broker_settings())
+            self._has_queues = any(s.name == QUEUE_SETTING for s in self.broker_settings())
         return self._has_queues
 
     # -- topics --------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Admin:
         settings: Mapping[str, object] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Create a topic; what is not given is up to the broker. `dry_run` only checks.
+        """Create a topic; the broker has defaults for all options. `dry_run` only checks.
 
         Settings are spelt `retention.ms` or `retention_ms`, with any text, number or truth.
         """
@@ -100,10 +100,8 @@ class Admin:
         """All topics by name, without the cluster's own unless asked for."""
         limit_s = self._link.timeout_s if timeout_s is None else timeout_s
         listed = self._call(lambda a: a.list_topics(timeout=limit_s), "list topics")
-        topics = (shapes.topic(one) for one in listed.topics.values())
-        return tuple(
-            sorted((one for one in topics if with_internal or not one.is_internal), key=_name)
-        )
+        topics = (shapes.topic(topic) for topic in listed.topics.values())
+        return tuple(sorted((t for t in topics if with_internal or not t.is_internal), key=_name))
 
     def describe_topic(self, name: str) -> TopicDescription:
         from confluent_kafka import TopicCollection
@@ -111,16 +109,16 @@ class Admin:
 
         doing = f"describe topic {name!r}"
         with _naming(name):
-            found = self._one(lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing)
-        targets = [TopicPartition(name, one.id) for one in found.partitions]
+            topic = self._one(lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing)
+        targets = [TopicPartition(name, partition.id) for partition in topic.partitions]
         begins, ends = self.offsets(targets, "earliest"), self.offsets(targets, "latest")
         return TopicDescription(
-            name=found.name,
-            topic_id=str(found.topic_id),
-            is_internal=found.is_internal,
+            name=topic.name,
+            topic_id=str(topic.topic_id),
+            is_internal=topic.is_internal,
             partitions=tuple(
-                shapes.partition(one, begins[target], ends[target])
-                for one, target in zip(found.partitions, targets, strict=True)
+                shapes.partition(partition, begins[target], ends[target])
+                for partition, target in zip(topic.partitions, targets, strict=True)
             ),
             settings=self._settings(ResourceType.TOPIC, name, doing),
         )
@@ -131,7 +129,7 @@ class Admin:
     def alter_topic(
         self, name: str, settings: Mapping[str, object] | None = None, *, unset: Iterable[str] = ()
     ) -> None:
-        """Set some settings and put others back to their defaults; the rest stays."""
+        """Set some settings and put others back to their defaults; all others stay."""
         from confluent_kafka.admin import (
             AlterConfigOpType,
             ConfigEntry,
@@ -157,7 +155,7 @@ class Admin:
             )
 
     def topic_settings(self, name: str, *, doing: str | None = None) -> tuple[Setting, ...]:
-        """The settings of a topic. `doing` is what an error says cannot be done."""
+        """The settings of a topic. `doing` names the operation in errors."""
         from confluent_kafka.admin import ResourceType
 
         filtered = split_filtered(name)
@@ -171,8 +169,11 @@ class Admin:
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not asked:
             return {}
-        found = self._many(lambda a, w: a.describe_configs(asked, **w), "describe topics")
-        return {one.name: tuple(map(shapes.setting, each.values())) for one, each in found.items()}
+        answers = self._many(lambda a, w: a.describe_configs(asked, **w), "describe topics")
+        return {
+            resource.name: tuple(map(shapes.setting, settings.values()))
+            for resource, settings in answers.items()
+        }
 
     def grow_topic(self, name: str, partitions: int) -> None:
         """Give the topic `partitions` in total. Records of a key may go elsewhere from then on."""
@@ -190,14 +191,14 @@ class Admin:
             self._one(lambda a, w: a.delete_topics([name], **w), f"delete topic {name!r}")
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what is before these offsets (-1: everything); return the new beginnings."""
+        """Delete the records before these offsets (-1: all of them); return the new beginnings."""
         from confluent_kafka import TopicPartition as KafkaPartition
 
         targets = [KafkaPartition(at.topic, at.partition, offset) for at, offset in before.items()]
         if not targets:
             return {}
         answers = self._many(lambda a, w: a.delete_records(targets, **w), "delete records")
-        return {shapes.place(at): one.low_watermark for at, one in answers.items()}
+        return {shapes.place(at): deleted.low_watermark for at, deleted in answers.items()}
 
     def offsets(
         self, targets: Iterable[TopicPartition] | str, at: StartPoint
@@ -220,9 +221,9 @@ class Admin:
             spec = specs.for_timestamp(milliseconds(at))
         asked = {KafkaPartition(*place): spec for place in places}
         answers = self._many(lambda a, w: a.list_offsets(asked, **w), f"find offsets at {at}")
-        found = {shapes.place(place): one.offset for place, one in answers.items()}
-        late = [place for place, offset in found.items() if offset < 0]
-        return found | (self.offsets(late, "latest") if late and at != "latest" else {})
+        offsets = {shapes.place(place): listed.offset for place, listed in answers.items()}
+        late = [place for place, offset in offsets.items() if offset < 0]
+        return offsets | (self.offsets(late, "latest") if late and at != "latest" else {})
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -231,14 +232,16 @@ class Admin:
         answer = self._future(lambda a, w: a.list_consumer_groups(**w), doing)
         for problem in answer.errors or ():
             raise self._link.failure(problem, doing)
-        return tuple(sorted(map(shapes.group, answer.valid or ()), key=lambda one: one.group_id))
+        return tuple(
+            sorted(map(shapes.group, answer.valid or ()), key=lambda group: group.group_id)
+        )
 
     def describe_group(self, group: str) -> GroupDescription:
         doing = f"describe group {group!r}"
-        found = self._one(lambda a, w: a.describe_consumer_groups([group], **w), doing)
-        if found.state.name == "DEAD":  # How brokers before 4.0 say that there is none.
+        described = self._one(lambda a, w: a.describe_consumer_groups([group], **w), doing)
+        if described.state.name == "DEAD":  # Brokers before 4.0 answer so for an unknown group.
             raise NotFound(f"cannot {doing}: there is no such group.", code="GROUP_ID_NOT_FOUND")
-        return shapes.group_description(found)
+        return shapes.group_description(described)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
@@ -251,11 +254,11 @@ class Admin:
             answer = self._one(
                 lambda a, w: a.list_consumer_group_offsets(asked, require_stable=True, **w), doing
             )
-            errors = [one.error for one in answer.topic_partitions if one.error is not None]
+            errors = [place.error for place in answer.topic_partitions if place.error is not None]
             if not errors:
                 places = answer.topic_partitions
-                return {shapes.place(one): one.offset for one in places if one.offset >= 0}
-            # A transaction that is being settled: what it commits is known in a moment.
+                return {shapes.place(at): at.offset for at in places if at.offset >= 0}
+            # A transaction is being completed: the offsets that it commits are known in a moment.
             if errors[0].name() != "UNSTABLE_OFFSET_COMMIT" or monotonic() > deadline:
                 raise self._link.error(errors[0], doing)
             sleep(STEP_S)
@@ -263,9 +266,9 @@ class Admin:
     def group_lag(self, group: str) -> tuple[Lag, ...]:
         """How far the group is behind, in all partitions of topics that it reads or has read."""
         described = self.describe_group(group)
-        owners = {at: one.member_id for one in described.members for at in one.partitions}
+        owners = {at: member.member_id for member in described.members for at in member.partitions}
         committed = self.committed(group)
-        # A partition in which it has committed nothing is one that it has not begun.
+        # The group has not begun a partition in which it has committed nothing.
         topics = sorted({at.topic for at in (*owners, *committed)})
         places = [at for topic in topics for at in sorted(self._places(topic))]
         begins, ends = self.offsets(places, "earliest"), self.offsets(places, "latest")
@@ -312,9 +315,9 @@ class Admin:
             ),
             doing,
         )
-        for one in answer.topic_partitions:
-            if one.error is not None:
-                raise self._link.error(one.error, doing)
+        for place in answer.topic_partitions:
+            if place.error is not None:
+                raise self._link.error(place.error, doing)
         return goals
 
     def delete_group(self, group: str) -> None:
@@ -347,15 +350,16 @@ class Admin:
 
         asked, doing = TopicCollection([topic]), f"find topic {topic!r}"
         with _naming(topic):
-            found = self._one(lambda a, w: a.describe_topics(asked, **w), doing)
-        return [TopicPartition(topic, one.id) for one in found.partitions]
+            described = self._one(lambda a, w: a.describe_topics(asked, **w), doing)
+        return [TopicPartition(topic, partition.id) for partition in described.partitions]
 
     # ResourceType is an enumeration of librdkafka's, imported late.
     def _settings(self, kind: Any, name: str, doing: str) -> tuple[Setting, ...]:
         from confluent_kafka.admin import ConfigResource
 
-        found = self._one(lambda a, w: a.describe_configs([ConfigResource(kind, name)], **w), doing)
-        return tuple(sorted(map(shapes.setting, found.values()), key=_name))
+        asked = [ConfigResource(kind, name)]
+        settings = self._one(lambda a, w: a.describe_configs(asked, **w), doing)
+        return tuple(sorted(map(shapes.setting, settings.values()), key=_name))
 
     # What librdkafka answers has a type per call, which the callers know.
     def _call(self, call: "Callable[[AdminClient], Any]", doing: str) -> Any:
@@ -415,5 +419,5 @@ def _naming(topic: str) -> Iterator[None]:
         raise no_topic(topic) from problem
 
 
-def _name(one: "Topic | Setting") -> str:
-    return one.name
+def _name(named: "Topic | Setting") -> str:
+    return named.name

@@ -1,6 +1,7 @@
-"""`connect()` and what hangs on it: one cluster, one set of serdes, everything closed at the end.
+"""`connect()` and `Client`: one cluster, one set of serdes, everything closed at the end.
 
-Owns the lifetime of what it hands out. A client may be shared by threads; a consumer may not.
+Owns the lifetime of producers, consumers and transactions. Threads may share a client; a consumer
+belongs to one thread.
 """
 
 import threading
@@ -26,7 +27,13 @@ from millstream.client.extensions.delayed import DelayedRecords
 from millstream.client.extensions.health import storage_problems, topic_health
 from millstream.client.extensions.requests import BrokerRequests
 from millstream.client.extensions.stalls import sentence
-from millstream.client.handling import LETTER_SETTINGS, Graveyard, Handled, RetryPolicy, handle
+from millstream.client.handling import (
+    LETTER_SETTINGS,
+    DeadLetterWriter,
+    Handled,
+    RetryPolicy,
+    handle,
+)
 from millstream.client.models import (
     Headers,
     Message,
@@ -47,11 +54,11 @@ WAIT_STEP_S = 0.2
 TRANSACTIONAL_IDS_MAX = 100
 
 _RETRIES = RetryPolicy()
-# A decorated function keeps its type; what it returns does not count.
+# A decorated function keeps its type; its result is ignored.
 _Function = TypeVar("_Function", bound=Callable[[Message], Any])
 
 
-# Settings are librdkafka's: text, numbers, truths and callbacks.
+# Any: settings are librdkafka's, text, numbers, truths and callbacks.
 def connect(
     address: str | None = None,
     *,
@@ -109,9 +116,9 @@ class Client(Closing):
         self._single: Producer | None = None
         self._own_id = f"millstream-{uuid4()}"
         self._transactional: dict[str, TransactionalProducer] = {}
-        self.subscribers: list[Subscriber] = []  # What `run` runs.
+        self.subscribers: list[Subscriber] = []  # Those that `run` calls.
         self._running: Run | None = None
-        # Weak: what the program dropped needs no closing by us.
+        # Weak: an object that the program dropped needs no closing by us.
         self._opened: WeakSet[Producer | Consumer] = WeakSet()
 
     @property
@@ -131,7 +138,7 @@ class Client(Closing):
         try:
             return sentence(self.address, self.storage_problems())
         except ClientError:
-            return ""  # Another broker than ours, or none at all: that is told elsewhere.
+            return ""  # Another broker than ours, or none at all: other calls report that.
 
     # -- serdes --------------------------------------------------------------------------------
 
@@ -143,7 +150,7 @@ class Client(Closing):
         topic: str | None = None,
     ) -> None:
         """How keys and values become bytes: `"json"`, `"string"`, `"int"`, `"bytes"`, a model type
-        or a serde; for one topic or for all. It holds for what is made from here on.
+        or a serde; for one topic or for all. Producers and consumers made from here on have it.
         """
         self._serdes.set(value, key=key, topic=topic)
 
@@ -153,7 +160,7 @@ class Client(Closing):
 
     # -- producing -----------------------------------------------------------------------------
 
-    # Keys and values are what the serde takes.
+    # Any: keys and values are of the serde's type.
     def produce(
         self,
         topic: str,
@@ -169,8 +176,8 @@ class Client(Closing):
     ) -> RecordMetadata:
         """Send one record and wait until it is on stable storage. For many, use `producer()`.
 
-        With `delay`, seconds or a time, it appears in the topic then; after `ttl` nobody sees it
-        any more; one whose `message_id` the topic has just seen is a duplicate, and left out.
+        With `delay`, seconds or a time, it appears in the topic then; after `ttl` no reader gets it
+        any more; a record whose `message_id` the topic has just seen is a duplicate, and left out.
         """
         producer = self.single_producer()
         return producer.send(
@@ -273,13 +280,13 @@ class Client(Closing):
         `retry` says; after the last attempt, or at once if it raises `Reject`, the record goes to
         the dead letters, `<topic>.dlq`. A value that the serde cannot decode goes there as well.
         """
-        with closing(self.graveyard()) as graveyard:
-            return handle(consumer, function, retry, graveyard)
+        with closing(self.dead_letter_writer()) as dead_letters:
+            return handle(consumer, function, retry, dead_letters)
 
-    def graveyard(self) -> Graveyard:
+    def dead_letter_writer(self) -> DeadLetterWriter:
         """For `handle`: the writer of dead letters."""
         self._check_open()
-        return Graveyard(
+        return DeadLetterWriter(
             self.admin,
             lambda: self.producer(value_serde="bytes", key_serde="bytes", **LETTER_SETTINGS),
         )
@@ -313,15 +320,17 @@ class Client(Closing):
         check_count(self.subscribers)
         opened: list[tuple[Subscriber, Consumer]] = []
         try:
-            for one in self.subscribers:
-                consumer = self.consumer(one.topics, **one.options)
-                opened.append((one, consumer))
+            for subscribed in self.subscribers:
+                consumer = self.consumer(subscribed.topics, **subscribed.options)
+                opened.append((subscribed, consumer))
         except BaseException:
             for _, consumer in opened:
                 consumer.close()
             raise
         running = self._running = Run(
-            lambda consumer, one: self.handle(consumer, one.function, retry=one.retry)
+            lambda consumer, subscribed: self.handle(
+                consumer, subscribed.function, retry=subscribed.retry
+            )
         )
         return running.run(opened)
 
@@ -350,7 +359,7 @@ class Client(Closing):
     # -- the end -------------------------------------------------------------------------------
 
     def forget_failure(self) -> None:
-        """Try again from the start: what the last attempt heard no longer counts."""
+        """Forget the last attempt and its errors, so that the next one starts anew."""
         self.admin.close()
         self._link.reached()
 
@@ -362,9 +371,9 @@ class Client(Closing):
             self._is_closed = True
         failures: list[ClientError] = []
         single = [] if self._single is None else [self._single]
-        for one in [*self._opened, *single, *self._transactional.values()]:
+        for resource in [*self._opened, *single, *self._transactional.values()]:
             try:
-                one.close()
+                resource.close()
             except ClientError as problem:
                 failures.append(problem)
         self.admin.close()

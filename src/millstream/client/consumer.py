@@ -1,8 +1,8 @@
 """Reading records: one after the other, from a place of your choice, with commits.
 
-Owns a librdkafka consumer, the records fetched ahead, and what was handed out. A record counts as
-done when the next one is asked for, or when the consumer is closed without an exception; only
-what is done is committed, so a crash repeats records and never loses one. One thread at a time.
+Owns a librdkafka consumer, the records fetched ahead, and the record in hand. A record counts as
+done when the next one is taken, or when the consumer is closed without an exception; only records
+that are done are committed, so a crash repeats records and never loses one. One thread at a time.
 
 librdkafka is polled between two records, also while there are records that were fetched ahead, so
 `max.poll.interval.ms` is the time that one record, or one `take`, may need. Nothing polls while a
@@ -70,7 +70,7 @@ class Consumer(Closing, Iterator[Message]):
     ) -> None:
         from confluent_kafka import Consumer as KafkaConsumer
 
-        self._wanted = Wanted.parse(topics)
+        self._subscribed = Wanted.parse(topics)
         check_start(start)
         if group == "":
             raise Refused("a group needs a name; without a group, leave it out")
@@ -85,7 +85,7 @@ class Consumer(Closing, Iterator[Message]):
         self.is_stopped = False
         self._handler = handler
         self._fetched = Fetched()
-        self._problems: deque[ClientError] = deque()  # Behind what was fetched.
+        self._problems: deque[ClientError] = deque()  # Raised after the fetched records.
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
         self._handed_out: Raw | None = None
@@ -221,9 +221,9 @@ class Consumer(Closing, Iterator[Message]):
         first = self._poll(timeout_s)
         if first is None:
             return
-        # Before the rest is fetched: a rebalance in there drops records of revoked partitions.
+        # Before more is fetched: a rebalance in there drops records of revoked partitions.
         self._take_in([first])
-        # A poll waits for the first record; the rest is what is there already.
+        # A poll waits for the first record; the others are there already.
         self._take_in(self._handle.consume(FETCH_RECORDS_MAX - 1, 0))
 
     # -- committing ----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Consumer(Closing, Iterator[Message]):
         return to_kafka(self._progress.done), self._handle.consumer_group_metadata()
 
     def settle(self) -> None:
-        """Take note that what was handed out was committed elsewhere: in a transaction."""
+        """Note that the records in hand were committed elsewhere: in a transaction."""
         self._progress = Progress()
 
     def rewind(self) -> None:
@@ -291,7 +291,7 @@ class Consumer(Closing, Iterator[Message]):
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that this consumer reads at the moment."""
-        return tuple(sorted(shapes.place(one) for one in self._handle.assignment()))
+        return tuple(sorted(shapes.place(target) for target in self._handle.assignment()))
 
     @property
     def has_fetched(self) -> bool:
@@ -304,7 +304,7 @@ class Consumer(Closing, Iterator[Message]):
         while not self.assignment:
             if monotonic() > deadline:
                 absent = f" There is no topic {min(self._absent)!r} yet." if self._absent else ""
-                raise TimedOut(f"no partition of {self._wanted} was assigned in time.{absent}")
+                raise TimedOut(f"no partition of {self._subscribed} was assigned in time.{absent}")
             self.fetch(POLL_S)
         return self.assignment
 
@@ -370,11 +370,10 @@ class Consumer(Closing, Iterator[Message]):
 
     def _begin(self) -> None:
         if self.group is None:
-            found = self._wanted.find(self._admin)
-            self._assign(found, self._start)
+            self._assign(self._subscribed.find(self._admin), self._start)
             return
         self._handle.subscribe(
-            self._wanted.subscriptions,
+            self._subscribed.subscriptions,
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._revoked,
@@ -387,33 +386,33 @@ class Consumer(Closing, Iterator[Message]):
             self._handle.incremental_assign(to_kafka(goals))
 
     def _assigned(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
-        self._absent -= {one.topic for one in partitions}
+        self._absent -= {target.topic for target in partitions}
         if isinstance(self._start, str):
             return  # librdkafka begins by itself where the group is, or at that end.
         committed = handle.committed(partitions, self._link.timeout_s)
-        fresh = [shapes.place(one) for one in committed if one.offset < 0]
+        fresh = [shapes.place(at) for at in committed if at.offset < 0]
         begins = self._admin.offsets(fresh, self._start)
-        for one in committed:
-            one.offset = begins.get(shapes.place(one), one.offset)
+        for at in committed:
+            at.offset = begins.get(shapes.place(at), at.offset)
         (handle.incremental_assign if self._is_incremental else handle.assign)(committed)
 
     def _revoked(self, handle: "Handle", partitions: "list[KafkaPartition]") -> None:
-        places = [shapes.place(one) for one in partitions]
+        places = [shapes.place(target) for target in partitions]
         self._drop(places)
         self._fetched.resume(places)  # A pause ends with the assignment, as in librdkafka.
 
     def _refresh(self) -> None:
-        """Without a group nobody else tells of new topics and partitions."""
+        """Look for new topics and partitions: without a group, no coordinator announces them."""
         if self.group is not None or monotonic() < self._refresh_at:
             return
         self._refresh_at = monotonic() + REFRESH_S
         known = set(self.assignment)
         try:
-            found = self._wanted.find(self._admin, timeout_s=REFRESH_LIMIT_S)
+            targets = self._subscribed.find(self._admin, timeout_s=REFRESH_LIMIT_S)
         except (TimedOut, Unreachable):
             return
         # They are younger than this reader, which is to see all of them.
-        self._assign([at for at in found if at not in known], "earliest")
+        self._assign([at for at in targets if at not in known], "earliest")
 
     def _poll(self, timeout_s: float) -> "Raw | None":
         from confluent_kafka import KafkaException
@@ -421,12 +420,12 @@ class Consumer(Closing, Iterator[Message]):
         try:
             return self._handle.poll(timeout_s)
         except KafkaException as problem:  # Of a rebalance, such as the look-up of where to begin.
-            raise self._link.failure(problem, f"read {self._wanted}") from problem
+            raise self._link.failure(problem, f"read {self._subscribed}") from problem
         finally:
             self._polled_at = monotonic()
 
     def _take_in(self, fetched: "Iterable[Raw]") -> None:
-        """Put what librdkafka gave where it belongs. A problem waits for the records before it."""
+        """Sort librdkafka's messages; a problem waits for the records before it."""
         for raw in fetched:
             error = raw.error()
             if error is None:
@@ -434,12 +433,12 @@ class Consumer(Closing, Iterator[Message]):
             elif error.name() == "_PARTITION_EOF":
                 self.at_end.add(place_of(raw))
             elif error.name() in _ABSENT and self.group is not None:
-                self._wait_for(raw.topic() or str(self._wanted))
+                self._wait_for(raw.topic() or str(self._subscribed))
             elif error.name() not in _PASSING and (error.fatal() or not error.retriable()):
                 if error.name() == "_MAX_POLL_EXCEEDED":
                     # The membership is lost; librdkafka says so before it revokes the partitions.
                     self._drop(self.assignment)
-                self._problems.append(self._link.error(error, f"read {self._wanted}"))
+                self._problems.append(self._link.error(error, f"read {self._subscribed}"))
         self._raise_problem()
 
     def _raise_problem(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong for a client, as types that say what to do about it.
+"""Errors of the client, as types that say what to do about them.
 
 Owns the hierarchy and the table from Kafka's error names to it. Every message is one sentence or
 two: what happened, and what helps. `retriable` says whether the same call may work later.
@@ -42,7 +42,7 @@ class Fenced(ClientError):
 
 
 class Denied(ClientError, PermissionError):
-    """The broker knows who asks, and says no; or it does not believe who asks."""
+    """The user may not do this, or could not prove to be this user."""
 
 
 class Refused(ClientError):
@@ -50,7 +50,7 @@ class Refused(ClientError):
 
 
 class Busy(Refused):
-    """Not while someone uses it, such as deleting a group that has members."""
+    """Refused while it is in use, such as deleting a group that has members."""
 
 
 class NotSupported(ClientError):
@@ -69,7 +69,7 @@ class Undelivered(ClientError):
     """Records were given to a producer and did not arrive. `failures` holds the first of them."""
 
     def __init__(self, message: str, failures: list[ClientError]) -> None:
-        super().__init__(message, retriable=all(one.retriable for one in failures))
+        super().__init__(message, retriable=all(failure.retriable for failure in failures))
         self.failures = failures
 
 
@@ -102,7 +102,7 @@ HINTS: dict[type[ClientError], str] = {
     TimedOut: "It may have been done all the same; look before you repeat it.",
     Fenced: "Another with the same name took over, or this one was silent for too long.",
     Denied: "Check user, password, TLS settings and the rights of this user.",
-    Busy: "Stop those who use it first, or try again in a moment.",
+    Busy: "Stop its users first, or try again in a moment.",
 }
 
 

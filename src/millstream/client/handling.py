@@ -1,9 +1,11 @@
-"""`client.handle`: one function for every record, tried again when it fails, given up in the end.
+"""`client.handle`: calls a function with every record, retries it, and writes dead letters.
 
-Owns the attempts and what becomes of a record that is given up: it goes to `<topic>.dlq`, with
-headers that say where it came from and why. The one thing to know: a record is done when the
-function returned or when its dead letter has arrived; until then it is not committed, whatever
-happens. All partitions of the consumer wait meanwhile, so their order is kept.
+Owns the attempts, and the dead letter of a record that is given up: it goes to `<topic>.dlq`, with
+headers that say where it came from and why.
+
+Invariant: a record is done when the function has returned or when its dead letter has arrived;
+until then it is not committed. All partitions of the consumer wait meanwhile, so their order is
+kept.
 """
 
 import hashlib
@@ -36,8 +38,8 @@ VIEW_OF = "view.of"
 REJECTED, RETRIES_EXHAUSTED, UNREADABLE = "rejected", "max_retries_exceeded", "schema"
 ERROR_LENGTH_MAX = 1_000
 MAX_MESSAGE_BYTES = "max.message.bytes"
-LETTER_BYTES_MAX = 2**16  # What a dead letter may have more than its record.
-# For a producer of dead letters: how large a record may be is the broker's to say.
+LETTER_BYTES_MAX = 2**16  # By which a dead letter may be larger than its record.
+# For a producer of dead letters: the broker alone limits the size of a record.
 LETTER_SETTINGS = {"message.max.bytes": 1_000_000_000, "linger.ms": 0}
 MESSAGE_ID_BYTES_MAX = 256
 WAIT_STEP_S = 0.2
@@ -76,7 +78,7 @@ class RetryPolicy:
         return longer * (1 + self.jitter * (2 * luck - 1))
 
 
-class Fate(Enum):
+class Outcome(Enum):
     DONE = "done"
     GIVEN_UP = "given up"
     LOST = "lost"  # It is read again: the partition is another member's, or the consumer stopped.
@@ -92,11 +94,11 @@ def handle(
     consumer: Consumer,
     function: Callable[[Message], object],
     retry: RetryPolicy,
-    graveyard: "Graveyard",
+    dead_letters: "DeadLetterWriter",
 ) -> Handled:
-    """Until the consumer ends: call `function` with each record, and give up what keeps failing."""
+    """Call `function` with each record until the consumer ends; give up those that keep failing."""
     check_handled(consumer)
-    fates: Counter[Fate] = Counter()
+    outcomes: Counter[Outcome] = Counter()
     while True:
         with _undone_if_raised(consumer):
             try:
@@ -104,11 +106,13 @@ def handle(
             except StopIteration:
                 break
             except BadData as problem:
-                fate = graveyard.bury(consumer, attempts=1, reason=UNREADABLE, problem=problem)
+                outcome = dead_letters.write(
+                    consumer, attempts=1, reason=UNREADABLE, problem=problem
+                )
             else:
-                fate = _attempt(consumer, message, function, retry, graveyard)
-        fates[fate] += 1
-    return Handled(done=fates[Fate.DONE], given_up=fates[Fate.GIVEN_UP])
+                outcome = _attempt(consumer, message, function, retry, dead_letters)
+        outcomes[outcome] += 1
+    return Handled(done=outcomes[Outcome.DONE], given_up=outcomes[Outcome.GIVEN_UP])
 
 
 def check_handled(consumer: Consumer) -> None:
@@ -121,30 +125,30 @@ def _attempt(
     message: Message,
     function: Callable[[Message], object],
     retry: RetryPolicy,
-    graveyard: "Graveyard",
-) -> Fate:
+    dead_letters: "DeadLetterWriter",
+) -> Outcome:
     attempt = 1
     while True:
         try:
             function(message)
-            return Fate.DONE
+            return Outcome.DONE
         except Reject as problem:
-            return graveyard.bury(consumer, attempts=attempt, reason=REJECTED, problem=problem)
+            return dead_letters.write(consumer, attempts=attempt, reason=REJECTED, problem=problem)
         except Exception as problem:
             if attempt > retry.max_retries:
-                return graveyard.bury(
+                return dead_letters.write(
                     consumer, attempts=attempt, reason=RETRIES_EXHAUSTED, problem=problem
                 )
         _wait(consumer, retry.wait_s(attempt, random.random()))
         if consumer.is_stopped:
             consumer.drop_in_hand()
         if consumer.in_hand is None:
-            return Fate.LOST
+            return Outcome.LOST
         attempt += 1
 
 
 def _wait(consumer: Consumer, span_s: float) -> None:
-    """Let time pass as a member of the group: it must hear of rebalances."""
+    """Wait, and stay a member of the group: rebalances are served meanwhile."""
     deadline = monotonic() + span_s
     try:
         while (left_s := deadline - monotonic()) > 0 and not consumer.is_stopped:
@@ -154,14 +158,14 @@ def _wait(consumer: Consumer, span_s: float) -> None:
 
 
 def wait_step(consumer: Consumer, left_s: float) -> None:
-    """Wait a little, without taking in records, and hear of rebalances."""
-    consumer.pause()  # Also what was assigned meanwhile: records must not pile up here.
+    """Wait a little without taking in records; rebalances are served."""
+    consumer.pause()  # Also newly assigned partitions: records must not pile up here.
     consumer.fetch(min(WAIT_STEP_S, left_s))
 
 
 @contextmanager
 def _undone_if_raised(consumer: Consumer) -> Iterator[None]:
-    """Whatever is raised in the block leaves the record in hand undone, and the next to be read."""
+    """An error in the block leaves the record in hand undone, and it is read again next."""
     try:
         yield
     except BaseException:
@@ -173,8 +177,8 @@ def _undone_if_raised(consumer: Consumer) -> Iterator[None]:
         raise
 
 
-class Graveyard:
-    """Where dead letters of one consumer go. Makes their topics where they are missing."""
+class DeadLetterWriter:
+    """Writes the dead letters of one consumer, and creates their topics where they are missing."""
 
     def __init__(self, admin: Admin, open_producer: Callable[[], Producer]) -> None:
         self._admin = admin
@@ -183,16 +187,18 @@ class Graveyard:
         self._origins: dict[str, str] = {}
         self._partition_counts: dict[str, int] = {}
 
-    def bury(self, consumer: Consumer, *, attempts: int, reason: str, problem: Exception) -> Fate:
-        """Have the record in hand among the dead letters; raises if it did not arrive there."""
+    def write(
+        self, consumer: Consumer, *, attempts: int, reason: str, problem: Exception
+    ) -> Outcome:
+        """Write the record in hand to the dead letters; raises if it did not arrive there."""
         raw = consumer.in_hand
         if raw is None:
-            return Fate.LOST
+            return Outcome.LOST
         at, offset = place_of(raw), raw.offset() or 0
         if at.topic.endswith(DLQ_TOPIC_SUFFIX):
             raise Refused(f"{at}@{offset} failed, and is a dead letter already") from problem
         origin = self._origin(at.topic)
-        told = {
+        origin_facts = {
             "topic": origin,
             "partition": str(at.partition),
             "offset": str(offset),
@@ -201,7 +207,7 @@ class Graveyard:
             "reason": reason,
             "error": error_text(problem),
         }
-        headers = letter_headers(header_list(raw.headers()), told)
+        headers = letter_headers(header_list(raw.headers()), origin_facts)
         if self._has_ids():
             headers.append((MESSAGE_ID_HEADER, message_id(consumer.group or "", at, offset)))
         if self._producer is None:
@@ -214,24 +220,24 @@ class Graveyard:
             partition=at.partition % self._partition_counts[origin],
         )
         sent.result()
-        return Fate.GIVEN_UP
+        return Outcome.GIVEN_UP
 
     def close(self) -> None:
         if self._producer is not None:
             self._producer.close()
 
     def _origin(self, topic: str) -> str:
-        """The topic itself, or the one that a view shows: there records can be sent back to."""
+        """The topic itself, or the one that a view shows: records are sent back there."""
         if topic not in self._origins:
             origin = self._setting(topic, VIEW_OF) or topic
             self._partition_counts[origin] = self._prepare(origin)
             self._origins[topic] = origin
         return self._origins[topic]
 
-    # Who may read and write a topic may not look at settings everywhere; then there are no views.
+    # Some clusters let a user read and write a topic, but not its settings; they have no views.
     def _setting(self, topic: str, name: str) -> str | None:
         with suppress(Denied):
-            return {one.name: one.value for one in self._admin.topic_settings(topic)}.get(name)
+            return {s.name: s.value for s in self._admin.topic_settings(topic)}.get(name)
         return None
 
     def _has_ids(self) -> bool:
@@ -240,35 +246,37 @@ class Graveyard:
         return False
 
     def _prepare(self, origin: str) -> int:
-        """Have a topic for dead letters; return how many partitions it has."""
+        """Create the topic for dead letters if it is missing; return its number of partitions."""
         name = origin + DLQ_TOPIC_SUFFIX
         try:
             return len(self._admin.offsets(name, "latest"))
         except NotFound:
             size = self._setting(origin, MAX_MESSAGE_BYTES)
-            # Whatever the topic takes must fit as a dead letter too.
+            # Every record that the topic takes must fit as a dead letter too.
             settings = {MAX_MESSAGE_BYTES: int(size) + LETTER_BYTES_MAX} if size else None
             with suppress(AlreadyExists):
                 self._admin.create_topic(name, partitions=1, settings=settings)
             return len(self._admin.offsets(name, "latest"))
 
 
-def letter_headers(own: HeaderList, told: dict[str, str]) -> HeaderList:
-    """The record's own headers and what is told of it, as dead letters of the broker have them.
+def letter_headers(own: HeaderList, facts: dict[str, str]) -> HeaderList:
+    """The record's own headers and the facts about it, as dead letters of the broker have them.
 
-    What asks a broker for something would ask for it again, so it is left out.
+    Headers with options are left out: the broker would act on them again.
     """
     kept = [
-        one for one in own if one[0] not in RESERVED and not one[0].startswith(DLQ_HEADER_PREFIX)
+        (name, value)
+        for name, value in own
+        if name not in RESERVED and not name.startswith(DLQ_HEADER_PREFIX)
     ]
     subjects = [value for name, value in kept if name == SUBJECT_HEADER and value]
-    headers = [one for one in kept if one[0] != SUBJECT_HEADER]
-    # Who listens to a subject does not get its dead letters with it.
-    subject = subjects[0] if subjects else told["topic"].encode()
+    headers = [(name, value) for name, value in kept if name != SUBJECT_HEADER]
+    # Subscribers to a subject do not get its dead letters with it.
+    subject = subjects[0] if subjects else facts["topic"].encode()
     headers.append((SUBJECT_HEADER, DLQ_SUBJECT_PREFIX.encode() + subject))
     headers += [
         (f"{DLQ_HEADER_PREFIX}{name}", value.encode(errors="replace"))
-        for name, value in told.items()
+        for name, value in facts.items()
     ]
     return [*headers, *((f"{DLQ_HEADER_PREFIX}subject", value) for value in subjects[:1])]
 
@@ -281,6 +289,6 @@ def message_id(group: str, at: TopicPartition, offset: int) -> bytes:
 
 
 def error_text(problem: Exception) -> str:
-    """What went wrong, as an operator wants to read it."""
+    """The error as an operator reads it: its type and its text."""
     kind = "" if isinstance(problem, Reject) else type(problem).__name__
     return ": ".join(filter(None, (kind, str(problem))))[:ERROR_LENGTH_MAX]

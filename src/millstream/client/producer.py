@@ -2,7 +2,7 @@
 
 Owns a librdkafka producer, the thread that hears its reports, and the bounded buffer between the
 caller and the broker. A full buffer makes `send` wait: that is the back-pressure. A record that did
-not arrive is never silent: its future fails, and `flush` raises for those nobody looked at.
+not arrive is never silent: its future fails, and `flush` raises for futures not looked at.
 """
 
 import logging
@@ -44,7 +44,7 @@ LINGER_MS = 5
 FAILURES_KEPT_MAX = 100
 POLL_S = 0.1
 FLUSH_STEP_S = 1.0  # Between two steps Ctrl-C is heard.
-# librdkafka gives a record its fate a moment after its time is over.
+# librdkafka reports a record a moment after its time is over.
 FATE_MARGIN_S = 2.0
 LISTEN_S = 0.02  # A producer that closes waits for its listener: this long at most.
 
@@ -52,7 +52,7 @@ log = logging.getLogger("millstream.client")
 
 
 class Delivery(Future[RecordMetadata]):
-    """The fate of one record. Remembers whether the program asked for it.
+    """The result of one record. Remembers whether the program asked for it.
 
     Cancelling it cancels the waiting, not the record, which is on its way.
     """
@@ -111,7 +111,7 @@ class Producer(Closing):
         # One that was dropped unclosed takes its thread along.
         weakref.finalize(self, self._is_closed.set)
 
-    # Keys and values are what the serde takes.
+    # Any: keys and values are of the serde's type.
     def send(
         self,
         topic: str,
@@ -155,7 +155,7 @@ class Producer(Closing):
         return delivery if is_in else None
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent so far has its fate; raise for failures nobody looked at.
+        """Wait for the results of all records sent so far; raise for failures not looked at.
 
         Without `timeout_s` it waits as long as records may take, see `delivery_timeout_s`.
         """
@@ -169,7 +169,7 @@ class Producer(Closing):
         self._raise_failures()
 
     def close(self) -> None:
-        """Flush and stop. What cannot be delivered in time is given up, and its future fails."""
+        """Flush and stop. The futures of records that are not delivered in time fail."""
         if self._is_closed.is_set():
             return
         try:
@@ -178,11 +178,11 @@ class Producer(Closing):
             self._stop()
 
     def give_up(self) -> None:
-        """Drop what is buffered; the futures of those records fail."""
+        """Drop the buffered records; their futures fail."""
         self._handle.purge()
 
     def forget_failures(self) -> None:
-        """For transactions, whose end says what became of their records."""
+        """For transactions: their end says whether their records arrived."""
         self._failed, self._failed_count = [], 0
 
     @property
@@ -237,11 +237,11 @@ class Producer(Closing):
             raise self._link.failure(problem, f"send to {topic!r}") from problem
         return True
 
-    def _late(self, what: str) -> ClientError:
+    def _late(self, late: str) -> ClientError:
         if self._link.down_reason:
-            return unreachable(self._link.address, "send", f"{what}; {self._link.down_reason}")
+            return unreachable(self._link.address, "send", f"{late}; {self._link.down_reason}")
         reason = self._link.explain_stall()
-        return TimedOut(f"cannot send: {reason or what}.", retriable=True)
+        return TimedOut(f"cannot send: {reason or late}.", retriable=True)
 
     def _delivered(
         self,
@@ -256,7 +256,7 @@ class Producer(Closing):
         is_awaited = delivery.set_running_or_notify_cancel()
         if error is None:
             self._link.reached()
-            # librdkafka counts on from the first of a batch; what waits has no offset yet.
+            # librdkafka counts on from the first of a batch; a delayed record has no offset yet.
             placed = shapes.metadata(raw)
             if is_awaited:
                 delivery.set_result(replace(placed, offset=-1) if is_delayed else placed)

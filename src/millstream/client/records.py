@@ -1,4 +1,4 @@
-"""What may be said about a record when it is sent: headers, time, delay, lifetime, identity.
+"""Options of a record that is sent: headers, time, delay, lifetime, message id.
 
 Pure. The reserved headers mean something to a broker that carries them out, as Millstream does; any
 other would store them and do nothing, so `asks` says which records need one that does: a delay that
@@ -37,19 +37,19 @@ def queue_headers(
     message_id: str | None = None,
 ) -> HeaderList:
     """What asks a broker for a delay, a lifetime, or to take a record once."""
-    found: HeaderList = []
+    headers: HeaderList = []
     if isinstance(delay, datetime):
         # Before 1970 is as long ago as any other past: it is due.
-        found.append((DELIVER_AT_HEADER, b"%d" % max(0, milliseconds(delay))))
+        headers.append((DELIVER_AT_HEADER, b"%d" % max(0, milliseconds(delay))))
     elif delay is not None:
-        found.append((DELAY_HEADER, b"%d" % _span_ms("delay", delay)))
+        headers.append((DELAY_HEADER, b"%d" % _span_ms("delay", delay)))
     if ttl is not None:
-        found.append((TTL_HEADER, b"%d" % _span_ms("ttl", ttl)))
+        headers.append((TTL_HEADER, b"%d" % _span_ms("ttl", ttl)))
     if message_id is not None:
         if not message_id:
             raise Refused("message_id is empty: it must name the record")
-        found.append((MESSAGE_ID_HEADER, utf8(message_id)))
-    return found
+        headers.append((MESSAGE_ID_HEADER, utf8(message_id)))
+    return headers
 
 
 def utf8(value: str) -> bytes:
@@ -78,7 +78,7 @@ def unserved(name: str, address: str) -> NotSupported:
 
 
 def refused(name: str, said: str) -> Refused:
-    """The broker's own words do not come through librdkafka; what it refuses is known."""
+    """Says why the broker refused a record: its own words do not come through librdkafka."""
     return Refused(
         f"{said} It asks for {name}: a number that is none is refused, and so is a delay in a "
         "transaction or beyond the broker's limits.delay_ms_max.",

@@ -14,7 +14,7 @@ from millstream.client.errors import BadData, NotSupported, Refused
 _LONG = struct.Struct(">q")
 
 
-# The values of a serde are of any type: that is what it is for.
+# Any: a serde takes values of any type.
 @runtime_checkable
 class Serde(Protocol):
     def encode(self, value: Any) -> bytes: ...
@@ -63,7 +63,7 @@ def _whole(data: bytes) -> int:
     return int(value)
 
 
-# `int` is what Java's LongSerializer writes: eight bytes, the high ones first.
+# `int` is as Java's LongSerializer writes it: eight bytes, the high ones first.
 BYTES = _Pair(_raw, bytes)
 BUILT_IN: dict[str, Serde] = {
     "bytes": BYTES,
@@ -116,7 +116,7 @@ class Serdes:
     def share(self, names: Mapping[str, str]) -> None:
         """Treat each second name like the first."""
         for serdes in (self._keys, self._values):
-            serdes.update({names[one]: serdes[one] for one in names if one in serdes})
+            serdes.update({names[topic]: serdes[topic] for topic in names if topic in serdes})
 
     def encode(self, topic: str, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
         return (
@@ -157,7 +157,7 @@ def for_type(kind: type) -> Serde:
 
 
 def _pydantic(kind: Any) -> Serde:
-    encode = _instance(kind, lambda one: one.model_dump_json().encode())
+    encode = _instance(kind, lambda model: model.model_dump_json().encode())
     return _Pair(encode, kind.model_validate_json)
 
 

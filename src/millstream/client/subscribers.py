@@ -51,8 +51,8 @@ def check_count(subscribers: list[Subscriber]) -> None:
 
 def total(results: Iterable[Handled]) -> Handled:
     done = given_up = 0
-    for one in results:
-        done, given_up = done + one.done, given_up + one.given_up
+    for handled in results:
+        done, given_up = done + handled.done, given_up + handled.given_up
     return Handled(done=done, given_up=given_up)
 
 
@@ -66,11 +66,11 @@ class Run:
         self._problems: list[BaseException] = []
 
     def run(self, opened: list[tuple[Subscriber, Consumer]]) -> Handled:
-        """Handle until the end; raises what the first failure raised, when all have stopped."""
+        """Handle until the end; raises the first failure when all have stopped."""
         self._consumers = [consumer for _, consumer in opened]
         threads = [
-            threading.Thread(target=self._work, args=one, name="millstream-subscriber")
-            for one in opened
+            threading.Thread(target=self._work, args=pair, name="millstream-subscriber")
+            for pair in opened
         ]
         for thread in threads:
             thread.start()
@@ -91,10 +91,10 @@ class Run:
         for consumer in self._consumers:
             consumer.stop()
 
-    def _work(self, one: Subscriber, consumer: Consumer) -> None:
+    def _work(self, subscribed: Subscriber, consumer: Consumer) -> None:
         try:
             with consumer:
-                self._results.append(self._handle(consumer, one))
+                self._results.append(self._handle(consumer, subscribed))
         # It is raised again by the thread that waits.
         except BaseException as problem:
             self._problems.append(problem)

@@ -190,7 +190,7 @@ class OpenTransaction:
             self._producer.step("abort_transaction", "abort the transaction")
             self._producer.forget_failures()
         except _Broken:
-            # The coordinator aborts what nobody finishes; the next producer of this id sees to it.
+            # The coordinator aborts it at its timeout, or when the next producer of this id starts.
             self._producer.give_up()
         for consumer in self._readers:
             consumer.rewind()

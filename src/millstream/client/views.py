@@ -29,14 +29,14 @@ class Views:
 
     def list(self) -> tuple[View, ...]:
         """All views by name."""
-        topics = {one.name: one.partition_count for one in self._admin.list_topics()}
+        topics = {topic.name: topic.partition_count for topic in self._admin.list_topics()}
         settings = self._admin.settings_of_topics(topics)
         views = (_view(name, settings[name], topics[name]) for name in sorted(settings))
         return tuple(view for view in views if view is not None)
 
     def describe(self, name: str) -> View:
-        found = self._admin.describe_topic(name)
-        view = _view(name, found.settings, len(found.partitions))
+        topic = self._admin.describe_topic(name)
+        view = _view(name, topic.settings, len(topic.partitions))
         if view is None:
             raise NotFound(f"topic {name!r} is no view.", code="UNKNOWN_TOPIC_OR_PART")
         return view
@@ -75,7 +75,7 @@ class Views:
 
 
 def _view(name: str, settings: Iterable[Setting], partition_count: int) -> View | None:
-    values = {one.name: one.value for one in settings}
+    values = {setting.name: setting.value for setting in settings}
     of = values.get(VIEW_OF)
     if not of:
         return None

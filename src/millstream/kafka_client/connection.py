@@ -184,7 +184,7 @@ class Connection:
         # Once where the latest version is known: before a login, Kafka takes no second one.
         response = self.call(request, ApiVersionsResponse)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            ranges = {one.api_key: one.max_version for one in response.api_keys}
+            ranges = {served.api_key: served.max_version for served in response.api_keys}
             last = max(0, min(ranges.get(API_VERSIONS, 0), APIS[API_VERSIONS].last))
             self._versions = {API_VERSIONS: (0, last)}
             response = self.call(request, ApiVersionsResponse)

@@ -85,7 +85,7 @@ def _challenge(server_first: str, nonce: str) -> tuple[str, bytes, int]:
     except (KeyError, ValueError, Base64Error):
         raise AuthenticationFailed("the broker's SCRAM challenge is malformed") from None
     if not server_nonce.startswith(nonce) or server_nonce == nonce:
-        # Not ours: somebody replays another conversation.
+        # Not ours: another conversation is replayed.
         raise AuthenticationFailed("the broker's SCRAM nonce does not continue ours")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise AuthenticationFailed(

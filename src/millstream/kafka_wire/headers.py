@@ -1,8 +1,8 @@
 """Requests and responses as they stand in a frame: a header, then one message.
 
-Owns the way from a frame to a request and from a response to chunks; what a frame is, `frames`
-knows. A request header says which API and version follows; a response header only repeats the
-number of the request, so the version of a response is that of its request.
+Decodes a frame to a request and encodes a response to chunks; `frames` cuts the frames. A request
+header says which API and version follows; a response header only repeats the number of the request,
+so the version of a response is that of its request.
 """
 
 from collections.abc import Collection
@@ -70,9 +70,9 @@ def decode_request(frame: Buffer, served: Collection[int] = APIS) -> tuple[Reque
             at += 1  # No tags, as every client known to us has it.
         else:
             _, at = read_tags(frame, at)
-    reader, what = _request_reader(key, version)
+    reader, name = _request_reader(key, version)
     header = RequestHeader(key, version, correlation_id, client_id)
-    return header, decode(reader, frame, at, what)
+    return header, decode(reader, frame, at, name)
 
 
 def encode_response(header: RequestHeader, response: Message) -> list[Chunk]:

@@ -39,8 +39,8 @@ TAGGED_FIELDS_MAX = 128
 _TABLED_COUNT = 16  # Arrays of numbers below this length have a `Struct` at hand.
 
 
-def decode(reader: Reader, buffer: Buffer, at: int, what: str) -> Message:
-    """Read one message of `buffer` from `at`; `what` names it in the error.
+def decode(reader: Reader, buffer: Buffer, at: int, name: str) -> Message:
+    """Read one message of `buffer` from `at`; `name` is for errors.
 
     Bytes behind the last field are ignored, as Kafka's brokers do: librdkafka leaves three of them
     behind when it asks for the metadata of all topics in a flexible version.
@@ -49,12 +49,12 @@ def decode(reader: Reader, buffer: Buffer, at: int, what: str) -> Message:
         message, _ = reader(buffer, at)
     except (error, IndexError):
         raise ProtocolError(
-            f"{what} ends before its last field, after {len(buffer)} bytes"
+            f"{name} ends before its last field, after {len(buffer)} bytes"
         ) from None
     except UnicodeDecodeError as problem:
-        raise ProtocolError(f"{what} has a string that is not UTF-8: {problem}") from None
+        raise ProtocolError(f"{name} has a string that is not UTF-8: {problem}") from None
     except ProtocolError as problem:
-        raise ProtocolError(f"{what}: {problem}") from None
+        raise ProtocolError(f"{name}: {problem}") from None
     return message
 
 
@@ -215,12 +215,12 @@ class _ReaderSource:
             default = "[]" if field.default == [] else self._source.bind("default", field.default)
             self._source.line(f"{values[field.name]} = {default}")
         with self._source.block(f"if {count}:"):
-            self._source.line("found, at = tags(buffer, at - 1)")
+            self._source.line("tagged, at = tags(buffer, at - 1)")
             for field in tagged:
                 reader = self._source.bind("read", _tag_reader(field, self._version))
-                with self._source.block(f"if {field.versions.tag} in found:"):
+                with self._source.block(f"if {field.versions.tag} in tagged:"):
                     self._source.line(
-                        f"{values[field.name]} = whole({reader}, found[{field.versions.tag}])"
+                        f"{values[field.name]} = whole({reader}, tagged[{field.versions.tag}])"
                     )
         return values
 
@@ -278,7 +278,7 @@ def read_tags(buffer: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
     count, at = read_uvarint(buffer, at)
     if count > TAGGED_FIELDS_MAX:
         raise ProtocolError(f"{count} tagged fields, at most {TAGGED_FIELDS_MAX}")
-    found: dict[int, Buffer] = {}
+    tagged: dict[int, Buffer] = {}
     last = -1
     for _ in range(count):
         tag, at = read_uvarint(buffer, at)
@@ -288,9 +288,9 @@ def read_tags(buffer: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
         size, at = read_uvarint(buffer, at)
         if size > len(buffer) - at:
             _too_long(size, at, len(buffer))
-        found[tag] = buffer[at : at + size]
+        tagged[tag] = buffer[at : at + size]
         at += size
-    return found, at
+    return tagged, at
 
 
 def _whole(read: Callable[[Buffer, int], tuple[object, int]], buffer: Buffer) -> object:

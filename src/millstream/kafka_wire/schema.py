@@ -43,7 +43,7 @@ class Range(Protocol):
     def part(self, start: int, size: int, /) -> "Range": ...
 
 
-# What an encoded message is made of. Whoever sends it tells buffers and ranges apart.
+# Parts of an encoded message. The sender tells buffers and ranges apart.
 Chunk: TypeAlias = Buffer | Range
 
 

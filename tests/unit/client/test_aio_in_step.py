@@ -28,7 +28,7 @@ NOT_AWAITED = {
         "stop",
         "forget_failure",
         "single_producer",
-        "graveyard",
+        "dead_letter_writer",
         "subscribers",
         "explain_stall",
     },

@@ -31,18 +31,18 @@ _STATES = {
 
 
 def text(value: object) -> str:
-    """A setting as brokers spell it: `true`, not `True`."""
+    """A setting in the brokers' form: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def setting_name(name: str) -> str:
-    """`retention_ms` as brokers spell it, `retention.ms`; none of their names has a `_`."""
+    """`retention_ms` in the brokers' form, `retention.ms`; none of their names has a `_`."""
     return name.replace("_", ".")
 
 
 def topic_settings(settings: Mapping[str, object], doing: str) -> dict[str, str]:
-    """Settings with names and values as brokers spell them; what is no scalar is refused."""
-    spelt: dict[str, str] = {}
+    """Settings with names and values in the brokers' form; a value that is no scalar is refused."""
+    values: dict[str, str] = {}
     for name, value in settings.items():
         plain = value.value if isinstance(value, Enum) else value
         if not isinstance(plain, str | int | float):
@@ -50,55 +50,55 @@ def topic_settings(settings: Mapping[str, object], doing: str) -> dict[str, str]
                 f"cannot {doing}: {name} = {value!r} is a {type(value).__name__}; settings are "
                 "text, numbers, True or False"
             )
-        if setting_name(name) in spelt:
+        if setting_name(name) in values:
             raise Refused(f"cannot {doing}: {setting_name(name)} is there twice, with . and with _")
         is_whole = isinstance(plain, float) and plain.is_integer()
-        spelt[setting_name(name)] = text(int(plain) if is_whole else plain)
-    return spelt
+        values[setting_name(name)] = text(int(plain) if is_whole else plain)
+    return values
 
 
-def place(one: Any) -> TopicPartition:
-    return TopicPartition(one.topic, one.partition)
+def place(target: Any) -> TopicPartition:
+    return TopicPartition(target.topic, target.partition)
 
 
 def node_id(node: Any) -> int | None:
     return None if node is None or node.id < 0 else int(node.id)
 
 
-def cluster(found: Any) -> Cluster:
+def cluster(answer: Any) -> Cluster:
     return Cluster(
-        cluster_id=found.cluster_id or "",
-        controller_id=node_id(found.controller),
+        cluster_id=answer.cluster_id or "",
+        controller_id=node_id(answer.controller),
         nodes=tuple(
-            BrokerNode(node_id=one.id, host=one.host, port=one.port)
-            for one in sorted(found.nodes, key=lambda one: one.id)
+            BrokerNode(node_id=node.id, host=node.host, port=node.port)
+            for node in sorted(answer.nodes, key=lambda node: node.id)
         ),
     )
 
 
-def topic(found: Any) -> Topic:
-    partitions = found.partitions.values()
+def topic(answer: Any) -> Topic:
+    partitions = answer.partitions.values()
     return Topic(
-        name=found.topic,
+        name=answer.topic,
         partition_count=len(partitions),
-        replication_factor=max((len(one.replicas) for one in partitions), default=0),
+        replication_factor=max((len(partition.replicas) for partition in partitions), default=0),
         # Metadata does not carry the mark through librdkafka; the name is Kafka's own rule.
-        is_internal=found.topic.startswith(INTERNAL_PREFIX),
+        is_internal=answer.topic.startswith(INTERNAL_PREFIX),
     )
 
 
-def partition(found: Any, begin_offset: int, end_offset: int) -> Partition:
+def partition(answer: Any, begin_offset: int, end_offset: int) -> Partition:
     return Partition(
-        partition=found.id,
-        leader_id=node_id(found.leader),
-        replica_ids=tuple(one.id for one in found.replicas),
-        in_sync_ids=tuple(one.id for one in found.isr),
+        partition=answer.id,
+        leader_id=node_id(answer.leader),
+        replica_ids=tuple(replica.id for replica in answer.replicas),
+        in_sync_ids=tuple(replica.id for replica in answer.isr),
         begin_offset=begin_offset,
         end_offset=end_offset,
     )
 
 
-def setting(found: Any) -> Setting:
+def setting(answer: Any) -> Setting:
     from confluent_kafka.admin import ConfigSource
 
     origins = {
@@ -109,33 +109,33 @@ def setting(found: Any) -> Setting:
         ConfigSource.DEFAULT_CONFIG: "default",
         ConfigSource.GROUP_CONFIG: "group",
     }
-    source = ConfigSource(found.source)
+    source = ConfigSource(answer.source)
     return Setting(
-        name=found.name,
-        value=found.value,
+        name=answer.name,
+        value=answer.value,
         origin=origins.get(source, "unknown"),
         is_default=source is ConfigSource.DEFAULT_CONFIG,
-        is_read_only=bool(found.is_read_only),
-        is_sensitive=bool(found.is_sensitive),
+        is_read_only=bool(answer.is_read_only),
+        is_sensitive=bool(answer.is_sensitive),
     )
 
 
-def group(found: Any) -> Group:
+def group(answer: Any) -> Group:
     return Group(
-        group_id=found.group_id,
-        state=_state(found),
-        kind=found.type.name.lower() if hasattr(found, "type") else "unknown",
+        group_id=answer.group_id,
+        state=_state(answer),
+        kind=answer.type.name.lower() if hasattr(answer, "type") else "unknown",
     )
 
 
-def group_description(found: Any) -> GroupDescription:
+def group_description(answer: Any) -> GroupDescription:
     return GroupDescription(
-        group_id=found.group_id,
-        state=_state(found),
-        kind=found.type.name.lower(),
-        assignor=found.partition_assignor or "",
-        coordinator_id=node_id(found.coordinator),
-        members=tuple(_member(one) for one in found.members),
+        group_id=answer.group_id,
+        state=_state(answer),
+        kind=answer.type.name.lower(),
+        assignor=answer.partition_assignor or "",
+        coordinator_id=node_id(answer.coordinator),
+        members=tuple(_member(member) for member in answer.members),
     )
 
 
@@ -160,16 +160,16 @@ def message(raw: Any, key: Any, value: Any) -> Message:
     )
 
 
-def _member(found: Any) -> Member:
+def _member(answer: Any) -> Member:
     return Member(
-        member_id=found.member_id,
-        client_id=found.client_id,
-        host=found.host,
-        instance_id=found.group_instance_id,
-        partitions=tuple(sorted(place(one) for one in found.assignment.topic_partitions)),
+        member_id=answer.member_id,
+        client_id=answer.client_id,
+        host=answer.host,
+        instance_id=answer.group_instance_id,
+        partitions=tuple(sorted(place(target) for target in answer.assignment.topic_partitions)),
     )
 
 
-def _state(found: Any) -> str:
-    name = str(found.state.name)
+def _state(answer: Any) -> str:
+    name = str(answer.state.name)
     return _STATES.get(name, name.lower())

@@ -1,6 +1,7 @@
-"""Which topics a consumer wants, by name, wildcard pattern or regular expression, and from where.
+"""The topics that a consumer reads, by name, wildcard pattern or regular expression.
 
-Owns the list and finding what it stands for. Names must exist; patterns may match nothing yet.
+Owns the list, finds the topics that it matches, and where to begin. Names must exist; patterns may
+match nothing yet.
 """
 
 import re
@@ -24,14 +25,14 @@ class Wanted:
         texts = (topics,) if isinstance(topics, str) else tuple(topics)
         if not texts or not all(texts):
             raise Refused("a consumer reads at least one topic, and every topic has a name")
-        wanted = cls(texts, [subscription(text) for text in texts])
-        for text in wanted.subscriptions:
+        subscribed = cls(texts, [subscription(text) for text in texts])
+        for text in subscribed.subscriptions:
             if is_regex(text):
                 try:
                     re.compile(text)
                 except re.error as problem:
                     raise Refused(f"regular expression {text!r}: {problem}") from None
-        return wanted
+        return subscribed
 
     def find(self, admin: Admin, *, timeout_s: float | None = None) -> list[TopicPartition]:
         """All partitions of all topics that this stands for; names must be there.
@@ -39,7 +40,7 @@ class Wanted:
         With `timeout_s` it is a look in passing, which names that are gone do not spoil.
         """
         topics = admin.list_topics(with_internal=True, timeout_s=timeout_s)
-        counts = {one.name: one.partition_count for one in topics}
+        counts = {topic.name: topic.partition_count for topic in topics}
         names = {text for text in self.subscriptions if not is_regex(text)}
         for name in names:
             filtered = split_filtered(name)

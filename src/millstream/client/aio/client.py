@@ -2,7 +2,7 @@
 
 Owns the bridge. A consumer has a thread of its own that fetches a batch at a time, so there is a
 hop between threads per batch, not per record; a record's report comes back by a callback. What
-may wait runs in the client's few threads, so what is under way is bounded by them.
+may wait runs in the client's few threads, so they bound the calls under way.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from millstream.client.transactions import OpenTransaction
 THREADS_MAX = 8
 
 _RETRIES = RetryPolicy()
-# A decorated function keeps its type; what it returns is awaited if it can be.
+# A decorated function keeps its type; an awaitable result is awaited.
 _Function = TypeVar("_Function", bound=Function)
 
 
@@ -51,7 +51,7 @@ class _Handler(Protocol):
 
 
 class AsyncDelivery(asyncio.Future[RecordMetadata]):
-    """The fate of one record, for the loop. Awaiting it counts as having looked."""
+    """The result of one record, for the loop. Awaiting it counts as having looked."""
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -88,7 +88,7 @@ class AsyncDelivery(asyncio.Future[RecordMetadata]):
             self.set_exception(problem)
 
 
-# Settings, keys and values are of any type here for the reasons given in `connection`.
+# Any: settings, keys and values, for the reasons in `connection`.
 class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) as client`
     """Reach a cluster: `async with aconnect(...) as client`, or `client = await aconnect(...)`.
 
@@ -249,11 +249,11 @@ class AsyncClient(AsyncClosing):
         self, consumer: "AsyncConsumer", function: Function, *, retry: RetryPolicy = _RETRIES
     ) -> Handled:
         """As `Client.handle`; the function may be a coroutine function, or a plain one."""
-        graveyard = self._client.graveyard()
+        dead_letters = self._client.dead_letter_writer()
         try:
-            return await handle(consumer, function, retry, graveyard)
+            return await handle(consumer, function, retry, dead_letters)
         finally:
-            await self._threads.run(graveyard.close)
+            await self._threads.run(dead_letters.close)
 
     def subscriber(
         self,
@@ -275,14 +275,14 @@ class AsyncClient(AsyncClosing):
         check_count(subscribers)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._handled(one)) for one in subscribers]
+                tasks = [group.create_task(self._handled(subscribed)) for subscribed in subscribers]
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from None
         return total(task.result() for task in tasks)
 
-    async def _handled(self, one: Subscriber) -> Handled:
-        async with self.consumer(one.topics, **one.options) as consumer:
-            return await self.handle(consumer, one.function, retry=one.retry)
+    async def _handled(self, subscribed: Subscriber) -> Handled:
+        async with self.consumer(subscribed.topics, **subscribed.options) as consumer:
+            return await self.handle(consumer, subscribed.function, retry=subscribed.retry)
 
     def transaction(
         self, transactional_id: str | None = None, **settings: Any
@@ -340,7 +340,7 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
     """As `Consumer`, for one task at a time.
 
     Its calls go to a thread one after the other. A task that is cancelled while one runs leaves it
-    running; whoever comes next waits for it, so no record is lost between the two.
+    running; the next call waits for it, so no record is lost between the two.
     """
 
     def __init__(self, consumer: Consumer, handler: _Handler | None = None) -> None:
@@ -415,7 +415,7 @@ class AsyncConsumer(AsyncClosing, AsyncIterator[Message]):
             self._thread.close()
 
     async def quiet(self) -> Consumer:
-        """Wait until nothing runs in the thread; what failed unseen there is raised here."""
+        """Wait until nothing runs in the thread; raise an unseen failure of the last call."""
         running = self._running
         if running is not None:
             await asyncio.wait([running])

@@ -18,9 +18,9 @@ from millstream.client.handling import (
     REJECTED,
     RETRIES_EXHAUSTED,
     UNREADABLE,
-    Fate,
-    Graveyard,
+    DeadLetterWriter,
     Handled,
+    Outcome,
     Reject,
     RetryPolicy,
     check_handled,
@@ -31,17 +31,20 @@ from millstream.client.models import Message
 if TYPE_CHECKING:
     from millstream.client.aio.client import AsyncConsumer
 
-# What it returns is awaited if it can be, and does not count otherwise.
+# Any: an awaitable result is awaited, any other is ignored.
 Function = Callable[[Message], Any]
 
 
 async def handle(
-    consumer: "AsyncConsumer", function: Function, retry: RetryPolicy, graveyard: Graveyard
+    consumer: "AsyncConsumer",
+    function: Function,
+    retry: RetryPolicy,
+    dead_letters: DeadLetterWriter,
 ) -> Handled:
-    """Until the consumer ends: call `function` with each record, and give up what keeps failing."""
+    """Call `function` with each record until the consumer ends; give up those that keep failing."""
     reader = await consumer.quiet()
     check_handled(reader)
-    fates: Counter[Fate] = Counter()
+    outcomes: Counter[Outcome] = Counter()
     while True:
         try:
             try:
@@ -49,9 +52,9 @@ async def handle(
             except StopAsyncIteration:
                 break
             except BadData as problem:
-                fate = await _bury(consumer, graveyard, 1, UNREADABLE, problem)
+                outcome = await _write(consumer, dead_letters, 1, UNREADABLE, problem)
             else:
-                fate = await _attempt(consumer, message, function, retry, graveyard)
+                outcome = await _attempt(consumer, message, function, retry, dead_letters)
         except BaseException:
             held = reader.in_hand
             reader.drop_in_hand()
@@ -59,8 +62,8 @@ async def handle(
                 with suppress(ClientError):  # Then another member reads it again.
                     await consumer.seek(place_of(held), held.offset() or 0)
             raise
-        fates[fate] += 1
-    return Handled(done=fates[Fate.DONE], given_up=fates[Fate.GIVEN_UP])
+        outcomes[outcome] += 1
+    return Handled(done=outcomes[Outcome.DONE], given_up=outcomes[Outcome.GIVEN_UP])
 
 
 async def _attempt(
@@ -68,27 +71,27 @@ async def _attempt(
     message: Message,
     function: Function,
     retry: RetryPolicy,
-    graveyard: Graveyard,
-) -> Fate:
+    dead_letters: DeadLetterWriter,
+) -> Outcome:
     attempt = 1
     while True:
         try:
             result = function(message)
             if isawaitable(result):
                 await result
-            return Fate.DONE
+            return Outcome.DONE
         except Reject as problem:
-            return await _bury(consumer, graveyard, attempt, REJECTED, problem)
+            return await _write(consumer, dead_letters, attempt, REJECTED, problem)
         except Exception as problem:
             if attempt > retry.max_retries:
-                return await _bury(consumer, graveyard, attempt, RETRIES_EXHAUSTED, problem)
+                return await _write(consumer, dead_letters, attempt, RETRIES_EXHAUSTED, problem)
         if not await _wait(consumer, retry.wait_s(attempt, random.random())):
-            return Fate.LOST
+            return Outcome.LOST
         attempt += 1
 
 
 async def _wait(consumer: "AsyncConsumer", span_s: float) -> bool:
-    """Let time pass as a member of the group; return whether the record is still in hand."""
+    """Wait, and stay a member of the group; return whether the record is still in hand."""
     reader = await consumer.quiet()
     deadline = monotonic() + span_s
     try:
@@ -101,9 +104,17 @@ async def _wait(consumer: "AsyncConsumer", span_s: float) -> bool:
     return reader.in_hand is not None
 
 
-async def _bury(
-    consumer: "AsyncConsumer", graveyard: Graveyard, attempts: int, reason: str, problem: Exception
-) -> Fate:
+async def _write(
+    consumer: "AsyncConsumer",
+    dead_letters: DeadLetterWriter,
+    attempts: int,
+    reason: str,
+    problem: Exception,
+) -> Outcome:
     return await consumer.call(
-        graveyard.bury, await consumer.quiet(), attempts=attempts, reason=reason, problem=problem
+        dead_letters.write,
+        await consumer.quiet(),
+        attempts=attempts,
+        reason=reason,
+        problem=problem,
     )

@@ -39,9 +39,9 @@ def sentence(address: str, problems: Sequence[StorageProblem]) -> str:
     """What the storage of a broker refuses, in words; empty if nothing."""
     if not problems:
         return ""
-    full = [one for one in problems if one.is_disk_full]
+    full = [problem for problem in problems if problem.is_disk_full]
     shown = full or problems
-    names = ", ".join(f"{one.topic}-{one.partition}" for one in shown[:NAMED_MAX])
+    names = ", ".join(f"{problem.topic}-{problem.partition}" for problem in shown[:NAMED_MAX])
     more = f" and {len(shown) - NAMED_MAX} more" if len(shown) > NAMED_MAX else ""
     if full:
         return (

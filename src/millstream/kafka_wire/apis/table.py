@@ -1,4 +1,4 @@
-"""Every API that Millstream can spell: its key, its messages and the versions it serves.
+"""Every API that Millstream can encode: its key, its messages and the versions it serves.
 
 A message may be here before a handler answers it: which APIs the broker serves is said by the
 router's table of handlers alone.
@@ -24,11 +24,11 @@ from millstream.kafka_wire.schema import VERSION_MAX, Message
 
 API_VERSIONS = 18
 NEVER = VERSION_MAX + 1
-# Keys from here on are not Kafka's: only clients that call themselves Millstream's are told.
+# Keys from here on are not Kafka's: advertised only to clients that call themselves Millstream's.
 OWN_KEYS_FIRST = 10_000
 OWN_CLIENTS = "millstream"
 FINALIZED_EPOCH = 0  # They never change in the life of a cluster.
-# Lowest and highest level that is supported, and the level in use: 0 is "not in use", and not told.
+# Lowest and highest level that is supported, and the level in use: 0 is not in use, not advertised.
 # Kafka's other features are not served: share.version, streams.version, and
 # eligible.leader.replicas.version.
 LEVELS = {
@@ -76,12 +76,12 @@ class Api:
         return version >= self.flexible_since
 
     def response_header_version(self, version: int) -> int:
-        # A client reads the answer to ApiVersions before it knows what we speak: always v0.
+        # A client reads the answer to ApiVersions before it knows our versions: always v0.
         return 1 if self.is_flexible(version) and self.key != API_VERSIONS else 0
 
 
 def advertised(served: Collection[int]) -> list[ApiVersionsResponse.ApiRange]:
-    """The version ranges that clients are told, by key."""
+    """The version ranges that clients are shown, by key."""
     return [
         ApiVersionsResponse.ApiRange(
             api_key=api.key, min_version=api.advertised_first, max_version=api.last
@@ -99,7 +99,9 @@ def api_versions(
     """Answer ApiVersions. Clients below v4 fail to parse a feature whose minimum is 0."""
     return ApiVersionsResponse(
         api_keys=advertised(served),
-        supported_features=[one for one in features if version >= 4 or one.min_version > 0],
+        supported_features=[
+            feature for feature in features if version >= 4 or feature.min_version > 0
+        ],
         finalized_features_epoch=FINALIZED_EPOCH if finalized else -1,
         finalized_features=list(finalized),
     )

@@ -56,15 +56,15 @@ def encode_rows(rows: Columns, shares: Iterable[Share], *, bytes_max: int) -> li
     starts = np.array([start for _, start, _ in cuts], np.int64)
     firsts = np.repeat(starts, [end - start for _, start, end in cuts])
     times = None if rows.times_ms is None else np.asarray(rows.times_ms)
-    one = np.zeros((count, 1), np.uint8), np.ones(count, np.int64)
-    time_delta = one if times is None else _varints(times - times[firsts])
+    zero = np.zeros((count, 1), np.uint8), np.ones(count, np.int64)
+    time_delta = zero if times is None else _varints(times - times[firsts])
     deltas = np.arange(count) - firsts
     delta, key_size, value_size = (_varints(n) for n in (deltas, key_sizes, value_sizes))
     header_count = _varints(header_counts)
     # The attributes are a zero, and so is the delta of the time where all have that of writing.
     length = content + 1 + time_delta[1] + delta[1] + key_size[1] + value_size[1] + header_count[1]
     pieces = [
-        _joined([_varints(length), one, time_delta, delta, key_size]),
+        _joined([_varints(length), zero, time_delta, delta, key_size]),
         *([] if rows.keys is None else [rows.keys]),
         _joined([value_size]),
         rows.values,
@@ -227,7 +227,7 @@ def _varints(numbers: Ints) -> tuple[NDArray[np.uint8], Ints]:
 
 
 def _joined(columns: list[tuple[NDArray[np.uint8], Ints]]) -> Array:
-    """Put what counts of some tables next to each other, row by row."""
+    """Join the used bytes of some tables, row by row."""
     table = np.concatenate([table for table, _ in columns], axis=1)
     counts = [np.arange(part.shape[1]) < sizes[:, None] for part, sizes in columns]
     sizes = np.sum([sizes for _, sizes in columns], axis=0)
