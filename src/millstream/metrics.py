@@ -114,7 +114,7 @@ SYNC_SECONDS = Metric(
 LOOP_STALLS = Metric(
     "millstream_loop_stalls_total",
     Kind.COUNTER,
-    "Times that the event loop was held up for more than 5 ms, as seen by a timer every 10 ms.",
+    "Times that the busy event loop was held up for over 5 ms, as seen by a timer every 10 ms.",
 )
 LOOP_STALL_SECONDS_MAX = Metric(
     "millstream_loop_stall_seconds_max",

@@ -24,6 +24,7 @@ from millstream.server.net.connection import Address, Gateway, GatewayFactory, N
 from millstream.server.net.first_byte import FirstByteGateway
 from millstream.server.net.listener import Listener, Port, take_port
 from millstream.server.node import Node
+from millstream.server.system.loop_monitor import LoopMonitor
 from millstream.server.system.machine import DESCRIPTORS_RESERVED
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Listeners:
         interpose: Interpose | None = None,
         *,
         descriptors_max: int | None = None,
+        monitor: LoopMonitor | None = None,
     ) -> None:
         self._config = config = node.config
         self._clients = Clients(
@@ -72,6 +74,7 @@ class Listeners:
             node.threads,
             node.faults,
             descriptors_max=descriptors_max,
+            monitor=monitor,
         )
         if descriptors_max is not None:
             highest = descriptors_max - config.limits.open_files_max - DESCRIPTORS_RESERVED

@@ -16,7 +16,7 @@ from millstream.server.listeners import Interpose, Listeners, take_ports
 from millstream.server.net.connection import Address
 from millstream.server.node import build_node
 from millstream.server.system.loop_monitor import LoopMonitor
-from millstream.server.system.real_ports import elapsed_s
+from millstream.server.system.real_ports import elapsed_s, thread_cpu_s
 
 
 class Service:
@@ -36,12 +36,18 @@ class Service:
         taken = take_ports(config)
         try:
             self.node = build_node(config, ports)
-            self.listeners = Listeners(self.node, taken, interpose, descriptors_max=descriptors_max)
+            self._monitor = LoopMonitor(self.node.metrics, elapsed_s, thread_cpu_s)
+            self.listeners = Listeners(
+                self.node,
+                taken,
+                interpose,
+                descriptors_max=descriptors_max,
+                monitor=self._monitor,
+            )
         except BaseException:
             for port in taken.values():
                 port.close()
             raise
-        self._monitor = LoopMonitor(self.node.metrics, elapsed_s)
         self.opened = asyncio.Event()
         self._stop_asked = asyncio.Event()
 

@@ -14,6 +14,7 @@ from millstream.metrics import CONNECTIONS, CONNECTIONS_REFUSED, Metrics
 from millstream.ports import Threads
 from millstream.server.faults import Faults
 from millstream.server.net.request_memory import RequestMemory
+from millstream.server.system.loop_monitor import LoopMonitor
 from millstream.server.system.machine import DESCRIPTORS_RESERVED
 
 _log = logging.getLogger(__name__)
@@ -32,8 +33,11 @@ class Clients:
         faults: Faults,
         *,
         descriptors_max: int | None = None,
+        monitor: LoopMonitor | None = None,
     ) -> None:
+        """`monitor` is woken by the bytes of a client."""
         self.limits = limits
+        self.monitor = monitor
         self.threads = threads
         self.faults = faults
         self.memory = RequestMemory(limits.request_bytes_max)

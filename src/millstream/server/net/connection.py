@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._clients = clients
         self._limits = clients.limits
         self._memory = clients.memory
+        self._monitor = clients.monitor
         self._loop = asyncio.get_running_loop()
         self._gateway: Gateway | None = None
         self._transport: asyncio.Transport | None = None
@@ -189,6 +190,8 @@ class Connection(asyncio.Protocol):
             return
         assert self._gateway is not None
         assert self._writer is not None
+        if self._monitor is not None and self._monitor.is_resting:
+            self._monitor.wake()
         self._received_at = self._loop.time()
         if self._is_first:
             self._is_first = False

@@ -1,8 +1,12 @@
 """Measures how long the event loop is held up, by a timer that should fire every 10 ms.
 
-One timer instead of a clock around every callback: the hot path pays nothing, and it works with
-any event loop. A turn of the loop that takes 15 ms or more always makes the timer more than 5 ms
-late; a shorter one is seen if the timer falls due in it.
+One timer instead of a clock around every callback: the hot path pays one comparison for a read, and
+it works with any event loop. A turn of the loop that takes 15 ms or more always makes the timer
+more than 5 ms late; a shorter one is seen if the timer falls due in it.
+
+While the loop has little to do the timer rests: it fires once a second, and every 10 ms again when
+a client sends something or when the last second took more CPU time than one stall. A stall that no
+client caused, after a second of rest, is seen only if the timer falls due in it.
 """
 
 import asyncio
@@ -12,24 +16,49 @@ from millstream.metrics import LOOP_STALL_SECONDS_MAX, LOOP_STALLS, Metrics, Sam
 
 PROBE_S = 0.010
 STALL_S = 0.005
+REST_S = 1.0
+# The timer rests after so many probes in a row in which the loop took less CPU time than this.
+QUIET_PROBES = 3
+QUIET_S = 0.001
 WINDOW_S = 60.0  # The longest stall is that of the last one to two windows.
 
 
 class LoopMonitor:
-    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds that pass evenly, whatever the time of the loop does."""
+    def __init__(
+        self, metrics: Metrics, clock: Callable[[], float], cpu_clock: Callable[[], float]
+    ) -> None:
+        """`clock` gives seconds that pass evenly, whatever the time of the loop does; `cpu_clock`
+        the CPU time of the loop's thread.
+        """
+        self.is_resting = False  # Then `wake` must be called when a client sends something.
         self._metrics = metrics
         self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._cpu_s = 0.0  # When the timer was set.
+        self._quiet_probes = 0
         self._window_began = clock()
         self._longest_s = 0.0
         self._longest_before_s = 0.0
         metrics.watch(self._samples)
 
     async def run(self) -> None:
-        while True:
-            began = self._clock()
-            await asyncio.sleep(PROBE_S)
-            self.note(self._clock() - began - PROBE_S)
+        """Measure until cancelled."""
+        self._set_timer(PROBE_S)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.is_resting = False
+            assert self._timer is not None
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """There is work: fire in 10 ms, not at the end of the rest."""
+        assert self._timer is not None
+        self._timer.cancel()
+        self._quiet_probes = 0
+        self._set_timer(PROBE_S)
 
     def note(self, late_s: float) -> None:
         """Take how much later than expected the timer fired."""
@@ -37,6 +66,21 @@ class LoopMonitor:
         if late_s > STALL_S:
             self._metrics.add(LOOP_STALLS)
         self._longest_s = max(self._longest_s, late_s)
+
+    def _set_timer(self, seconds: float) -> None:
+        self.is_resting = seconds == REST_S
+        self._due_s = self._clock() + seconds
+        self._cpu_s = self._cpu_clock()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._probe)
+
+    def _probe(self) -> None:
+        self.note(self._clock() - self._due_s)
+        used_s = self._cpu_clock() - self._cpu_s
+        if used_s > (STALL_S if self.is_resting else QUIET_S):
+            self._quiet_probes = 0
+        else:
+            self._quiet_probes += 1
+        self._set_timer(PROBE_S if self._quiet_probes < QUIET_PROBES else REST_S)
 
     def _turn_window(self) -> None:
         now = self._clock()

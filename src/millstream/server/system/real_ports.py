@@ -43,6 +43,11 @@ def elapsed_s() -> float:
     return time.perf_counter()
 
 
+def thread_cpu_s() -> float:
+    """The CPU time of the thread that asks."""
+    return time.thread_time()
+
+
 class WorkerThreads:
     """Threads that take work from one queue, started as they are needed.
 
