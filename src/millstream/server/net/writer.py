@@ -20,8 +20,6 @@ BUFFERS = (bytes, bytearray, memoryview)
 
 PIECE_BYTES_MAX = 2**20  # Of a file, in memory or in one system call.
 GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without waiting for others.
-# Of the parts of one reply, so that a piece leaves with the few bytes around it.
-REPLY_BYTES_MAX = PIECE_BYTES_MAX + GATHERED_BYTES_MAX
 # Measured over loopback: below a megabyte or two a read and a write cost less, from four on twice
 # as much. Pages that a socket refers to fill its buffer sooner than bytes that it has copied.
 SENDFILE_BYTES_MIN = 2 * 2**20
@@ -76,16 +74,7 @@ class Writer:
         for buffer in buffers:
             self._gathered.append(buffer)
             self._gathered_bytes += len(buffer)
-        if self._gathered_bytes >= GATHERED_BYTES_MAX:
-            self.flush()
-
-    def _gather(self, buffer: Buffer) -> None:
-        """Take a part of a reply. It leaves with the parts behind it, in one write, if it can."""
-        size = len(buffer)
-        if self._gathered_bytes + size > REPLY_BYTES_MAX:
-            self.flush()
-        self._gathered.append(buffer)
-        self._gathered_bytes += size
+        self._flush_if_many()
 
     def flush(self) -> None:
         self._is_leaving_soon = False
@@ -94,6 +83,10 @@ class Writer:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         self.moved_at = self._loop.time()
         self._transport.writelines(gathered)
+
+    def _flush_if_many(self) -> None:
+        if self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self.flush()
 
     def flush_soon(self) -> None:
         """Flush when all that can be answered now has been: one write serves them all."""
@@ -108,14 +101,14 @@ class Writer:
         """
         for part in reply:
             if isinstance(part, BUFFERS):
-                self._gather(part)
+                self._gathered.append(part)
+                self._gathered_bytes += len(part)
             elif part.size < SENDFILE_BYTES_MIN or not self._may_bypass(part):
                 await self._copy(part)
             else:
                 self.flush()
                 await self._bypass(part)
-        if self._gathered_bytes >= GATHERED_BYTES_MAX:
-            self.flush()
+        self._flush_if_many()
         if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
             await self._is_drained.wait()
 
@@ -137,9 +130,14 @@ class Writer:
     async def _copy(self, part: Range) -> None:
         # A piece at a time: the next is read when the client has taken enough of this one.
         for piece in (part,) if part.size <= PIECE_BYTES_MAX else _pieces(part):
-            self._gather(await self._read(piece))
+            # It leaves with the few bytes behind it, before the next piece is read: then it is
+            # still in the processor's cache.
+            self._flush_if_many()
             if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
                 await self._is_drained.wait()
+            data = await self._read(piece)
+            self._gathered.append(data)
+            self._gathered_bytes += len(data)
 
     async def _bypass(self, part: Range) -> None:
         for piece in _pieces(part):

@@ -4,9 +4,9 @@ One timer instead of a clock around every callback: the hot path pays one compar
 it works with any event loop. A turn of the loop that takes 15 ms or more always makes the timer
 more than 5 ms late; a shorter one is seen if the timer falls due in it.
 
-While the loop has little to do the timer rests: it fires once a second, and every 10 ms again when
-a client sends something or when the last second took more CPU time than one stall. A stall that no
-client caused, after a second of rest, is seen only if the timer falls due in it.
+While the loop has little to do the timer rests: it fires once a second, and in 10 ms when a client
+sends something or when the last second took more CPU time than one stall. A stall that no client
+caused, after a second of rest, is seen only if the timer falls due in it.
 """
 
 import asyncio
@@ -17,9 +17,7 @@ from millstream.metrics import LOOP_STALL_SECONDS_MAX, LOOP_STALLS, Metrics, Sam
 PROBE_S = 0.010
 STALL_S = 0.005
 REST_S = 1.0
-# The timer rests after so many probes in a row in which the loop took less CPU time than this.
-QUIET_PROBES = 3
-QUIET_S = 0.001
+QUIET_S = 0.001  # The timer rests after a probe in which the loop took no more CPU time than this.
 WINDOW_S = 60.0  # The longest stall is that of the last one to two windows.
 
 
@@ -37,7 +35,6 @@ class LoopMonitor:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._cpu_s = 0.0  # When the timer was set.
-        self._quiet_probes = 0
         self._window_began = clock()
         self._longest_s = 0.0
         self._longest_before_s = 0.0
@@ -57,7 +54,6 @@ class LoopMonitor:
         """There is work: fire in 10 ms, not at the end of the rest."""
         assert self._timer is not None
         self._timer.cancel()
-        self._quiet_probes = 0
         self._set_timer(PROBE_S)
 
     def note(self, late_s: float) -> None:
@@ -76,11 +72,8 @@ class LoopMonitor:
     def _probe(self) -> None:
         self.note(self._clock() - self._due_s)
         used_s = self._cpu_clock() - self._cpu_s
-        if used_s > (STALL_S if self.is_resting else QUIET_S):
-            self._quiet_probes = 0
-        else:
-            self._quiet_probes += 1
-        self._set_timer(PROBE_S if self._quiet_probes < QUIET_PROBES else REST_S)
+        is_busy = used_s > (STALL_S if self.is_resting else QUIET_S)
+        self._set_timer(PROBE_S if is_busy else REST_S)
 
     def _turn_window(self) -> None:
         now = self._clock()
