@@ -265,7 +265,7 @@ class Hub:
         At once False for who would wait some time, if too many do: answer what there is, for
         waiting is a courtesy, memory is not.
         """
-        replicas = [self.replicas[log_id] for log_id in logs if log_id in self.replicas]
+        replicas = [each for log_id in logs if (each := self.replicas.get(log_id)) is not None]
         is_crowded = self._watchers + len(replicas) > self._config.limits.read_waiters_max
         if is_crowded and seconds is not None:
             return False
