@@ -128,4 +128,4 @@ def searched(steps: Steps) -> tuple[int, int] | None:
             position: tuple[int, int] | None = end.value
             return position
         if search is not None:
-            search.carry_out()
+            search.run()

@@ -33,7 +33,7 @@ from millstream.storage.log.index import PROOF_BYTES, Proof, Table, decode_proof
 from millstream.storage.log.producers import Producers
 from millstream.storage.log.repair import SKIPPED as SKIPPED_RANGES
 from millstream.storage.log.repair import decode_skipped as decode_ranges
-from millstream.storage.log.segment import INDEX, LOG, scan, walk
+from millstream.storage.log.segment import INDEX, LOG, read_headers, verify_range
 
 Row: TypeAlias = dict[str, object]
 
@@ -139,7 +139,7 @@ def batches(path: Path) -> Iterator[tuple[int, Header, str | None]]:
     size = file.size()
     position = 0
     try:
-        for position, header in walk(file, 0, size):
+        for position, header in read_headers(file, 0, size):
             yield position, header, _problem_of(file, position, header)
             position += header.size
     except DamagedLog as problem:
@@ -233,7 +233,7 @@ def _walked(path: Path, is_verified: bool) -> tuple[int, int, str | None]:
     size = file.size()
     end_offset, count, position = int(path.stem), 0, 0
     try:
-        for position, header in (scan if is_verified else walk)(file, 0, size):
+        for position, header in (verify_range if is_verified else read_headers)(file, 0, size):
             end_offset, count = header.end_offset, count + 1
             position += header.size
     except _DAMAGE as problem:
@@ -303,7 +303,7 @@ def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> Non
     skipped = {command.offset for command in decode_skipped(text, str(path))} if text else set()
     for segment in sorted((path / LOGS / str(CONTROL_LOG)).glob(f"*{LOG}")):
         file = open_for_reading(segment)
-        for position, header in walk(file, 0, file.size()):
+        for position, header in read_headers(file, 0, file.size()):
             if header.is_control:
                 continue
             data = file.read(position, header.size)

@@ -461,7 +461,7 @@ class Hub:
         """From here on the log belongs to the event loop, and takes part in consensus."""
         log_id = opening.log_id
         log.settings = opening.settings  # They may have changed meanwhile.
-        log.share(self._cache)
+        log.use_cache(self._cache)
         replica = self._replica(opening, log)
         self.damaged.pop(log_id, None)
         self.replicas[log_id] = replica

@@ -68,7 +68,7 @@ async def skip_damage(
             now_ms=ports.clock.now_ms(),
             interval_bytes=log.settings.index_interval_bytes,
         )
-        new = await ports.threads.run(repair.carry_out)
+        new = await ports.threads.run(repair.run)
         await ports.threads.run(log.begin_replace([segment]))
         if not log.replace([segment], new):
             raise Overloaded(f"{segment.path} was compacted meanwhile: repair again")
@@ -97,7 +97,7 @@ async def _sealed_segment(
     segment = log.segment_at(offset)
     work = log.verification(segment)
     if work is not None:
-        await ports.threads.run(work.carry_out)
+        await ports.threads.run(work.run)
         work.finish()
     if damage_at(segment.damage, offset) is None:
         raise InvalidRequest(f"the batch at offset {offset} is sound: nothing to repair")

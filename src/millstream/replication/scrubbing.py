@@ -123,7 +123,7 @@ class Scrubber:
                 segment, at, at + STEP_BYTES, boundaries=replica.consensus_log.boundaries
             )
             try:
-                await self._ports.threads.run(work.carry_out)
+                await self._ports.threads.run(work.run)
             except (DiskFailed, DamagedLog) as problem:
                 work.fail(problem)
             if segment in log.sealed():

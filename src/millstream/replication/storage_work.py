@@ -27,7 +27,7 @@ class StorageWork:
         Raises `StorageUnavailable`, with nothing done, if there is no free thread or descriptor.
         """
         try:
-            await self._threads.run(work.carry_out)
+            await self._threads.run(work.run)
         except (DiskFailed, DamagedLog) as problem:
             work.fail(problem)
         except StorageError as problem:

@@ -248,7 +248,7 @@ def _check_control_log(control: Replica, data_dir: str) -> None:
     for segment in [*log.sealed(), *filter(None, [log.active])]:
         work = log.verification(segment)
         if work is not None:
-            work.carry_out()
+            work.run()
             work.finish()
     damage = log.damage()
     if damage:

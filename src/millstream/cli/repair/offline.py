@@ -93,7 +93,7 @@ def _replaced(
     segment = log.segment_at(offset)
     work = log.verification(segment)
     if work is not None:
-        work.carry_out()
+        work.run()
         work.finish()
     bad = damage_at(segment.damage, offset)
     if bad is None:
@@ -109,7 +109,7 @@ def _replaced(
         now_ms=time.time_ns() // 1_000_000,
         interval_bytes=log.settings.index_interval_bytes,
     )
-    new = repair.carry_out()
+    new = repair.run()
     log.begin_replace([segment])()
     assert log.replace([segment], new)
     _sync(log)

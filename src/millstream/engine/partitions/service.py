@@ -355,7 +355,7 @@ class Partitions:
             if search is None:
                 await asyncio.sleep(0)
             else:
-                await self.unpacking.run(search.carry_out, packed_bytes=search.size)
+                await self.unpacking.run(search.run, packed_bytes=search.size)
 
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
         try:

@@ -29,7 +29,7 @@ from millstream.storage.compaction.policy import (
     compaction_range,
     rewrites,
 )
-from millstream.storage.compaction.rules import Circumstances, ProducerEnd
+from millstream.storage.compaction.rules import ProducerEnd, RulesContext
 from millstream.storage.compaction.run import Compaction, CompactionPlan, Rewritten
 from millstream.storage.log.log import Log
 from millstream.storage.log.rounds import write_aside
@@ -102,7 +102,7 @@ class Compactor:
         end_offset = outcome.end_offset
         self._memory = _Memory(
             Cleaned(end_offset, outcome.due_ms),
-            tuple(facts(one) for one in log.sealed() if one.base_offset < end_offset),
+            tuple(facts(segment) for segment in log.sealed() if segment.base_offset < end_offset),
         )
         await threads.run(self._save)
         _log.info(
@@ -134,26 +134,26 @@ class Compactor:
 
     def _sound(self) -> list[Segment]:
         """What may be rewritten: damage is never copied, and never left out in silence."""
-        return list(takewhile(lambda one: not one.damage, self._log.sealed()))
+        return list(takewhile(lambda segment: not segment.damage, self._log.sealed()))
 
     async def _verify(self, threads: Threads, end_offset: Offset, *, again: bool) -> bool:
         """Verify what is to be rewritten; False if some of it is not what was written."""
-        segments = [one for one in self._sound() if one.end_offset <= end_offset]
+        segments = [segment for segment in self._sound() if segment.end_offset <= end_offset]
         for segment in segments:
             work = self._log.verification(segment, again=again)
             if work is not None:
-                await threads.run(work.carry_out)
+                await threads.run(work.run)
                 work.finish()
         return not any(segment.damage for segment in segments)
 
     def _plan(self, due: CompactionRange, now_ms: int) -> CompactionPlan:
         log, settings = self._log, self._log.settings
-        segments = [one for one in self._sound() if one.end_offset <= due.end_offset]
+        segments = [segment for segment in self._sound() if segment.end_offset <= due.end_offset]
         ends = {
             view.producer_id: ProducerEnd(view.last_offset, view.epoch)
             for view in log.producers.describe()
         }
-        given = Circumstances(
+        context = RulesContext(
             start_offset=log.start_offset,
             dirty_start=due.dirty_start,
             now_ms=now_ms,
@@ -169,7 +169,7 @@ class Compactor:
             directory=log.directory,
             segments=segments,
             contents=[log.contents(segment) for segment in segments],
-            given=given,
+            context=context,
             segment_bytes=settings.segment_bytes,
             index_interval_bytes=settings.index_interval_bytes,
             keys_bytes_max=self._limits.compaction_keys_bytes_max,
@@ -186,10 +186,10 @@ class Compactor:
         if not held or held[0] not in known:
             return Cleaned()
         end_offset = 0
-        for one, other in zip(held, known[known.index(held[0]) :], strict=False):
-            if one != other:
+        for now, before in zip(held, known[known.index(held[0]) :], strict=False):
+            if now != before:
                 break
-            end_offset = one.end_offset
+            end_offset = now.end_offset
         return Cleaned(min(end_offset, cleaned.end_offset), cleaned.due_ms)
 
     def _load(self) -> _Memory:

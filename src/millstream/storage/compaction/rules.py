@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import attrgetter
 from typing import NamedTuple
 
 from millstream.codec.batch import Header
@@ -44,6 +45,7 @@ RECLAIM_PAUSE_BYTES = 2**30
 _TIMESTAMP_MAX = 2**63 - 1
 
 _log = logging.getLogger(__name__)
+_LAST_OFFSET = attrgetter("last_offset")
 
 
 class ProducerEnd(NamedTuple):
@@ -61,7 +63,7 @@ class Remembered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class RulesContext:
     """What was known of the log when the run was planned."""
 
     start_offset: Offset
@@ -79,16 +81,16 @@ class Circumstances:
 class AbortedTransactions:
     def __init__(self, aborted: Sequence[Aborted]) -> None:
         self._by_producer: defaultdict[int, list[Aborted]] = defaultdict(list)
-        for one in aborted:
-            self._by_producer[one.producer_id].append(one)
-        self._by_end = {one.last_offset: one for one in aborted}
+        for transaction in aborted:
+            self._by_producer[transaction.producer_id].append(transaction)
+        self._by_end = {transaction.last_offset: transaction for transaction in aborted}
 
     def covers(self, header: Header) -> bool:
         """Whether this batch was written in a transaction that was aborted."""
         if not header.is_transactional or header.is_control:
             return False
         aborted = self._by_producer.get(header.producer_id, [])
-        at = bisect_left(aborted, header.base_offset, key=lambda one: one.last_offset)
+        at = bisect_left(aborted, header.base_offset, key=_LAST_OFFSET)
         return at < len(aborted) and aborted[at].first_offset <= header.base_offset
 
     def ending_at(self, offset: Offset) -> Aborted | None:
@@ -110,25 +112,25 @@ class KeyMap:
     def add(self, batch: Buffer, *, decompressed_bytes_max: int) -> None:
         """Take the keys of a batch; none if it cannot be decoded, for then it stays as it is."""
         try:
-            found = {
+            offsets = {
                 _short(record.key): record.offset
                 for record in decode_each(batch, decompressed_bytes_max=decompressed_bytes_max)
                 if record.key is not None
             }
         except RequestError:
             return
-        self._newest.update(found)
+        self._newest.update(offsets)
 
     def has_newer(self, key: bytes, offset: Offset) -> bool:
         return self._newest.get(_short(key), -1) > offset
 
 
-class Survivors:
+class RetentionRules:
     """Must see all batches of the log in order. Those from `end_offset` on are left alone."""
 
     def __init__(
         self,
-        given: Circumstances,
+        context: RulesContext,
         keys: KeyMap,
         aborted: AbortedTransactions,
         *,
@@ -138,38 +140,40 @@ class Survivors:
         self.end_offset = end_offset
         self.due_ms = NOTHING_DUE  # When the first tombstone or marker that was kept may go.
         self.forgotten: list[Aborted] = []  # Only the marker is left of them.
-        self._given = given
+        self._context = context
         self._keys = keys
         self._aborted = aborted
         self._remembered = remembered
         self._with_records: set[int] = set()  # Producers whose transaction has records so far.
-        self._pause_ms = RECLAIM_PAUSE_MS * (1 + given.size_bytes // RECLAIM_PAUSE_BYTES)
-        self._horizon_ms = min(given.now_ms + given.delete_retention_ms, _TIMESTAMP_MAX)
+        self._pause_ms = RECLAIM_PAUSE_MS * (1 + context.size_bytes // RECLAIM_PAUSE_BYTES)
+        self._horizon_ms = min(context.now_ms + context.delete_retention_ms, _TIMESTAMP_MAX)
 
-    def of(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+    def retain(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
         """What stays of a verified batch: it, a smaller one, or None. `must_stay` forbids None."""
         if header.base_offset >= self.end_offset:
             return batch
         must_stay = must_stay or self._ends_producer(header)
         if header.is_control:
-            return self._of_marker(header, batch, must_stay=must_stay)
+            return self._retain_marker(header, batch, must_stay=must_stay)
         if header.is_transactional and header.count:
             self._with_records.add(header.producer_id)
         try:
-            return self._of_records(header, batch, must_stay=must_stay)
+            return self._retain_records(header, batch, must_stay=must_stay)
         except RequestError as problem:
             # The checksum is right, so a producer wrote this. Nobody can say what its keys are.
             at = header.base_offset
             _log.warning("kept a batch that cannot be decoded offset=%d reason=%s", at, problem)
             return batch
 
-    def _of_records(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
-        if not self._given.compacts:
-            return self._of_mortals(header, batch, must_stay=must_stay)
+    def _retain_records(
+        self, header: Header, batch: memoryview, *, must_stay: bool
+    ) -> Buffer | None:
+        if not self._context.compacts:
+            return self._drop_expired(header, batch, must_stay=must_stay)
         is_aborted = self._aborted.covers(header)
         is_due = self._is_due(header)
-        start_offset, has_newer = self._given.start_offset, self._keys.has_newer
-        is_clean = header.end_offset <= self._given.dirty_start
+        start_offset, has_newer = self._context.start_offset, self._keys.has_newer
+        is_clean = header.end_offset <= self._context.dirty_start
         has_tombstone = False
 
         def stays(record: Record) -> bool:
@@ -193,23 +197,23 @@ class Survivors:
             self._note_due(header)
         return kept
 
-    def _of_mortals(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
-        lifetime = self._given.lifetime
+    def _drop_expired(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
+        lifetime = self._context.lifetime
         if lifetime is None:
             return batch
         return filter_batch(
             batch,
             lambda record: not self._has_ended(record, may_go=True),
-            decompressed_bytes_max=self._given.decompressed_bytes_max,
+            decompressed_bytes_max=self._context.decompressed_bytes_max,
             prefilter=lambda data: None if lifetime.may_end(data) else True,
             keep_empty=must_stay,
         )
 
     def _has_ended(self, record: Record, *, may_go: bool) -> bool:
         """Whether the record goes because its time is over; if not yet, when to come back."""
-        if self._given.lifetime is None:
+        if self._context.lifetime is None:
             return False
-        ends_ms, now_ms = self._given.lifetime.ends_ms(record), self._given.now_ms
+        ends_ms, now_ms = self._context.lifetime.ends_ms(record), self._context.now_ms
         if ends_ms <= now_ms:
             if not may_go:
                 self._note(now_ms)
@@ -218,8 +222,10 @@ class Survivors:
             self._note(max(ends_ms, now_ms + self._pause_ms))
         return False
 
-    def _of_marker(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
-        if not self._given.compacts:
+    def _retain_marker(
+        self, header: Header, batch: memoryview, *, must_stay: bool
+    ) -> Buffer | None:
+        if not self._context.compacts:
             return batch
         has_records = header.producer_id in self._with_records
         self._with_records.discard(header.producer_id)
@@ -249,7 +255,7 @@ class Survivors:
         return filter_batch(
             batch,
             stays,
-            decompressed_bytes_max=self._given.decompressed_bytes_max,
+            decompressed_bytes_max=self._context.decompressed_bytes_max,
             keep_empty=must_stay,
             delete_horizon_ms=horizon_ms,
         )
@@ -258,8 +264,8 @@ class Survivors:
         """Whether the horizon has passed, and an earlier run removed what came before."""
         return (
             header.has_delete_horizon
-            and header.base_timestamp <= self._given.now_ms
-            and header.end_offset <= self._given.dirty_start
+            and header.base_timestamp <= self._context.now_ms
+            and header.end_offset <= self._context.dirty_start
         )
 
     def _note_due(self, header: Header) -> None:
@@ -271,7 +277,7 @@ class Survivors:
 
     def _ends_producer(self, header: Header) -> bool:
         """Whether this is what the producer's sequence, or else its epoch, is known from."""
-        end = self._given.producer_ends.get(header.producer_id)
+        end = self._context.producer_ends.get(header.producer_id)
         if end is None:
             return False
         if end.last_offset >= 0:

@@ -20,10 +20,10 @@ from millstream.ports import Files
 from millstream.storage.compaction.replacement import Replacement
 from millstream.storage.compaction.rules import (
     AbortedTransactions,
-    Circumstances,
     KeyMap,
     Remembered,
-    Survivors,
+    RetentionRules,
+    RulesContext,
 )
 from millstream.storage.log.aborted import Aborted
 from millstream.storage.log.producers import Producers
@@ -46,7 +46,7 @@ class CompactionPlan:
     directory: str
     segments: Sequence[Segment]
     contents: Sequence[FileRange]
-    given: Circumstances
+    context: RulesContext
     segment_bytes: int
     index_interval_bytes: int
     keys_bytes_max: int
@@ -81,13 +81,13 @@ class Compaction:
         self._plan = plan
         self._files = files
         self._steps = self._run()
-        self._survivors: Survivors | None = None
+        self._rules: RetentionRules | None = None
 
     @property
     def outcome(self) -> Outcome:
-        survivors = self._survivors
-        assert survivors is not None
-        return Outcome(survivors.end_offset, survivors.due_ms, survivors.forgotten)
+        rules = self._rules
+        assert rules is not None
+        return Outcome(rules.end_offset, rules.due_ms, rules.forgotten)
 
     def step(self) -> Rewritten | None:
         """Write one segment in the place of those that are due next; None if none is left."""
@@ -98,21 +98,21 @@ class Compaction:
 
     def _run(self) -> Iterator[Rewritten]:
         plan = self._plan
-        aborted = AbortedTransactions(plan.given.aborted)
+        aborted = AbortedTransactions(plan.context.aborted)
         keys, end_offset = newest_keys(plan, aborted)
-        survivors = self._survivors = Survivors(
-            plan.given,
+        rules = self._rules = RetentionRules(
+            plan.context,
             keys,
             aborted,
             end_offset=end_offset,
             remembered=cache(lambda: _remembered(self._files, plan.directory)),
         )
         for group in groups(plan, end_offset):
-            rewritten = self._rewrite(group, survivors)
+            rewritten = self._rewrite(group, rules)
             if rewritten is not None:
                 yield rewritten
 
-    def _rewrite(self, group: range, survivors: Survivors) -> Rewritten | None:
+    def _rewrite(self, group: range, rules: RetentionRules) -> Rewritten | None:
         """Write one segment for those of `group`; None if it would be what is there already."""
         plan = self._plan
         old = plan.segments[group.start : group.stop]
@@ -123,7 +123,7 @@ class Compaction:
         try:
             for header, batch, following in _with_next(contents):
                 must_stay = following is None or following.epoch != header.epoch
-                kept = survivors.of(header, batch, must_stay=must_stay)
+                kept = rules.retain(header, batch, must_stay=must_stay)
                 if not is_changed:
                     if kept == batch:
                         same_bytes += header.size
@@ -144,8 +144,8 @@ def newest_keys(plan: CompactionPlan, aborted: AbortedTransactions) -> tuple[Key
     That is the end of the plan, or the first batch for which there was no memory.
     """
     keys = KeyMap(bytes_max=plan.keys_bytes_max)
-    dirty_start = plan.given.dirty_start
-    if not plan.given.compacts:
+    dirty_start = plan.context.dirty_start
+    if not plan.context.compacts:
         return keys, plan.segments[-1].end_offset
     for segment, contents in zip(plan.segments, plan.contents, strict=True):
         if segment.end_offset <= dirty_start:
@@ -155,13 +155,13 @@ def newest_keys(plan: CompactionPlan, aborted: AbortedTransactions) -> tuple[Key
                 continue
             if keys.is_full:
                 return keys, header.base_offset
-            keys.add(batch, decompressed_bytes_max=plan.given.decompressed_bytes_max)
+            keys.add(batch, decompressed_bytes_max=plan.context.decompressed_bytes_max)
     return keys, plan.segments[-1].end_offset
 
 
 def groups(plan: CompactionPlan, end_offset: Offset) -> Iterator[range]:
     """Which segments become one: neighbours that fit into one, as far as there is work to do."""
-    segments = [one for one in plan.segments if one.base_offset < end_offset]
+    segments = [segment for segment in plan.segments if segment.base_offset < end_offset]
     start, size = 0, 0
     for at, segment in enumerate(segments):
         span = segment.end_offset - segments[start].base_offset
@@ -220,7 +220,7 @@ def _with_next(
     contents: Sequence[FileRange],
 ) -> Iterator[tuple[Header, memoryview, Header | None]]:
     """Each batch, and the header of the one behind it."""
-    batches = chain.from_iterable(one.batches() for one in contents)
+    batches = chain.from_iterable(part.batches() for part in contents)
     held = next(batches, None)
     while held is not None:
         following = next(batches, None)
@@ -239,7 +239,7 @@ def _remembered(files: Files, directory: str) -> Remembered:
             producers = Producers.decode(file.read(0, file.size()))
         except (FileNotFoundError, DamagedLog):
             continue  # Opening the log will not use it either.
-        ends.update(one.last_offset for one in producers.aborted(0, _OFFSET_MAX))
+        ends.update(aborted.last_offset for aborted in producers.aborted(0, _OFFSET_MAX))
         views = producers.describe()
         producer_ids.update(v.producer_id for v in views if v.transaction_first_offset >= 0)
     return Remembered(frozenset(ends), frozenset(producer_ids))

@@ -83,8 +83,8 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
         lock = files.lock(_LOCK)
         try:
             # Again, behind the lock: another process may have been here first.
-            found = _check(files, path, node_id)
-            meta = _write_meta(files, node_id, entropy) if found is None else found
+            existing = _check(files, path, node_id)
+            meta = _write_meta(files, node_id, entropy) if existing is None else existing
             was_clean = files.exists(_CLEAN)
             files.remove(_CLEAN)
             # From here on things change, so the marker must be gone before anything is written.
@@ -94,7 +94,7 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
             lock.close()
             raise
         return DataDirectory(
-            files, path, meta=meta, lock=lock, is_new=found is None, was_clean=was_clean
+            files, path, meta=meta, lock=lock, is_new=existing is None, was_clean=was_clean
         )
 
 

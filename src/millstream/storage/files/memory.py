@@ -88,45 +88,45 @@ class MemoryFiles:
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         parent, name = self._parent(path)
-        found = parent.get(name)
-        if isinstance(found, dict):
+        entry = parent.get(name)
+        if isinstance(entry, dict):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-        if found is None:
+        if entry is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            found = parent[name] = MemoryFile()
-        return found
+            entry = parent[name] = MemoryFile()
+        return entry
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
     def list(self, directory: str) -> list[str]:
-        found = self._find(directory)
-        if isinstance(found, MemoryFile):
+        entry = self._find(directory)
+        if isinstance(entry, MemoryFile):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", directory)
-        return sorted(found or ())
+        return sorted(entry or ())
 
     def make_directory(self, path: str) -> None:
         tree = self._root
         for part in split_path(path):
-            found = tree.setdefault(part, {})
-            if isinstance(found, MemoryFile):
+            entry = tree.setdefault(part, {})
+            if isinstance(entry, MemoryFile):
                 raise FileExistsError(errno.EEXIST, "a file is in the way", path)
-            tree = found
+            tree = entry
 
     def remove(self, path: str) -> None:
-        found = self._find(path)
-        if isinstance(found, dict):
+        entry = self._find(path)
+        if isinstance(entry, dict):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-        if found is not None:
+        if entry is not None:
             parent, name = self._parent(path)
             del parent[name]
 
     def remove_directory(self, path: str) -> None:
-        found = self._find(path)
-        if isinstance(found, MemoryFile):
+        entry = self._find(path)
+        if isinstance(entry, MemoryFile):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
-        if found is not None:
+        if entry is not None:
             parent, name = self._parent(path)
             del parent[name]
 
@@ -151,12 +151,12 @@ class MemoryFiles:
         return MemoryFile(release=lambda: self._locked.discard(path))
 
     def _find(self, path: str) -> Union[MemoryFile, "_Tree", None]:
-        found: MemoryFile | _Tree | None = self._root
+        entry: MemoryFile | _Tree | None = self._root
         for part in split_path(path):
-            if not isinstance(found, dict):
+            if not isinstance(entry, dict):
                 return None
-            found = found.get(part)
-        return found
+            entry = entry.get(part)
+        return entry
 
     def _parent(self, path: str) -> tuple[_Tree, str]:
         parts = split_path(path)

@@ -28,7 +28,7 @@ _NODE = struct.Struct(">i")
 _BOUNDARY = struct.Struct(">IqH")
 _MARK = struct.Struct(">BQ")
 
-_NOBODY = -1
+_NO_VOTE = -1
 
 
 class Voted(NamedTuple):
@@ -115,7 +115,7 @@ def encode(event: Event | Mark) -> bytes:
     match event:
         case Voted():
             epoch, voted_for = event.hard_state
-            vote = _VOTE.pack(epoch, _NOBODY if voted_for is None else voted_for)
+            vote = _VOTE.pack(epoch, _NO_VOTE if voted_for is None else voted_for)
             return _encode_log(_Kind.VOTED, event.log) + vote
         case Opened():
             return _encode_log(_Kind.OPENED, event.log) + _encode_boundary(event.boundary)
@@ -153,7 +153,7 @@ def _decode(payload: bytes, logs: dict[bytes, LogId]) -> Event | Mark:
     at = _LOG.size
     if kind == _Kind.VOTED:
         epoch, voted_for = _VOTE.unpack_from(payload, at)
-        return Voted(log, HardState(epoch, None if voted_for == _NOBODY else voted_for))
+        return Voted(log, HardState(epoch, None if voted_for == _NO_VOTE else voted_for))
     if kind == _Kind.OPENED:
         return Opened(log, _decode_boundary(payload, at)[0])
     if kind == _Kind.CUT:

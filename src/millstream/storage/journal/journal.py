@@ -68,8 +68,8 @@ class Journal:
         self._states = replayed.states
         self._end = replayed.end
         self._rewrite_at = bytes_max
-        self._told = 0  # Entries since the start, and how many of them are durable.
-        self._durable = 0
+        self._entry_count = 0  # Entries since the start, and how many of them are durable.
+        self._durable_count = 0
         self._round: _Round | None = None
         self._is_renamed = False  # The file has its name, but perhaps not yet on the disk.
         self._is_failed = False
@@ -83,29 +83,29 @@ class Journal:
         return list(self._states)
 
     def vote(self, log: LogId, hard_state: HardState) -> None:
-        self._tell(Voted(log, hard_state))
+        self._append(Voted(log, hard_state))
 
     def open_epoch(self, log: LogId, boundary: Boundary) -> None:
-        self._tell(Opened(log, boundary))
+        self._append(Opened(log, boundary))
 
     def cut_epochs(self, log: LogId, epoch: Epoch) -> None:
         """Drop the boundaries above `epoch`."""
-        self._tell(Cut(log, epoch))
+        self._append(Cut(log, epoch))
 
     def move_start(self, log: LogId, start_offset: Offset) -> None:
         """Note where the log starts; drop all boundaries in front of the last one before it."""
-        self._tell(Moved(log, start_offset))
+        self._append(Moved(log, start_offset))
 
     def reset(self, log: LogId, start_offset: Offset, boundaries: Sequence[Boundary]) -> None:
         """Replace start and boundaries; the vote stays."""
-        self._tell(Reset(log, start_offset, tuple(boundaries)))
+        self._append(Reset(log, start_offset, tuple(boundaries)))
 
     def forget(self, log: LogId) -> None:
-        self._tell(Forgotten(log))
+        self._append(Forgotten(log))
 
     @property
     def is_dirty(self) -> bool:
-        return self._told > self._durable
+        return self._entry_count > self._durable_count
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Return the work that makes durable what was told so far, or None if all is.
@@ -119,7 +119,7 @@ class Journal:
         states = dict(self._states) if self._end > self._rewrite_at else None
         begun = self._round = _Round(
             file=self._file,
-            told=self._told,
+            entry_count=self._entry_count,
             end=self._end,
             is_renamed=self._is_renamed,
             states=states,
@@ -130,7 +130,7 @@ class Journal:
         """Note that the work of the round succeeded."""
         ended, self._round = self._round, None
         assert ended is not None, "no round was begun"
-        self._durable = ended.told
+        self._durable_count = ended.entry_count
         self._is_renamed = False
         durable_end = ended.end
         if ended.states is not None:
@@ -171,7 +171,7 @@ class Journal:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _tell(self, event: Event) -> None:
+    def _append(self, event: Event) -> None:
         old = self.state(event.log)
         new = fold(old, event)
         if new == old:
@@ -184,7 +184,7 @@ class Journal:
             if self._reserve is None or not self._reserve.release():
                 raise
             self._write(payload)
-        self._told += 1
+        self._entry_count += 1
         if self._round is not None and self._round.states is not None:
             self._round.tail.append(payload)
         _put(self._states, event.log, new)
@@ -340,7 +340,7 @@ class _Round:
     """A sync under way. `tail` is what was told since it began, if the file is rewritten."""
 
     file: File
-    told: int
+    entry_count: int
     end: int
     is_renamed: bool
     states: dict[LogId, LogState] | None

@@ -62,7 +62,7 @@ class AbortedIndex:
         return [Aborted(*entry) for entry in columns if entry[1] < end]
 
     def forget(self, aborted: Collection[Aborted]) -> None:
-        gone = {(one.producer_id, one.last_offset) for one in aborted}
+        gone = {(entry.producer_id, entry.last_offset) for entry in aborted}
         if not gone:
             return
         ends = zip(self._producer_ids, self._last_offsets, strict=True)

@@ -25,7 +25,7 @@ from millstream.errors import (
 from millstream.model import Boundary, Offset
 from millstream.ports import File
 from millstream.storage.log.index import PROOF_BYTES, Table, decode_proof
-from millstream.storage.log.segment import WALK_BYTES, Segment, walk
+from millstream.storage.log.segment import WALK_BYTES, Segment, read_headers
 from millstream.storage.log.verifying import INLINE_BYTES_MAX, BadRange, Part
 
 _log = logging.getLogger(__name__)
@@ -49,19 +49,19 @@ class View(NamedTuple):
         return self.segment.unverified is None and not self.segment.damage
 
     def headers(self, at: int, end: int, after: Offset = 0) -> Iterator[tuple[int, Header]]:
-        """Position and header of each batch from `at` to `end`, like `walk`.
+        """Position and header of each batch from `at` to `end`, like `read_headers`.
 
         `DamagedBatch` where a damaged one stands; those that end at or before `after` are left out.
         """
-        return walk(self.file, at, end) if self.is_plain else self._sound(at, end, after)
+        return read_headers(self.file, at, end) if self.is_plain else self._sound(at, end, after)
 
     def verify(self, start: int, end: int) -> None:
         """Verify the stretches that hold these bytes, unless that was done before."""
-        rest = self.segment.unverified
-        if rest is None or rest.covers(start, end):
+        unverified = self.segment.unverified
+        if unverified is None or unverified.covers(start, end):
             return
         work = self.verification(start, end)
-        work.carry_out()
+        work.run()
         work.finish()
 
     def verification(self, start: int, end: int) -> "Verification":
@@ -72,10 +72,10 @@ class View(NamedTuple):
         self, boundaries: Sequence[Boundary], start: int = 0, end: int | None = None
     ) -> "Verification":
         """Stretches of a segment that grows no more, whatever was verified before."""
-        one = self.segment
-        ends = one.size, one.end_offset
-        part = Part(self.file, one.path, self.table, *ends, one.is_dense, boundaries)
-        return Verification(self, part, *part.aligned(start, one.size if end is None else end))
+        segment = self.segment
+        ends = segment.size, segment.end_offset
+        part = Part(self.file, segment.path, self.table, *ends, segment.is_dense, boundaries)
+        return Verification(self, part, *part.aligned(start, segment.size if end is None else end))
 
     def _sound(self, at: int, end: int, after: Offset) -> Iterator[tuple[int, Header]]:
         positions = self.table.positions
@@ -93,7 +93,7 @@ class View(NamedTuple):
                 continue
             ahead = [bad.position for bad in self.segment.damage if bad.position > at]
             stop = min([stretch_end, *ahead])
-            yield from walk(self.file, at, stop)
+            yield from read_headers(self.file, at, stop)
             at = stop
 
 
@@ -113,7 +113,7 @@ class Verification:
     def size(self) -> int:
         return self._end - self._start
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Blocks; touches the file only. `StorageError` if it cannot be read."""
         self._bad = self._part.bad_ranges(self._start, self._end)
 
@@ -149,9 +149,9 @@ class IndexRebuild:
     def size(self) -> int:
         return self._segment.size
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Blocks; touches the file only. `StorageError` if it cannot be read."""
-        self._table = self._segment.rewalked(self._file, WALK_BYTES).table
+        self._table = self._segment.with_rebuilt_table(self._file, WALK_BYTES).table
 
     def fail(self, problem: StorageError) -> None:
         self._segment.failure = problem
@@ -161,7 +161,7 @@ class IndexRebuild:
 
 
 class NotVerified(Exception):
-    """Bytes must be verified, or indexed again, before they are read: run `work.carry_out` on a
+    """Bytes must be verified, or indexed again, before they are read: run `work.run` on a
     thread, then `work.finish` on the event loop, then read again.
     """
 
@@ -253,7 +253,7 @@ class LogCache:
                 self._rebuilding.add(segment)
                 self.rebuild_soon(work)
             raise IndexRebuilding(f"{segment.path}: its index is lost and is being built again")
-        table = segment.rewalked(self.file(segment), WALK_BYTES).table
+        table = segment.with_rebuilt_table(self.file(segment), WALK_BYTES).table
         assert table is not None
         return table
 
@@ -304,19 +304,19 @@ class LogCache:
             self._open.popitem(last=False)  # Closes with its last reader.
             return
         for segment in list(islice(self._pinned, PINNED_LOOKED_AT)):
-            if segment.let_go():
+            if segment.release_file():
                 del self._pinned[segment]
                 return
             self._pinned.move_to_end(segment)
 
-    def wake(self, segment: Segment) -> None:
+    def reopen(self, segment: Segment) -> None:
         """Pin a proven segment, so that it can grow."""
         file, table = self.file(segment), self.table(segment)
         try:
             index = segment.files.open(segment.index_path)
-            segment.take_over(decode_proof(index.read(0, PROOF_BYTES)))
+            segment.restore_last_batch(decode_proof(index.read(0, PROOF_BYTES)))
         except (OSError, DamagedLog):
-            for _, header in walk(file, segment.last_position, segment.size):
+            for _, header in read_headers(file, segment.last_position, segment.size):
                 segment.last = header
         self.forget(segment)
         segment.file, segment.table = file, table

@@ -36,7 +36,6 @@ class Chain:
         "_cache",
         "_changes",
         "_directory",
-        "_doomed",
         "_files",
         "_is_cut_short",
         "_names",
@@ -44,6 +43,7 @@ class Chain:
         "_new_directories",
         "_round",
         "_synced",
+        "_to_remove",
         "active",
         "segments",
         "snapshots",
@@ -67,7 +67,7 @@ class Chain:
         self._files = files
         self._directory = directory
         self._cache = cache
-        self._doomed: list[Segment] = []  # Files that nobody needs after the next round.
+        self._to_remove: list[Segment] = []  # Files that nobody needs after the next round.
         # A proven segment has its name; without one nobody knows if even the directory has.
         is_named = any(segment.is_proven for segment in segments)
         self._new_directories = [] if is_named else _ancestors(directory)
@@ -77,7 +77,7 @@ class Chain:
         self._changes = self._synced = 0
         self._names = self._names_synced = 0
 
-    def share(self, cache: LogCache) -> None:
+    def use_cache(self, cache: LogCache) -> None:
         """Use the cache of the event loop: a log may be opened on a thread, with one of its own.
 
         Damage that was noticed there is reported here. Nothing was written yet.
@@ -138,7 +138,7 @@ class Chain:
         self._seal()
         self._changes += 1
         self._is_cut_short = True
-        has_gone = self._remove_doomed(end_offset)
+        has_gone = self._remove_now(end_offset)
         while self.segments and self.segments[-1].base_offset >= end_offset:
             has_gone = self._drop_last()
         if self.segments and self.segments[-1].end_offset > end_offset:
@@ -155,7 +155,7 @@ class Chain:
         """
         if not self._is_cut_short:
             return
-        self._remove_doomed(end_offset)
+        self._remove_now(end_offset)
         self.snapshots.drop_behind(end_offset)
         if self._files.exists(self._directory):
             self._files.sync_directory(self._directory)
@@ -164,13 +164,13 @@ class Chain:
     def clear(self) -> None:
         self._seal()
         self._changes += 1
-        has_gone = self._remove_doomed(0)
+        has_gone = self._remove_now(0)
         while self.segments:
             has_gone = self._drop_last()
         if self.snapshots.drop_behind(-1) or has_gone:
             self._files.sync_directory(self._directory)
 
-    def give_up_below(self, start_offset: Offset) -> Offset:
+    def drop_below(self, start_offset: Offset) -> Offset:
         """Let whole segments go, and say where the last of them ended; 0 if none went.
 
         If they are all below, an empty segment follows them: its name tells where the log ends.
@@ -186,7 +186,7 @@ class Chain:
         gone = [segment for segment in self.segments[:-1] if segment.end_offset <= start_offset]
         for segment in gone:
             self._forget(segment)
-        self._doomed += gone
+        self._to_remove += gone
         del self.segments[: len(gone)]
         return gone[-1].end_offset if gone else 0
 
@@ -216,7 +216,7 @@ class Chain:
         self._files.rename(aside, new.path)
         for segment in old:
             self._forget(segment)
-        self._doomed += old[1:]
+        self._to_remove += old[1:]
         self.segments[at : at + len(old)] = [new]
         self.unproven.append(new)
         self._cache.pin(new)
@@ -230,12 +230,12 @@ class Chain:
 
     def sealed(self) -> list[Segment]:
         """Oldest first, those before any that is active or has no index on disk yet."""
-        found = []
+        sealed = []
         for segment in self.segments:
             if segment is self.active or not segment.is_proven:
                 break
-            found.append(segment)
-        return found
+            sealed.append(segment)
+        return sealed
 
     # -- durability --------------------------------------------------------------------------------
 
@@ -256,8 +256,8 @@ class Chain:
             work.directories = [self._directory, *self._new_directories]
         work.segments = list(self.unproven)
         work.snapshots = list(self.snapshots.due)
-        work.doomed = list(self._doomed)
-        return work.carry_out
+        work.to_remove = list(self._to_remove)
+        return work.run
 
     def end_sync(self) -> None:
         """Name what the round wrote, remove what it made obsolete. Never raises.
@@ -277,10 +277,10 @@ class Chain:
                 self._name_index(segment)
             if self.snapshots.confirm(work.stored):
                 self._names += 1
-            for segment in work.doomed:
-                if segment in self._doomed:
+            for segment in work.to_remove:
+                if segment in self._to_remove:
                     self._remove(segment)
-                    self._doomed.remove(segment)
+                    self._to_remove.remove(segment)
         except OSError as problem:
             _log.warning("not tidied up directory=%s reason=%s", self._directory, problem)
 
@@ -337,7 +337,7 @@ class Chain:
     def _wake(self, active: Segment) -> File:
         """Make a segment that was found on disk ready to grow."""
         if active.is_proven:
-            self._cache.wake(active)
+            self._cache.reopen(active)
         else:
             active.file = self._cache.file(active)
             self._cache.forget(active)
@@ -369,16 +369,16 @@ class Chain:
         assert base_offset >= end_offset, "not where a batch begins"
         if position == 0:
             return self._drop_last()
-        rest = segment.cut(view.file, view.table, position)
+        shorter = segment.cut(view.file, view.table, position)
         if self._files.exists(segment.index_path):
             # An index that speaks of more bytes than there are means that synced bytes were lost.
             self._files.remove(segment.index_path)
             self._files.sync_directory(self._directory)
         view.file.truncate(position)
         self._forget(segment)
-        self.segments[-1] = rest
-        self.unproven.append(rest)
-        self._cache.pin(rest)
+        self.segments[-1] = shorter
+        self.unproven.append(shorter)
+        self._cache.pin(shorter)
         return False
 
     def _forget(self, segment: Segment) -> None:
@@ -393,16 +393,16 @@ class Chain:
         self._files.remove(segment.path)
         self._names += 1
 
-    def _remove_doomed(self, offset: Offset) -> bool:
+    def _remove_now(self, offset: Offset) -> bool:
         """Clear the directory of names from `offset` on, which could be used again."""
-        doomed = [segment for segment in self._doomed if segment.base_offset >= offset]
-        if doomed:
+        to_remove = [segment for segment in self._to_remove if segment.base_offset >= offset]
+        if to_remove:
             # What took their place must have its name before they lose theirs.
             self._files.sync_directory(self._directory)
-        for segment in reversed(doomed):
+        for segment in reversed(to_remove):
             self._remove(segment)
-            self._doomed.remove(segment)
-        return bool(doomed)
+            self._to_remove.remove(segment)
+        return bool(to_remove)
 
     def _name_index(self, segment: Segment) -> None:
         aside = segment.index_path + TEMPORARY
@@ -417,11 +417,11 @@ class Chain:
 
 
 def _ancestors(path: str) -> list[str]:
-    found = []
+    ancestors = []
     while path:
         path = parent_of(path)
-        found.append(path)
-    return found
+        ancestors.append(path)
+    return ancestors
 
 
 def _discard_torn(file: File, size: int, headers: Sequence[Header]) -> None:

@@ -199,7 +199,7 @@ class Log:
         self.start_offset = start_offset
         self._base_offset = None
         self.producers.forget_before(start_offset)
-        if self._chain.give_up_below(start_offset) > self._chain.snapshots.newest:
+        if self._chain.drop_below(start_offset) > self._chain.snapshots.newest:
             # What those batches said of their producers would be lost with them.
             self._take_snapshot()
 
@@ -319,10 +319,10 @@ class Log:
         found = lookup.headers_between(self._cache, self._chain.segments, lookup.Span(start, end))
         return (header for _, _, header in found)
 
-    def share(self, cache: LogCache) -> None:
+    def use_cache(self, cache: LogCache) -> None:
         """Use the node's cache from here on, and report damage that was noticed before."""
         self._cache = cache
-        self._chain.share(cache)
+        self._chain.use_cache(cache)
 
     def verify(self) -> int:
         """Read everything and check every checksum; the number of batches, or `DamagedLog`."""
@@ -416,8 +416,8 @@ class Log:
 
     def damage(self) -> list[BadRange]:
         """Known damage that is not below the log start, oldest first."""
-        segments = self._chain.segments
-        return [bad for one in segments for bad in one.damage if bad.end_offset > self.start_offset]
+        segments, start = self._chain.segments, self.start_offset
+        return [bad for part in segments for bad in part.damage if bad.end_offset > start]
 
     def health(self) -> LogHealth:
         segments = self._chain.segments

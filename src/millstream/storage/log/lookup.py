@@ -88,11 +88,11 @@ def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -
 
 def unverified(view: View, offset: Offset, bytes_max: int) -> Verification | None:
     """What `read_range` would have to verify; None if it was verified before."""
-    rest, table = view.segment.unverified, view.table
-    if rest is None or not table.positions:
+    in_question, table = view.segment.unverified, view.table
+    if in_question is None or not table.positions:
         return None
     start = table.positions[table.floor_offset(offset)]
-    if rest.covers(start, start + bytes_max):
+    if in_question.covers(start, start + bytes_max):
         return None
     return view.verification(start, start + bytes_max)
 

@@ -180,7 +180,9 @@ class Producers:
 
     def is_aborted_at(self, producer_id: int, offset: Offset) -> bool:
         """Whether what the producer wrote there was rolled back."""
-        return any(one.producer_id == producer_id for one in self.aborted(offset, offset + 1))
+        return any(
+            aborted.producer_id == producer_id for aborted in self.aborted(offset, offset + 1)
+        )
 
     def apply(self, header: Header, marker: Marker | None = None) -> None:
         """Take a batch that is in the log; `marker` is what a control batch says."""
@@ -227,7 +229,9 @@ class Producers:
             self._open[producer_id] = start_offset  # No reader can be kept from what is gone.
         if self._closing and self._closing[0].first_offset < start_offset:
             moved = [_Closing(at, max(first, start_offset)) for at, first in self._closing]
-            self._closing = deque(one for one in moved if one.marker_offset >= start_offset)
+            self._closing = deque(
+                closing for closing in moved if closing.marker_offset >= start_offset
+            )
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were silent for `expiration_ms`, except in a transaction.

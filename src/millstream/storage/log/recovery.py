@@ -41,8 +41,8 @@ from millstream.storage.log.segment import (
     TEMPORARY,
     Segment,
     file_path,
-    scan,
-    walk,
+    read_headers,
+    verify_range,
 )
 from millstream.storage.log.snapshots import Snapshots
 from millstream.storage.log.verifying import BadRange, Unverified, sound_batch_behind, stand_in
@@ -78,17 +78,17 @@ def open_log(
     )
     try:
         recovery.judge()
-        recovery.carry_out()
+        recovery.run()
     except OSError as problem:
         raise storage_error(problem, directory) from problem
-    for one in recovery.kept:
-        for bad in one.segment.damage:
-            cache.on_damage(one.segment, bad)
+    for candidate in recovery.kept:
+        for bad in candidate.segment.damage:
+            cache.on_damage(candidate.segment, bad)
     chain = Chain(
         files,
         directory,
         cache=cache,
-        segments=[found.segment for found in recovery.kept],
+        segments=[candidate.segment for candidate in recovery.kept],
         snapshots=Snapshots(files, directory, recovery.snapshots),
     )
     return Log(
@@ -102,7 +102,7 @@ def open_log(
     )
 
 
-class _Found:
+class _Candidate:
     """A segment on disk and what was found out about it."""
 
     __slots__ = ("_file", "cut_to", "file_size", "is_scanned", "last", "proof", "segment")
@@ -136,7 +136,7 @@ class _Recovery:
         was_clean: bool,
         may_have_gaps: bool,
     ) -> None:
-        self.kept: list[_Found] = []
+        self.kept: list[_Candidate] = []
         self.snapshots: list[Offset] = []
         self._files = files
         self._directory = directory
@@ -145,7 +145,7 @@ class _Recovery:
         self._start_offset = start_offset
         self._boundaries = boundaries
         self._was_clean = was_clean
-        self._doomed: set[str] = set()
+        self._to_remove: set[str] = set()
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -157,123 +157,133 @@ class _Recovery:
             if match is not None:
                 named[match[2]].append(int(match[1]))
             elif name.endswith((TEMPORARY, CLEANED)):
-                self._doomed.add(f"{self._directory}/{name}")
-        self._link([_Found(self._files, self._directory, base) for base in named[LOG]])
+                self._to_remove.add(f"{self._directory}/{name}")
+        self._link([_Candidate(self._files, self._directory, base) for base in named[LOG]])
         self._check_epochs()
         self._drop_below_start()
         proven = {f.segment.base_offset for f in self.kept if f.proof is not None}
         for offset in set(named[INDEX]) - proven:
-            self._doom(offset, INDEX)
+            self._remove_later(offset, INDEX)
         end = self.kept[-1].segment.end_offset if self.kept else self._start_offset
         self.snapshots = [offset for offset in named[PRODUCERS] if offset <= end]
         for offset in set(named[PRODUCERS]) - set(self.snapshots):
-            self._doom(offset, PRODUCERS)
+            self._remove_later(offset, PRODUCERS)
 
-    def _link(self, found: list[_Found]) -> None:
+    def _link(self, candidates: list[_Candidate]) -> None:
         """Keep the segments that follow one another without a hole."""
-        for at, one in enumerate(found):
-            base = one.segment.base_offset
+        for at, candidate in enumerate(candidates):
+            base = candidate.segment.base_offset
             end = self.kept[-1].segment.end_offset if self.kept else self._start_offset
             if self.kept and base < end:
                 # Compaction merged it, or it follows a cut that never became durable.
-                self._drop([one], "superseded")
+                self._drop([candidate], "superseded")
                 continue
             if base > end:
                 if base > self._start_offset:
-                    self._drop_unproven(found[at:], f"offsets {end} to {base} are missing")
+                    self._drop_unproven(candidates[at:], f"offsets {end} to {base} are missing")
                     return
                 # The hole lies below the log start: all in front of it was to be removed.
                 self._drop(self.kept, "below the log start")
                 self.kept = []
-            following = found[at + 1].segment.base_offset if at + 1 < len(found) else None
-            is_proven_behind = any(later.proof is not None for later in found[at + 1 :])
-            is_whole = self._read(one, following, is_proven_behind)
-            if one.segment.size == 0 and self.kept:
-                self._drop([one], "empty")
+            following = candidates[at + 1].segment.base_offset if at + 1 < len(candidates) else None
+            is_proven_behind = any(later.proof is not None for later in candidates[at + 1 :])
+            is_whole = self._read(candidate, following, is_proven_behind)
+            if candidate.segment.size == 0 and self.kept:
+                self._drop([candidate], "empty")
             else:
-                self.kept.append(one)
+                self.kept.append(candidate)
             # A segment that was given up as below the log start may never have been synced.
             is_needed = following is None or following > self._start_offset
             if not is_whole and is_needed:
-                position = one.segment.size
-                damage = f"{one.segment.path} has no batch at position {position}"
-                self._drop_unproven(found[at + 1 :], damage)
+                position = candidate.segment.size
+                damage = f"{candidate.segment.path} has no batch at position {position}"
+                self._drop_unproven(candidates[at + 1 :], damage)
                 return
 
-    def _read(self, one: _Found, following: Offset | None, is_proven_behind: bool) -> bool:
+    def _read(
+        self, candidate: _Candidate, following: Offset | None, is_proven_behind: bool
+    ) -> bool:
         """Find out what the segment holds; False if the log cannot go on behind it."""
-        segment, proof = one.segment, one.proof
+        segment, proof = candidate.segment, candidate.proof
         if proof is not None:
-            one.last = proof.last_base_offset, proof.last_epoch
+            candidate.last = proof.last_base_offset, proof.last_epoch
             in_question = Unverified(proof.size, proof.end_offset, self._boundaries)
-            if proof.size == one.file_size or proof.end_offset == following:
-                one.segment = Segment.from_proof(self._files, self._directory, proof)
-                one.segment.unverified = in_question
+            if proof.size == candidate.file_size or proof.end_offset == following:
+                candidate.segment = Segment.from_proof(self._files, self._directory, proof)
+                candidate.segment.unverified = in_question
                 return True
-            segment = self._resume(one, proof)
+            segment = self._resume(candidate, proof)
             segment.unverified = in_question
         else:
             segment.table = Table()
-        one.segment, one.is_scanned = segment, True
-        one.file.forget_cached()  # After a failed sync the cache may show what no disk holds.
-        while (problem := self._scan(one)) is not None:
+        candidate.segment, candidate.is_scanned = segment, True
+        candidate.file.forget_cached()  # After a failed sync the cache may show what no disk holds.
+        while (problem := self._scan(candidate)) is not None:
             sound = sound_batch_behind(
-                one.file, segment.size, one.file_size, segment.end_offset, self._boundaries
+                candidate.file,
+                segment.size,
+                candidate.file_size,
+                segment.end_offset,
+                self._boundaries,
             )
             if sound is not None and not (following and sound[1] >= following):
-                self._keep_damage(one, *sound, str(problem))
+                self._keep_damage(candidate, *sound, str(problem))
             elif is_proven_behind and following is not None and following > segment.end_offset:
-                self._keep_damage(one, one.file_size, following, str(problem))
+                self._keep_damage(candidate, candidate.file_size, following, str(problem))
             else:
-                self._cut_torn(one, str(problem))
+                self._cut_torn(candidate, str(problem))
                 break
-        return one.cut_to is None or segment.end_offset == following
+        return candidate.cut_to is None or segment.end_offset == following
 
-    def _scan(self, one: _Found) -> Exception | None:
+    def _scan(self, candidate: _Candidate) -> Exception | None:
         """Take note of sound batches from the end of what is known; return what stopped it."""
-        segment = one.segment
+        segment = candidate.segment
         try:
-            for position, header in scan(one.file, segment.size, one.file_size):
+            for position, header in verify_range(candidate.file, segment.size, candidate.file_size):
                 if header.base_offset != segment.end_offset:
-                    self._check_gap(one, position, header)
+                    self._check_gap(candidate, position, header)
                 if segment.size == 0 and header.max_timestamp >= 0:
                     segment.opened_ms = header.max_timestamp
                 segment.extend([header], self._interval_bytes)
-                one.last = header.base_offset, header.epoch
+                candidate.last = header.base_offset, header.epoch
         except (CorruptBatch, InvalidBatch) as problem:
             return problem
         return None
 
-    def _check_gap(self, one: _Found, position: int, header: Header) -> None:
+    def _check_gap(self, candidate: _Candidate, position: int, header: Header) -> None:
         """Offsets ascend. Only logs that are rewritten have gaps, which the next batch respects."""
-        expected = one.segment.end_offset
-        is_near = header.end_offset - one.segment.base_offset <= RELATIVE_OFFSET_MAX
+        expected = candidate.segment.end_offset
+        is_near = header.end_offset - candidate.segment.base_offset <= RELATIVE_OFFSET_MAX
         if header.base_offset > expected and self._may_have_gaps and is_near:
             try:
-                behind = read_header(one.file.read(position + header.size, HEADER_BYTES))
+                behind = read_header(candidate.file.read(position + header.size, HEADER_BYTES))
             except (CorruptBatch, InvalidBatch):
                 return
             if not expected < behind.base_offset < header.end_offset:
                 return
         raise InvalidBatch(f"base offset {header.base_offset}, {expected} was expected")
 
-    def _keep_damage(self, one: _Found, end: int, end_offset: Offset, reason: str) -> None:
+    def _keep_damage(
+        self, candidate: _Candidate, end: int, end_offset: Offset, reason: str
+    ) -> None:
         """Sound batches follow, so this is no torn tail. Readers are refused these offsets only."""
-        segment = one.segment
+        segment = candidate.segment
         position, offset = segment.size, segment.end_offset
         bad = BadRange(segment.path, position, end - position, offset, end_offset, reason)
-        segment.extend([stand_in(bad, one.last[1] if one.last else 0)], self._interval_bytes)
+        segment.extend(
+            [stand_in(bad, candidate.last[1] if candidate.last else 0)], self._interval_bytes
+        )
         segment.damage = (*segment.damage, bad)
 
-    def _cut_torn(self, one: _Found, reason: str) -> None:
-        segment = one.segment
-        cut_bytes = one.file_size - segment.size
+    def _cut_torn(self, candidate: _Candidate, reason: str) -> None:
+        segment = candidate.segment
+        cut_bytes = candidate.file_size - segment.size
         if self._was_clean:
             raise DamagedLog(
                 f"{segment.path} ends with {cut_bytes} bytes from position {segment.size} that are "
                 f"not what was written, and the last stop was clean: {reason}"
             )
-        one.cut_to = segment.size
+        candidate.cut_to = segment.size
         _log.info(
             "cut torn tail segment=%s kept_bytes=%d cut_bytes=%d reason=%r",
             segment.path,
@@ -282,7 +292,7 @@ class _Recovery:
             reason,
         )
 
-    def _resume(self, one: _Found, proof: Proof) -> Segment:
+    def _resume(self, candidate: _Candidate, proof: Proof) -> Segment:
         """Take what is proven as it is; what was appended since is to be scanned."""
         segment = Segment.from_proof(self._files, self._directory, proof)
         try:
@@ -290,8 +300,8 @@ class _Recovery:
             data = index.read(PROOF_BYTES, proof.entries_bytes)
             segment.table = Table.decode(data, proof)
         except DamagedLog:
-            segment = segment.rewalked(one.file, self._interval_bytes)
-        segment.take_over(proof)
+            segment = segment.with_rebuilt_table(candidate.file, self._interval_bytes)
+        segment.restore_last_batch(proof)
         return segment
 
     def _check_epochs(self) -> None:
@@ -300,33 +310,33 @@ class _Recovery:
         The journal holds the epochs, and loses its unsynced tail independently of the log. Batches
         of other epochs always stand at the end, so the last of a proven segment speaks for it.
         """
-        for at, one in enumerate(self.kept):
-            if one.last is None or one.segment.end_offset <= self._start_offset:
+        for at, candidate in enumerate(self.kept):
+            if candidate.last is None or candidate.segment.end_offset <= self._start_offset:
                 continue
-            if not one.is_scanned and self._is_in_force(*one.last):
+            if not candidate.is_scanned and self._is_in_force(*candidate.last):
                 continue
-            position = self._other_epoch(one)
+            position = self._other_epoch(candidate)
             if position is None:
                 continue
-            if not self._boundaries and one.proof is not None:
+            if not self._boundaries and candidate.proof is not None:
                 raise DamagedLog(f"{self._directory} was synced, but the journal knows no epoch")
             self._drop(self.kept[at + 1 :], "behind another epoch")
             del self.kept[at + 1 :]
             if position > 0 or self._was_clean:
-                self._cut(one, position)
+                self._cut(candidate, position)
             else:
-                self._drop([one], "of another epoch")
+                self._drop([candidate], "of another epoch")
                 del self.kept[at]
             return
 
-    def _other_epoch(self, one: _Found) -> int | None:
+    def _other_epoch(self, candidate: _Candidate) -> int | None:
         """The position from which on no batch's epoch is in force.
 
         A batch of another epoch in front of one that is in force was changed: that is damage.
         """
         position_of_first: int | None = None
         others: list[tuple[int, Header]] = []
-        for position, header in self._sound_headers(one):
+        for position, header in self._sound_headers(candidate):
             is_seen = header.end_offset > self._start_offset
             if is_seen and not self._is_in_force(header.base_offset, header.epoch):
                 others.append((position, header))
@@ -334,22 +344,22 @@ class _Recovery:
             for at, other in others:
                 reason = f"its epoch is {other.epoch}, which was not in force"
                 offsets = other.base_offset, other.end_offset
-                bad = BadRange(one.segment.path, at, other.size, *offsets, reason)
-                one.segment.damage = (*one.segment.damage, bad)
+                bad = BadRange(candidate.segment.path, at, other.size, *offsets, reason)
+                candidate.segment.damage = (*candidate.segment.damage, bad)
             others = []
         if others:
             position_of_first = others[0][0]
         return position_of_first
 
-    def _sound_headers(self, one: _Found) -> Iterator[tuple[int, Header]]:
+    def _sound_headers(self, candidate: _Candidate) -> Iterator[tuple[int, Header]]:
         at = 0
-        for bad in one.segment.damage:
-            yield from walk(one.file, at, bad.position)
+        for bad in candidate.segment.damage:
+            yield from read_headers(candidate.file, at, bad.position)
             at = bad.end_position
-        yield from walk(one.file, at, one.segment.size)
+        yield from read_headers(candidate.file, at, candidate.segment.size)
 
-    def _cut(self, one: _Found, position: int) -> None:
-        segment = one.segment
+    def _cut(self, candidate: _Candidate, position: int) -> None:
+        segment = candidate.segment
         if self._was_clean:
             raise DamagedLog(
                 f"{segment.path} has another epoch from position {position} on than the journal "
@@ -361,13 +371,15 @@ class _Recovery:
             position,
             segment.size - position,
         )
-        table = segment.table or segment.rewalked(one.file, self._interval_bytes).table
+        table = (
+            segment.table or segment.with_rebuilt_table(candidate.file, self._interval_bytes).table
+        )
         assert table is not None
-        one.segment = segment.cut(one.file, table, position)
-        one.segment.file = None
-        one.cut_to, one.is_scanned = position, True
-        if one.proof is not None and one.proof.size > position:
-            one.proof = None  # Its index must go first.
+        candidate.segment = segment.cut(candidate.file, table, position)
+        candidate.segment.file = None
+        candidate.cut_to, candidate.is_scanned = position, True
+        if candidate.proof is not None and candidate.proof.size > position:
+            candidate.proof = None  # Its index must go first.
 
     def _is_in_force(self, offset: Offset, epoch: int) -> bool:
         at = bisect_right(self._boundaries, offset, key=lambda boundary: boundary.start_offset)
@@ -382,52 +394,52 @@ class _Recovery:
         self._drop(self.kept[:count], "below the log start")
         del self.kept[:count]
 
-    def _drop_unproven(self, found: Sequence[_Found], damage: str) -> None:
+    def _drop_unproven(self, candidates: Sequence[_Candidate], damage: str) -> None:
         """Give up what follows a torn place; `DamagedLog` if any of it had been synced."""
-        for one in found:
-            if one.proof is not None:
-                raise DamagedLog(f"{damage}, but {one.segment.path} was synced after that")
-        self._drop(found, "behind a torn place")
+        for candidate in candidates:
+            if candidate.proof is not None:
+                raise DamagedLog(f"{damage}, but {candidate.segment.path} was synced after that")
+        self._drop(candidates, "behind a torn place")
 
-    def _drop(self, found: Sequence[_Found], why: str) -> None:
-        for one in found:
-            path, size = one.segment.path, one.file_size
+    def _drop(self, candidates: Sequence[_Candidate], why: str) -> None:
+        for candidate in candidates:
+            path, size = candidate.segment.path, candidate.file_size
             _log.info("dropped segment=%s bytes=%d reason=%r", path, size, why)
-            self._doom(one.segment.base_offset, LOG)
-            self._doom(one.segment.base_offset, INDEX)
+            self._remove_later(candidate.segment.base_offset, LOG)
+            self._remove_later(candidate.segment.base_offset, INDEX)
 
-    def _doom(self, offset: Offset, suffix: str) -> None:
-        self._doomed.add(file_path(self._directory, offset, suffix))
+    def _remove_later(self, offset: Offset, suffix: str) -> None:
+        self._to_remove.add(file_path(self._directory, offset, suffix))
 
     # -- carrying out ------------------------------------------------------------------------------
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Make the disk what was judged. Stopped at any point, the next start judges the same."""
-        scanned = [one for one in self.kept if one.is_scanned]
+        scanned = [candidate for candidate in self.kept if candidate.is_scanned]
         # Newest first: a hole in front of synced segments would pass for damage.
-        for path in sorted(self._doomed, reverse=True):
+        for path in sorted(self._to_remove, reverse=True):
             self._files.remove(path)
-        if self._doomed:
+        if self._to_remove:
             # An index must be gone for good before the file it spoke of becomes shorter.
             self._files.sync_directory(self._directory)
-        for one in scanned:
-            if one.cut_to is not None:
-                one.file.truncate(one.cut_to)
+        for candidate in scanned:
+            if candidate.cut_to is not None:
+                candidate.file.truncate(candidate.cut_to)
             # What the page cache shows after a kill may not be on the disk yet.
-            one.file.sync()
+            candidate.file.sync()
         if scanned:
             path = self._directory
             self._files.sync_directory(path)
             while path:
                 path = parent_of(path)
                 self._files.sync_directory(path)
-        for one in scanned:
-            if one is not self.kept[-1]:
-                self._write_index(one)
+        for candidate in scanned:
+            if candidate is not self.kept[-1]:
+                self._write_index(candidate)
 
-    def _write_index(self, one: _Found) -> None:
+    def _write_index(self, candidate: _Candidate) -> None:
         """Prove a sealed segment that was scanned and synced, so that it is not scanned again."""
-        segment = one.segment
+        segment = candidate.segment
         assert segment.table is not None
         if write_aside(self._files, segment.index_path, segment.encoded_index()):
             self._files.rename(segment.index_path + TEMPORARY, segment.index_path)

@@ -18,7 +18,7 @@ from millstream.model import Offset
 from millstream.ports import Files
 from millstream.storage.compaction.replacement import Replacement
 from millstream.storage.log.rounds import write_aside
-from millstream.storage.log.segment import TEMPORARY, FileRange, Segment, walk
+from millstream.storage.log.segment import TEMPORARY, FileRange, Segment, read_headers
 from millstream.storage.log.verifying import BadRange, stand_in
 
 SKIPPED = "skipped"
@@ -73,7 +73,7 @@ class Repair:
         self._epoch = epoch
         self._interval_bytes = interval_bytes
 
-    def carry_out(self) -> Segment:
+    def run(self) -> Segment:
         """Write what `Log.replace` takes; blocks. The record of it is durable before."""
         try:
             return self._rewrite()
@@ -115,7 +115,7 @@ class Repair:
         chunks: list[bytes] = []
         headers: list[Header] = []
         size = 0
-        for position, header in walk(self._contents.file, start, end):
+        for position, header in read_headers(self._contents.file, start, end):
             chunks.append(self._read(position, position + header.size))
             headers.append(header)
             size += header.size
@@ -138,8 +138,8 @@ class Repair:
 def note_skipped(files: Files, directory: str, skipped: Skipped) -> None:
     """Add a line to the record of a log, durably."""
     before = read_skipped(files, directory)
-    known = [one for one in before if one.base_offset != skipped.base_offset]
-    lines = [_encode(one) for one in [*known, skipped][-SKIPPED_MAX:]]
+    known = [line for line in before if line.base_offset != skipped.base_offset]
+    lines = [_encode(line) for line in [*known, skipped][-SKIPPED_MAX:]]
     path = f"{directory}/{SKIPPED}"
     if not write_aside(files, path, [b"".join(lines)]):
         raise DamagedLog(f"the disk is full: {path} was not written, nothing was repaired")
@@ -157,15 +157,15 @@ def read_skipped(files: Files, directory: str) -> list[Skipped]:
 
 
 def decode_skipped(data: bytes) -> list[Skipped]:
-    found = []
+    skipped = []
     for line in data.splitlines():
         crc, _, body = line.partition(b" ")
         try:
             if int(crc, 16) == crc32.iscsi(body):
-                found.append(msgspec.json.decode(body, type=Skipped))
+                skipped.append(msgspec.json.decode(body, type=Skipped))
         except (ValueError, msgspec.DecodeError):
             continue
-    return found
+    return skipped
 
 
 def damage_at(damage: Sequence[BadRange], offset: Offset) -> BadRange | None:

@@ -25,7 +25,6 @@ class Round:
         "changes",
         "directories",
         "directory",
-        "doomed",
         "files",
         "indexed",
         "names",
@@ -33,6 +32,7 @@ class Round:
         "sizes",
         "snapshots",
         "stored",
+        "to_remove",
         "to_sync",
     )
 
@@ -44,14 +44,14 @@ class Round:
         self.directories: list[str] = []
         self.segments: list[Segment] = []  # To get an index.
         self.snapshots: list[Snapshot] = []  # Of producers, to be stored.
-        self.doomed: list[Segment] = []  # To be removed when all the rest is durable.
+        self.to_remove: list[Segment] = []  # To be removed when all the rest is durable.
         self.changes = 0
         self.names = 0
         # What the thread managed to write aside.
         self.indexed: list[Segment] = []
         self.stored: list[Snapshot] = []
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Blocks. `OSError` if anything may not be durable."""
         try:
             for file in self.to_sync:

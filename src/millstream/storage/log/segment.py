@@ -12,6 +12,7 @@ log still holds what one started from. A `FileRange` needs nothing but its file,
 
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from fastcrc import crc32
@@ -97,11 +98,11 @@ class FileRange(NamedTuple):
 
     def headers(self) -> Iterator[tuple[int, Header]]:
         """Each batch's position in the file and its header, unverified."""
-        return walk(self.file, self.at, self.at + self.size)
+        return read_headers(self.file, self.at, self.at + self.size)
 
     def batches(self) -> Iterator[tuple[Header, memoryview]]:
         """Each batch, its checksum verified; `DamagedLog` at the first that is not what it was."""
-        for position, header in walk(self.file, self.at, self.at + self.size):
+        for position, header in read_headers(self.file, self.at, self.at + self.size):
             data = _read(self.file, position, header.size)
             try:
                 yield verify_batch(data), memoryview(data)
@@ -112,7 +113,7 @@ class FileRange(NamedTuple):
         """Check every batch and the order of their offsets; return how many there are."""
         count, end_offset = 0, self.base_offset
         try:
-            for position, header in scan(self.file, self.at, self.at + self.size):
+            for position, header in verify_range(self.file, self.at, self.at + self.size):
                 if header.base_offset < end_offset or header.end_offset > self.end_offset:
                     raise DamagedLog(f"offset {header.base_offset} at {position} is out of order")
                 count, end_offset = count + 1, header.end_offset
@@ -190,7 +191,7 @@ class Segment:
         """Whether an index on disk vouches for all of it."""
         return self.table is None
 
-    def take_over(self, proof: Proof) -> None:
+    def restore_last_batch(self, proof: Proof) -> None:
         """Know the last batch by its index, which is protected where the batch's header is not."""
         delta = proof.end_offset - proof.last_base_offset - 1
         self.last = Header(
@@ -245,30 +246,30 @@ class Segment:
     def cut(self, file: File, table: Table, size: int) -> "Segment":
         """What this segment is when its file ends at `size`, which is where a batch begins."""
         assert 0 < size <= self.size
-        rest = Segment(self.files, self.directory, self.base_offset)
-        rest.opened_ms = self.opened_ms
-        rest.file = file
-        rest.table = table.cut(size)
-        rest.size = rest.table.positions[-1]
-        rest.end_offset = rest.table.offset(len(rest.table) - 1)
-        rest.is_dense = self.is_dense
-        rest.max_timestamp = rest.table.times[-1]
-        rest.table.due_at = size  # No entry is missing before it.
-        rest.extend([header for _, header in walk(file, rest.size, size)], 0)
-        assert rest.size == size
+        shorter = Segment(self.files, self.directory, self.base_offset)
+        shorter.opened_ms = self.opened_ms
+        shorter.file = file
+        shorter.table = table.cut(size)
+        shorter.size = shorter.table.positions[-1]
+        shorter.end_offset = shorter.table.offset(len(shorter.table) - 1)
+        shorter.is_dense = self.is_dense
+        shorter.max_timestamp = shorter.table.times[-1]
+        shorter.table.due_at = size  # No entry is missing before it.
+        shorter.extend([header for _, header in read_headers(file, shorter.size, size)], 0)
+        assert shorter.size == size
         if self.unverified is not None:
             end = min(size, self.unverified.end)
-            end_offset = min(rest.end_offset, self.unverified.end_offset)
-            rest.unverified = self.unverified.cut(end, end_offset)
-        rest.damage = tuple(bad for bad in self.damage if bad.end_position <= size)
-        return rest
+            end_offset = min(shorter.end_offset, self.unverified.end_offset)
+            shorter.unverified = self.unverified.cut(end, end_offset)
+        shorter.damage = tuple(bad for bad in self.damage if bad.end_position <= size)
+        return shorter
 
-    def rewalked(self, file: File, interval_bytes: int) -> "Segment":
+    def with_rebuilt_table(self, file: File, interval_bytes: int) -> "Segment":
         """The same segment with its table, built again from the headers in the file."""
         again = Segment(self.files, self.directory, self.base_offset)
         again.opened_ms = self.opened_ms
         again.table = Table()
-        for _, header in walk(file, 0, self.size):
+        for _, header in read_headers(file, 0, self.size):
             again.extend([header], interval_bytes)
         return again
 
@@ -294,7 +295,7 @@ class Segment:
             flags=dense_flag(self.is_dense),
         )
 
-    def let_go(self) -> bool:
+    def release_file(self) -> bool:
         """Give up the pinned file, to be opened again on demand; False if it is needed.
 
         It is, as long as a round has to sync it, or a failed write left bytes behind its end.
@@ -321,7 +322,7 @@ class Segment:
         try:
             for at in range(len(table.checks), len(table)):
                 end = table.positions[at + 1] if at + 1 < len(table) else self.size
-                headers = [header for _, header in walk(file, table.positions[at], end)]
+                headers = [header for _, header in read_headers(file, table.positions[at], end)]
                 table.checks.append(prefix_check(headers))
         except DamagedLog:
             # The next reader finds it. An index without checks is still right about the rest.
@@ -331,19 +332,19 @@ class Segment:
 
     def part(self, file: File, table: Table) -> Part:
         """What is in question, for `Part.bad_ranges`."""
-        rest = self.unverified
-        assert rest is not None
-        path, end, end_offset = self.path, rest.end, rest.end_offset
-        return Part(file, path, table, end, end_offset, self.is_dense, rest.boundaries)
+        unverified = self.unverified
+        assert unverified is not None
+        path, end, end_offset = self.path, unverified.end, unverified.end_offset
+        return Part(file, path, table, end, end_offset, self.is_dense, unverified.boundaries)
 
     def verified(self, start: int, end: int, bad: Sequence[BadRange]) -> list[BadRange]:
         """Note that the stretches from `start` to `end` were verified; return damage that is new.
 
         Damaged stretches count as verified too: `damage` keeps readers off them.
         """
-        known = {one.position for one in self.damage}
-        new = [one for one in bad if one.position not in known]
-        self.damage = tuple(sorted((*self.damage, *new), key=lambda one: one.position))
+        known = {damage.position for damage in self.damage}
+        new = [damage for damage in bad if damage.position not in known]
+        self.damage = tuple(sorted((*self.damage, *new), key=attrgetter("position")))
         if self.unverified is not None:
             self.unverified.add(start, min(end, self.unverified.end))
             if self.unverified.is_done:
@@ -357,7 +358,7 @@ class Segment:
         self.file = self.table = self.last = None
 
 
-def walk(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
+def read_headers(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
     """Each batch's position and header from `at` to `end`, reading little more than the headers.
 
     Nothing is verified but that the batches fill the range exactly; else `DamagedLog`.
@@ -376,8 +377,8 @@ def walk(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
         at += header.size
 
 
-def scan(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
-    """Like `walk`, but every batch is read and verified; `CorruptBatch` or `InvalidBatch` if bad.
+def verify_range(file: File, at: int, end: int) -> Iterator[tuple[int, Header]]:
+    """Like `read_headers`, but verifies every batch; raises `CorruptBatch` or `InvalidBatch`.
 
     A wrong length must not make us hold gigabytes, so long batches are checked piece by piece.
     """

@@ -59,7 +59,7 @@ class BatchSearch:
     def size(self) -> int:
         return self._batch.size
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Blocks; touches the file only.
 
         A checksum that is wrong is the disk's fault and `DamagedLog`. Records that contradict a

@@ -101,11 +101,11 @@ class Unverified:
 
     def cut(self, end: int, end_offset: Offset) -> "Unverified | None":
         """The same for a segment that now ends at `end`, which is in question up to there."""
-        rest = Unverified(end, end_offset, self.boundaries)
+        remaining = Unverified(end, end_offset, self.boundaries)
         for start, stop in zip(self._starts, self._ends, strict=True):
             if start < end:
-                rest.add(start, min(stop, end))
-        return None if rest.is_done else rest
+                remaining.add(start, min(stop, end))
+        return None if remaining.is_done else remaining
 
 
 class Part(NamedTuple):

@@ -612,7 +612,7 @@ def test_whatever_the_loop_does_during_a_round_the_log_opens_as_it_was(
     log.end_sync()
     content, start = read_all(log), log.start_offset
     proven = [s.index_path for s in log._chain.segments if s.is_proven]
-    doomed = [s.index_path for s in log._chain._doomed]
+    doomed = [s.index_path for s in log._chain._to_remove]
     assert (
         set(proven)
         <= {f"{DIRECTORY}/{name}" for name in names(files, ".index")}

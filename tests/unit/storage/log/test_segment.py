@@ -5,7 +5,7 @@ from millstream.errors import CorruptBatch, DamagedLog
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log import segment as module
 from millstream.storage.log.index import Table
-from millstream.storage.log.segment import FileRange, Segment, scan, walk
+from millstream.storage.log.segment import FileRange, Segment, read_headers, verify_range
 from tests.support.logs import batch
 
 
@@ -102,9 +102,9 @@ def test_walking_does_not_leave_its_range() -> None:
     first = batch(0)
     segment, content = written(first, batch(1))
 
-    assert [position for position, _ in walk(content.file, 0, len(first))] == [0]
+    assert [position for position, _ in read_headers(content.file, 0, len(first))] == [0]
     with pytest.raises(DamagedLog, match="beyond"):
-        list(walk(content.file, 0, segment.size - 1))
+        list(read_headers(content.file, 0, segment.size - 1))
 
 
 def test_walking_reads_headers_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,16 +116,16 @@ def test_walking_reads_headers_only(monkeypatch: pytest.MonkeyPatch) -> None:
             read.append(size)
             return content.file.read(at, size)
 
-    assert len(list(walk(Counting(), 0, content.size))) == 10
+    assert len(list(read_headers(Counting(), 0, content.size))) == 10
     assert sum(read) <= 10 * module.WALK_BYTES
 
 
 def test_long_batches_are_verified_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SCAN_BYTES", 100)
     _, content = written(batch(0), batch(1, size=1_000), batch(2, size=77))
-    assert len(list(scan(content.file, 0, content.size))) == 3
+    assert len(list(verify_range(content.file, 0, content.size))) == 3
 
     content.file.write(700, [b"\xff"])
 
     with pytest.raises(CorruptBatch):
-        list(scan(content.file, 0, content.size))
+        list(verify_range(content.file, 0, content.size))

@@ -117,7 +117,7 @@ def test_a_long_cold_range_is_left_to_a_thread() -> None:
 
     with pytest.raises(NotVerified) as caught:
         log.read(0, bytes_max=2**20, end_offset=12, verified_bytes_max=100)
-    caught.value.work.carry_out()
+    caught.value.work.run()
     caught.value.work.finish()
 
     part = log.read(0, bytes_max=2**20, end_offset=12, verified_bytes_max=100)
