@@ -1,9 +1,10 @@
-"""The four compression codecs of Kafka, each with a bound on what comes out.
+"""Compresses and decompresses with the four codecs of Kafka, within a bound.
 
 Owns the forms that Kafka's clients write and read, where they differ from a library's defaults, and
-how much a few bytes may become. Invariant: nothing that a producer claims is allocated on its word.
-`size_max` bounds memory while decompressing, not after it, and bytes behind the compressed data are
-refused.
+the ratio that a batch may unpack to.
+
+Invariant: no size that a producer claims is allocated before it is proven. `size_max` bounds memory
+while decompressing, not after it, and bytes behind the compressed data are refused.
 """
 
 import zlib
@@ -19,7 +20,7 @@ from millstream.model import Buffer
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed; the value is what its attributes say."""
+    """The compression of a batch; the value is the one in its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -50,7 +51,7 @@ SMALL_PIECES_MAX = 256
 
 
 class _TooManyPieces(Exception):
-    """More pieces than are looked at."""
+    """The data has more pieces than the limit."""
 
 
 def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
@@ -64,8 +65,8 @@ def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
 def decompress(codec: Codec, data: Buffer, *, size_max: int) -> bytes:
     """Decompress to at most `size_max` bytes.
 
-    Raises `UnpackedTooLarge` for more, `CorruptBatch` for what the codec did not write. Bytes that
-    are not compressed are there already, so no bound applies to them.
+    Raises `UnpackedTooLarge` for more, and `CorruptBatch` for bytes that the codec did not write.
+    Uncompressed bytes are in memory already: no bound applies to them.
     """
     try:
         return _DECOMPRESS[codec](data, size_max, PIECES_MAX)
@@ -76,7 +77,7 @@ def decompress(codec: Codec, data: Buffer, *, size_max: int) -> bytes:
 def decompress_small(codec: Codec, data: Buffer, *, size_max: int) -> bytes | None:
     """Decompress within a millisecond or so; None for a batch that must go to a thread.
 
-    None also stands for a batch beyond `size_max`: `decompress` says what is wrong with it.
+    None also for a batch beyond `size_max`: `decompress` raises its error.
     """
     small = SMALL_BYTES_MAX[codec]
     if len(data) > small:
@@ -95,7 +96,7 @@ def unpacked_bytes_max(packed_bytes: int, limit: int) -> int:
 # -- gzip ------------------------------------------------------------------------------------------
 
 _GZIP = 16 + zlib.MAX_WBITS
-# zlib copies what lies behind a member. Small chunks keep many tiny members from costing a copy of
+# zlib copies the bytes behind a member. Small chunks keep many tiny members from costing a copy of
 # the whole batch each.
 _GZIP_CHUNK_BYTES = 16 * 1024
 

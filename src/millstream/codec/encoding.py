@@ -1,7 +1,7 @@
 """Encodes records into a batch: `encode_batch` for any records, `encode_many` for many small ones.
 
-`encode_many` takes messages that came one by one and get one timestamp. It encodes what they share
-(their headers, most often their key) once. Where that is known beforehand, in templates, no Python
+`encode_many` takes messages that came one by one and get one timestamp. It encodes the shared
+parts (headers, most often the key) once. Where those are known beforehand, in templates, no Python
 runs for each message.
 
 Invariant: `encode_many` returns the bytes that `encode_batch` returns; a test compares the two.

@@ -1,8 +1,8 @@
-"""When a record has lived long enough: by what its topic says, or sooner by what it says itself.
+"""Computes when a record expires: by its topic's time to live, or sooner by its own.
 
-Pure. Readers and cleaners share these rules, so what is reclaimed is never what is still shown. The
-shorter of the two times counts: a topic's own is a promise about all its records. A record without
-a timestamp has no age and lives on.
+Pure. Readers and compaction share these rules, so a record that is reclaimed is never still shown.
+The shorter of the two times counts: a topic's own is a promise about all its records. A record
+without a timestamp has no age and does not expire.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Lifetime(NamedTuple):
     reads_headers: bool
 
     def ends_ms(self, record: Record) -> int:
-        """From when on nobody is shown the record."""
+        """From this time on no reader is shown the record."""
         if record.timestamp < 0:
             return NEVER_MS
         shortest = NEVER_MS if self.default_ms == UNLIMITED else self.default_ms
@@ -69,5 +69,5 @@ def _own_ttl(record: Record) -> int:
         if name == TTL_HEADER:
             if content is not None and content.isdigit() and len(content) <= _DIGITS_MAX:
                 return int(content)
-            break  # Written before anybody looked at it.
+            break  # Written while the topic did not read the header.
     return NEVER_MS

@@ -116,7 +116,7 @@ def decode_all(
         try:
             return _decode_usual(header, data)
         except (_Unusual, IndexError, CorruptBatch, InvalidBatch, ProtocolError):
-            pass  # The complete decoder below reads the batch, or says what is wrong with it.
+            pass  # The complete decoder below reads the batch, or raises the exact error.
     return [record for record, _, _, _ in scan_records(header, data)]
 
 

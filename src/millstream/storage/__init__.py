@@ -1,4 +1,4 @@
-"""What is kept: files, segments and their indexes, the journal of votes and epochs.
+"""Stores files, segments and their indexes, and the journal of votes and epochs.
 
-Owns bytes at rest and what a power cut may do to them. Knows nothing of leaders or requests.
+Owns bytes at rest, and their state after a power cut. Knows nothing of leaders or requests.
 """

@@ -2,12 +2,14 @@
 
 Owns when there is something to do, the order of steps that makes every moment safe, and the memory
 of how far the log is clean. Belongs to the event loop; only the reading and writing goes to a
-thread. The one thing to know: each rewritten segment is swapped in and made durable before the next
-one is begun, oldest first, and what the run achieved counts only after all of them.
+thread.
 
-The memory is a small file beside the segments. It names the segments it speaks of, so that it is
-not believed of others: were it wrong, a tombstone could go before the value it deletes. Losing it
-costs a run over the whole log, nothing else.
+Invariant: each rewritten segment is swapped in and made durable before the next one is begun,
+oldest first, and the result of the run counts only after all of them.
+
+The memory is a small file beside the segments. It names its segments, so that it is not used for
+others: were it wrong, a tombstone could go before the value it deletes. Losing it costs a run over
+the whole log, nothing else.
 """
 
 import logging
@@ -137,7 +139,7 @@ class Compactor:
         return list(takewhile(lambda segment: not segment.damage, self._log.sealed()))
 
     async def _verify(self, threads: Threads, end_offset: Offset, *, again: bool) -> bool:
-        """Verify what is to be rewritten; False if some of it is not what was written."""
+        """Verify the segments to be rewritten; False if one is damaged."""
         segments = [segment for segment in self._sound() if segment.end_offset <= end_offset]
         for segment in segments:
             work = self._log.verification(segment, again=again)
@@ -176,7 +178,7 @@ class Compactor:
         )
 
     def _cleaned(self) -> Cleaned:
-        """How far the log is clean: over the segments that are what they were after the last run.
+        """How far the log is clean: over the segments that are unchanged since the last run.
 
         Retention may have taken the first of them. A restart makes the last one active again.
         """

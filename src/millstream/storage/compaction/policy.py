@@ -1,16 +1,17 @@
-"""What may go from a log, and when: retention by age and size, and what is worth compacting.
+"""Decides what leaves a log: segments by age and size, and the range that compaction rewrites.
 
-Decisions only, as functions of a few numbers per segment. Retention answers with a new log start,
-which replication agrees on before `Log.advance_start` removes anything; `compaction` does the
-rewriting. The one thing to know: only sealed segments below `limit_offset` are ever considered.
-The caller passes the high watermark for retention, the last stable offset for compaction.
+Decisions only, as functions of a few numbers per segment. Retention returns a new log start, which
+replication agrees on before `Log.advance_start` removes anything; `compaction` does the rewriting.
 
-A topic's time to live takes whole segments like its retention. What single records say of their
-own time goes by rewriting, in compacted topics and in others.
+Invariant: only sealed segments below `limit_offset` are considered. The caller passes the high
+watermark for retention, the last stable offset for compaction.
 
-Age is told by the newest record timestamp of a segment, as in Kafka. A segment whose records have
-none (-1) is of unknown age: it goes with the first later segment whose age is known and past, or
-by size. Timestamps in the future keep a segment until that future has come.
+A topic's time to live drops whole segments like its retention. Records with a time to live of their
+own are dropped by rewriting, in compacted topics and in others.
+
+The age of a segment is that of its newest record timestamp, as in Kafka. A segment whose records
+have none (-1) is of unknown age: it goes with the first later segment whose age is known and past,
+or by size. Timestamps in the future keep a segment until that future has come.
 """
 
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def retention_start(
 def should_seal(active: SegmentFacts, *, now_ms: int, settings: TopicSettings) -> bool:
     """Whether the active segment should be sealed now, although nothing is appended to it.
 
-    Appends seal by age too, but a log that nobody writes to would keep its last records for ever:
+    Appends seal by age too, but a log without appends would keep its last records for ever:
     past their retention, or out of reach of compaction.
     """
     if active.max_timestamp < 0:
@@ -101,8 +102,8 @@ def compaction_range(
     """What to compact; None if too little is dirty and no tombstone, marker or record is due.
 
     A segment younger than `min_compaction_lag_ms` ends the range. Records without a timestamp
-    have no age that could be waited for. A limit below what is clean already is one that is not
-    known again since a restart.
+    have no age that could be waited for. A limit below the clean part is not known again since a
+    restart.
     """
     if not rewrites(settings) or limit_offset < cleaned.end_offset:
         return None

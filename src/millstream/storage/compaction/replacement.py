@@ -1,9 +1,8 @@
-"""The file that takes the place of sealed segments: written aside, then swapped in by the log.
+"""Writes the segment that replaces sealed ones: aside first, then swapped in by the log.
 
-Owns the rewriting end of compaction: what a `Segment` needs to know of its batches is gathered here
-while they are written. Made for another thread, so it touches files only, never the log. A power
-cut at any moment leaves either the old segments or the new one; what is left over goes when the log
-is opened again.
+Owns the output of compaction: the figures of the new `Segment` are gathered while its batches are
+written. Runs on another thread, so it touches files only, never the log. A power cut at any moment
+leaves either the old segments or the new one; other files are removed when the log is opened again.
 
     old = log.sealed()[first:last]                     # on the event loop
     ranges = [log.contents(segment) for segment in old]

@@ -1,7 +1,7 @@
-"""What compaction keeps of a log, batch by batch. The rules are Kafka's, with one more:
+"""Decides which records compaction keeps, batch by batch. The rules are Kafka's, with one more:
 
 - A record stays if the log holds no newer one of its key. One without a key goes.
-- What was written in a transaction that was aborted goes.
+- A record of an aborted transaction goes.
 - A tombstone gets a delete horizon when it is first cleaned, and goes some time after it. So does a
   marker all of whose records are gone.
 - A record whose time to live is over goes, and takes the older ones of its key with it. In a topic
@@ -9,10 +9,11 @@
 - A batch stays, if need be empty, if it is the last of its epoch, of the segment that is written,
   or of a producer that the log knows: ends of epochs, logs and sequences must not move.
 
-Owns the rules and nothing else: bytes in, bytes out. The one thing to know: a tombstone, a marker
-or a record past its time goes only if an *earlier* run has removed what it stands before, and that
-run is known to be durable. A power cut within a run must not bring a value back whose tombstone is
-gone.
+Owns the rules and nothing else: bytes in, bytes out.
+
+Invariant: a tombstone, a marker or an expired record goes only if an *earlier* run has removed the
+older records that it hides, and that run is known to be durable. A power cut within a run must not
+bring a value back whose tombstone is gone.
 """
 
 import logging
@@ -33,7 +34,7 @@ from millstream.model import Buffer, Offset
 from millstream.storage.compaction.policy import NOTHING_DUE
 from millstream.storage.log.aborted import Aborted
 
-# What a key costs in `KeyMap`: 125 to 153 bytes were measured for keys of 8 to 100 bytes, and a
+# Memory of a key in `KeyMap`: 125 to 153 bytes were measured for keys of 8 to 100 bytes, and a
 # dictionary that has just grown takes more.
 KEY_ENTRY_BYTES = 200
 DIGEST_BYTES = 20
@@ -56,7 +57,7 @@ class ProducerEnd(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What producer snapshots on disk speak of; the markers to it must stay."""
+    """Transactions in producer snapshots on disk; their markers must stay."""
 
     aborted_ends: frozenset[Offset]
     open_producers: frozenset[int]
@@ -64,7 +65,7 @@ class Remembered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesContext:
-    """What was known of the log when the run was planned."""
+    """The state of the log when the run was planned."""
 
     start_offset: Offset
     dirty_start: Offset  # Below it an earlier run, which is durable, left every key once.
@@ -73,7 +74,7 @@ class RulesContext:
     aborted: Sequence[Aborted]
     producer_ends: Mapping[int, ProducerEnd]
     decompressed_bytes_max: int
-    compacts: bool = True  # Else only the records whose time is over go.
+    compacts: bool = True  # Else only expired records go.
     lifetime: Lifetime | None = None
     size_bytes: int = 0  # Of all that the run goes through.
 
@@ -149,7 +150,7 @@ class RetentionRules:
         self._horizon_ms = min(context.now_ms + context.delete_retention_ms, _TIMESTAMP_MAX)
 
     def retain(self, header: Header, batch: memoryview, *, must_stay: bool) -> Buffer | None:
-        """What stays of a verified batch: it, a smaller one, or None. `must_stay` forbids None."""
+        """The batch to keep: the same, a smaller one, or None. `must_stay` forbids None."""
         if header.base_offset >= self.end_offset:
             return batch
         must_stay = must_stay or self._ends_producer(header)
@@ -160,7 +161,7 @@ class RetentionRules:
         try:
             return self._retain_records(header, batch, must_stay=must_stay)
         except RequestError as problem:
-            # The checksum is right, so a producer wrote this. Nobody can say what its keys are.
+            # The checksum is right, so a producer wrote this. Its keys are unknown.
             at = header.base_offset
             _log.warning("kept a batch that cannot be decoded offset=%d reason=%s", at, problem)
             return batch
@@ -276,7 +277,7 @@ class RetentionRules:
             self.due_ms = due_ms
 
     def _ends_producer(self, header: Header) -> bool:
-        """Whether this is what the producer's sequence, or else its epoch, is known from."""
+        """Whether this batch is the source of the producer's sequence, or else of its epoch."""
         end = self._context.producer_ends.get(header.producer_id)
         if end is None:
             return False
@@ -287,8 +288,8 @@ class RetentionRules:
     def _is_remembered(self, header: Header) -> bool:
         """Whether a restart from a snapshot could miss this marker.
 
-        A reader who is told of an aborted transaction drops what its producer wrote until he meets
-        the marker; a transaction that is open in a snapshot would stay open for ever.
+        A reader that gets an aborted transaction drops its producer's records until the marker; a
+        transaction that is open in a snapshot would stay open for ever.
         """
         remembered = self._remembered()
         return (

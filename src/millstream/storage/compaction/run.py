@@ -1,9 +1,9 @@
-"""The rewriting of a compacted log: sealed segments in, fewer and smaller ones out.
+"""Rewrites the sealed segments of a log as fewer and smaller ones, in one run.
 
-Owns one run, from a plan that was fixed on the event loop; `survivors` has the rules, `compactor`
-decides when to run and puts the results in place. Made for another thread: it reads the files that
-the plan holds and writes new ones aside, and never touches the log. Two passes: find the newest
-offset of every key in the dirty part, then go through all from the start of the log.
+Owns one run, from a plan that was fixed on the event loop; `rules` decides which records stay,
+`driver` decides when to run and swaps the results in. Runs on another thread: it reads the files of
+the plan and writes new ones aside, and never touches the log. Two passes: find the newest offset of
+every key in the dirty part, then rewrite all from the start of the log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,17 +60,17 @@ class Rewritten(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What holds when everything that was rewritten is in its place and durable."""
+    """The result, valid when all rewritten segments are swapped in and durable."""
 
     end_offset: Offset  # Below it every key stands once.
     due_ms: int  # When the first tombstone or marker that was kept may go; -1 if there is none.
-    forgotten: Sequence[Aborted]  # Only their markers are left: readers need not hear of them.
+    forgotten: Sequence[Aborted]  # Only their markers are left: fetch replies need not list them.
 
 
 class Compaction:
     """One run: call `step` until it returns None, then ask for the `outcome`.
 
-    `step` blocks, for another thread, one call at a time; what it returns must be in its place
+    `step` blocks, for another thread, one call at a time; its result must be swapped in
     before the next. It raises `StorageError`, and then leaves nothing that opening the log would
     not remove.
     """
@@ -113,7 +113,7 @@ class Compaction:
                 yield rewritten
 
     def _rewrite(self, group: range, rules: RetentionRules) -> Rewritten | None:
-        """Write one segment for those of `group`; None if it would be what is there already."""
+        """Write one segment for those of `group`; None if it would not change."""
         plan = self._plan
         old = plan.segments[group.start : group.stop]
         contents = plan.contents[group.start : group.stop]
@@ -202,7 +202,7 @@ class _Output:
 
     def discard(self) -> None:
         if self._replacement is not None:
-            with suppress(OSError):  # What is left goes when the log is opened again.
+            with suppress(OSError):  # Opening the log removes the file.
                 self._replacement.discard()
 
     def _flush(self) -> None:

@@ -1,8 +1,9 @@
 """The data directory of a node: whose it is, in which format, and whether it was left in order.
 
-Owns `millstream.json`, the lock and the `clean` marker; the other files belong to those who write
-them. The one thing to know: whatever is wrong is found before anything is touched, and told in one
-sentence that names the path and the way out.
+Owns `millstream.json`, the lock and the `clean` marker; other modules own the other files.
+
+Invariant: every problem is found before anything is changed, and reported in one sentence that
+names the path and the way out.
 """
 
 import errno
@@ -30,7 +31,7 @@ _LOCK = "lock"
 _CLEAN = "clean"
 _META_BYTES_MAX = 4096
 
-# What a first start that was cut short leaves behind, and what a fresh file system holds.
+# Left by an interrupted first start, or by a fresh file system.
 _NOT_YET_OURS = {_LOCK, _META_NEW, "lost+found"}
 
 _REASONS = {
@@ -115,7 +116,7 @@ class _Meta(NamedTuple):
 
 
 def _check(files: Files, path: str, node_id: NodeId) -> _Meta | None:
-    """Return what the directory says of itself, None if it is empty. Touches nothing."""
+    """Return the directory's metadata, None if it is empty. Changes nothing."""
     names = set(files.list(""))
     if META not in names:
         strangers = sorted(names - _NOT_YET_OURS)
@@ -154,7 +155,7 @@ def _read_meta(files: Files, path: str) -> _Meta:
         meta = _Meta(values["node_id"], values["cluster_id"])
     except (ValueError, KeyError, TypeError, RecursionError):
         meta = None
-    # Spelling it again checks everything at once: types, checksum, nothing missing or added.
+    # Encoding it again checks everything at once: types, checksum, nothing missing or added.
     if meta is None or _encode_meta(meta) != text:
         raise StartupError(
             f"{path} is damaged: restore it from a backup or choose another data_dir"
@@ -182,7 +183,7 @@ def _encode_meta(meta: _Meta) -> bytes:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn what the operating system says into one sentence for the operator."""
+    """Turn an error of the operating system into one sentence for the operator."""
     try:
         yield
     except BlockingIOError:

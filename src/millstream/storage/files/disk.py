@@ -100,11 +100,11 @@ class DiskFile:
         # Old versions of macOS have no pwritev; the slow way then does it all.
         written = os.pwritev(self._descriptor, chunks, at) if hasattr(os, "pwritev") else 0
         if at + written < end:
-            self._write_rest(at + written, memoryview(b"".join(chunks))[written:])
+            self._write_remaining(at + written, memoryview(b"".join(chunks))[written:])
         return end
 
-    def _write_rest(self, at: int, data: memoryview) -> None:
-        """The slow way, as after a short write: the next call tells why it was, or goes on."""
+    def _write_remaining(self, at: int, data: memoryview) -> None:
+        """Continue after a short write: the next call raises the reason, or succeeds."""
         while data:
             written = os.pwrite(self._descriptor, data, at)
             if written == 0:
@@ -138,7 +138,7 @@ class DiskFiles:
         if path:
             real.mkdir(mode=0o750, parents=True, exist_ok=True)
             return
-        # Nobody else can make the root itself durable: its parents lie outside of it.
+        # Only this call can make the root itself durable: its parents lie outside of it.
         missing = [each for each in (real, *real.parents) if not each.exists()]
         for each in reversed(missing):
             each.mkdir(mode=0o750, exist_ok=True)

@@ -1,9 +1,10 @@
 """Files in RAM, for `storage = "memory"`: the same log code on top, nothing left when it ends.
 
-Owns the tree and its bytes; `tests.support.crashing_files` builds on `place` and `resize`. The one
-thing to know: each step on a buffer is a single operation that the interpreter does not interrupt,
-so another thread may read while the event loop writes. Views would not be safe: a buffer with a
-view cannot grow.
+Owns the tree and its bytes; `tests.support.crashing_files` builds on `place` and `resize`.
+
+Invariant: each step on a buffer is a single operation that the interpreter does not interrupt, so
+another thread may read while the event loop writes. Views would not be safe: a buffer with a view
+cannot grow.
 """
 
 import errno
@@ -35,7 +36,7 @@ def resize(data: bytearray, size: int) -> None:
 
 
 class MemoryFile:
-    """The content of one file; everyone who opens it shares this object."""
+    """The content of one file; every `open` returns this object."""
 
     __slots__ = ("_data", "_release")
 

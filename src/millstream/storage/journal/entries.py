@@ -1,8 +1,8 @@
-"""The journal's entries as bytes: what was told of a log, spelled and checked.
+"""Encodes, decodes and checks the entries of the journal.
 
 Owns the layout, not the meaning; pure functions of bytes. An entry is length, CRC-32C, payload. The
-checksum also covers the entry's position, so that nothing passes for an entry in a place where it
-was not written. A payload is a byte for the kind, then the log's id, then what the kind needs.
+checksum also covers the entry's position, so that no bytes pass for an entry at a position where
+none was written. A payload is a byte for the kind, then the log's id, then the fields of the kind.
 """
 
 import struct
@@ -137,7 +137,7 @@ def encode(event: Event | Mark) -> bytes:
 def decode(payload: bytes, logs: dict[bytes, LogId]) -> Event | Mark:
     """Read what `encode` wrote; `ValueError` for anything else.
 
-    `logs` collects the ids met so far: making one costs as much as all the rest.
+    `logs` collects the ids met so far: making one costs as much as all else.
     """
     try:
         return _decode(payload, logs)

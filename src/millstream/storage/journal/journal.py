@@ -1,12 +1,13 @@
-"""Votes and epoch boundaries of all logs of a node, in one file, so that one sync serves them all.
+"""Journals votes and epoch boundaries of all logs of a node in one file: one sync serves them all.
 
-Owns the file and what it says; the caller owns when it is synced. Its state is a fold over its
-entries, the same in life and at start. The one thing to know: an entry is in the page cache when a
-method returns and on the disk after the next round, `begin_sync`, the work on a thread, `end_sync`.
-Entries reach the disk in their order or not at all, so a vote that precedes a boundary always
-survives with it.
+Owns the file and its state, a fold over its entries, the same while it runs and at start; the
+caller decides when to sync.
 
-How a torn tail is told from damage: after each round a mark notes how far the file is durable. A
+Invariant: an entry is in the page cache when a method returns and on the disk after the next round,
+`begin_sync`, the work on a thread, `end_sync`. Entries reach the disk in their order or not at all,
+so a vote that precedes a boundary always survives with it.
+
+How a torn tail differs from damage: after each round a mark notes how far the file is durable. A
 bad entry in front of what any mark behind it covers was once on the disk, so the disk changed it:
 `DamagedLog`. Any other was never synced, whatever follows it, and the file is cut there.
 """
@@ -45,8 +46,8 @@ _log = logging.getLogger(__name__)
 class Journal:
     """Made by `open_journal`. One thread at a time works for it, between begin and end of a round.
 
-    Methods that tell it something raise `NoSpace` or `DiskFailed` and then change nothing. After a
-    sync failed nobody knows what the disk holds, so everything raises `DiskFailed` until the
+    Methods that append raise `NoSpace` or `DiskFailed` and then change nothing. After a failed sync
+    the content of the disk is unknown, so everything raises `DiskFailed` until the
     journal is opened again.
     """
 
@@ -108,10 +109,10 @@ class Journal:
         return self._entry_count > self._durable_count
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Return the work that makes durable what was told so far, or None if all is.
+        """Return the work that makes all entries so far durable, or None if they are.
 
         The work also writes a new file once this one is past `bytes_max`; `end_sync` changes over
-        to it. Nothing waits for that: what is told meanwhile goes to the old file as always.
+        to it. Nothing waits for that: entries meanwhile go to the old file as always.
         """
         self._refuse_if_failed()
         if not self.is_dirty:
@@ -138,7 +139,7 @@ class Journal:
         self._mark(durable_end)
 
     def sync_now(self) -> None:
-        """Make durable what was told so far, on the spot. Blocks: only for what is rare.
+        """Make all entries so far durable at once. Blocks: only for rare events.
 
         A round that is under way goes on; a rewrite that it began promises the same of its file.
         """
@@ -233,7 +234,7 @@ class Journal:
     def _change_over(self, ended: "_Round") -> int:
         """Let the rewritten file take the place of the old; return how far it is durable.
 
-        It holds all that this round made durable and, unsynced as in the old file, what was told
+        It holds all that this round made durable and, unsynced as in the old file, all entries
         since. So whichever of the two the name leads to after a power cut, nothing is missing.
         """
         if ended.rewritten is None or not self._append_tail(
@@ -295,13 +296,13 @@ def open_journal(
             _write_file(files, _temporary(path), {})
             files.rename(_temporary(path), path)
         file = files.open(path)
-        # After a failed sync the cache shows what the disk does not have.
+        # After a failed sync the page cache has bytes that the disk does not have.
         file.forget_cached()
         data = file.read(0, file.size())
         replayed = _replay(data, path)
         if replayed.end < len(data):
             # The mark behind the last sync is not synced itself: a power cut after the stop may
-            # tear it, and it is missed by nobody. Any other entry is longer.
+            # tear it, and nothing is lost with it. Any other entry is longer.
             if was_clean and len(data) - replayed.end > _MARK_BYTES:
                 raise DamagedLog(
                     f"{path} is damaged at {replayed.end}, and the last stop was clean: restore it "
@@ -337,7 +338,7 @@ class _Rewritten:
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """A sync under way. `tail` is what was told since it began, if the file is rewritten."""
+    """A sync under way. `tail` has the entries since it began, if the file is rewritten."""
 
     file: File
     entry_count: int
@@ -345,7 +346,7 @@ class _Round:
     is_renamed: bool
     states: dict[LogId, LogState] | None
     tail: list[bytes] = field(default_factory=list)
-    is_tail_promised: bool = False  # Somebody was told that it is durable.
+    is_tail_promised: bool = False  # `sync_now` returned: it must be durable.
     rewritten: _Rewritten | None = None
 
 

@@ -1,6 +1,6 @@
-"""What a journal remembers of one log, as a fold over its entries.
+"""Folds the journal's entries of one log into its state: vote, epoch boundaries, log start.
 
-Owns the rules of what may follow what; `entries` has the bytes, `journal` the file. Pure.
+Owns the rules for the order of entries; `entries` has the bytes, `journal` the file. Pure.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from millstream.storage.journal.entries import Cut, Event, Forgotten, Moved, Ope
 
 
 class LogState(NamedTuple):
-    """What the journal remembers of one log. A value: each change makes another one."""
+    """The state of one log. A value: each change makes another one."""
 
     hard_state: HardState = NEVER_VOTED
     boundaries: tuple[Boundary, ...] = ()
@@ -24,14 +24,14 @@ UNKNOWN_LOG = LogState()
 
 
 def fold(state: LogState, event: Event) -> LogState:
-    """Return the state after `event`; `AssertionError` for what consensus never does."""
+    """Return the state after `event`; `AssertionError` for an event that consensus never makes."""
     hard_state, boundaries, start_offset = state
     match event:
         case Voted():
             _check_vote(hard_state, event.hard_state)
             return LogState(event.hard_state, boundaries, start_offset)
         case Opened():
-            # Who opened an epoch and forgot that it voted there could open it a second time.
+            # A node that opened an epoch and forgot its vote there could open it a second time.
             assert event.boundary.epoch <= hard_state.epoch, "the vote precedes the boundary"
             if boundaries:
                 _check_order((boundaries[-1], event.boundary))

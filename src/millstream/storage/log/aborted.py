@@ -1,9 +1,9 @@
-"""The aborted transactions of one log, in columns, and the search among them.
+"""Indexes the aborted transactions of one log, in columns, for searches by offset.
 
 32 bytes for each, in memory and in a snapshot, which copies the columns as they are: 7 ms for
 100,000. How many there are is bounded by the log: each has at least a batch and a marker
 there, and goes when retention passes its marker or compaction leaves none of its records. None may
-be forgotten sooner: readers of committed records would be shown what was rolled back.
+be forgotten sooner: readers of committed records would get aborted ones.
 """
 
 import sys

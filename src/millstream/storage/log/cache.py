@@ -1,10 +1,10 @@
-"""What all logs of a node share: open files and loaded indexes, each bounded, oldest use first out.
+"""Caches open files and loaded indexes for all logs of a node, least recently used out first.
 
-Owns nothing but the bounds: whatever it forgets can be opened or read again. A segment without an
-index on disk pins its own file and table. Such a file counts as open, and is let go of once it is
-synced, if too many others are open; such a table is not counted. The one thing to know: an index is
-redundant. If it is lost or fails its checksum while the node runs, it is built again from
-the headers of its segment, so a reader never sees the difference.
+Owns the bounds: every evicted file or index can be opened or read again. A segment without an index
+on disk pins its own file and table. Such a file counts as open, and is closed once it is synced, if
+too many others are open; such a table is not counted. An index is redundant: if it is lost or fails
+its checksum while the node runs, it is rebuilt from the headers of its segment, so a reader never
+sees the difference.
 """
 
 import logging
@@ -30,13 +30,13 @@ from millstream.storage.log.verifying import INLINE_BYTES_MAX, BadRange, Part
 
 _log = logging.getLogger(__name__)
 
-# Pinned files that are asked, one after the other, whether they can be let go of. If all of these
-# wait for a sync there is one open file too many, until the next one is opened.
+# Pinned files that are tried, one after the other, to close one. If all of these wait for a sync
+# there is one open file too many, until the next one is opened.
 PINNED_LOOKED_AT = 16
 
 
 class View(NamedTuple):
-    """A segment that can be searched. What it shows was verified since the node started."""
+    """A segment that can be searched. Its batches were verified since the node started."""
 
     segment: Segment
     file: File
@@ -45,7 +45,7 @@ class View(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every byte was verified and is sound, which is so for what is written here."""
+        """Whether every byte was verified and is sound, as all bytes that this process wrote."""
         return self.segment.unverified is None and not self.segment.damage
 
     def headers(self, at: int, end: int, after: Offset = 0) -> Iterator[tuple[int, Header]]:
@@ -118,7 +118,7 @@ class Verification:
         self._bad = self._part.bad_ranges(self._start, self._end)
 
     def fail(self, problem: StorageError) -> None:
-        """The disk refused to read it: as good as lost, for readers."""
+        """The disk refused to read the range: it is damaged for readers."""
         part, start, end = self._part, self._start, self._end
         first, last = part.table.floor_position(start), part.table.floor_position(end)
         behind = part.table.offset(last) if part.table.positions[last] == end else part.end_offset
@@ -126,7 +126,7 @@ class Verification:
         self._bad = [BadRange(part.path, start, end - start, offset, behind, str(problem))]
 
     def finish(self) -> None:
-        """Back on the event loop: take note of what was verified, and report damage once."""
+        """Back on the event loop: record the verified range, and report damage once."""
         segment = self._view.segment
         for bad in segment.verified(self._start, self._end, self._bad):
             self._view.report(segment, bad)
@@ -195,7 +195,7 @@ class LogCache:
         return self._tables_bytes
 
     def view(self, segment: Segment) -> View:
-        """Open what is needed to search; `StorageError` if the segment cannot be read."""
+        """Open file and table of the segment; `StorageError` if it cannot be read."""
         file, table = segment.file, segment.table
         return View(
             segment,
@@ -205,7 +205,7 @@ class LogCache:
         )
 
     def file(self, segment: Segment) -> File:
-        """The open file. Whoever holds it may go on reading, whatever happens to the segment."""
+        """The open file. A reader may go on reading it after the segment was removed."""
         if segment.file is not None:
             return segment.file
         file = self._open.get(segment)
@@ -297,7 +297,7 @@ class LogCache:
         self.forget_table(segment)
 
     def _make_room(self) -> None:
-        """Let go of the file that was used or pinned longest ago, where that is possible."""
+        """Close the file that was used or pinned longest ago, where that is possible."""
         if self.open_count < self._open_files_max:
             return
         if self._open:

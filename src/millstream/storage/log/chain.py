@@ -1,16 +1,16 @@
-"""The chain of segments of one log: which files there are, and what a power cut may find of them.
+"""Keeps the segment files of one log in an order that survives a power cut at any moment.
 
 Owns every file in the log's directory and the order in which names come and go; `log` decides when.
 All methods belong to the event loop and raise `OSError`. Four rules make every moment safe:
 
 - Bytes count once they are written, and are durable after the next round. A segment gets its index,
   the proof that it needs no scan, only after a round has synced its bytes.
-- Each segment's name is where the one before it ends, so a hole can be told from an end.
+- Each segment's name is where the one before it ends, so a hole differs from an end.
 - An index is given up durably before its file is cut, and a file that was cut is sealed. So an
-  index that speaks of fewer bytes than there are is right about those, and one that speaks of more
-  tells of a loss.
-- A name that may be used again is given up durably, in order, before that can happen: so `truncate`
-  and `clear`, which are rare, sync the directory. All else leaves after the next round.
+  index of fewer bytes than the file has is right about those, and an index of more bytes proves a
+  loss.
+- A name that may be used again is removed durably, in order, before that can happen: so `truncate`
+  and `clear`, which are rare, sync the directory. All other files are removed after the next round.
 """
 
 import logging
@@ -67,8 +67,8 @@ class Chain:
         self._files = files
         self._directory = directory
         self._cache = cache
-        self._to_remove: list[Segment] = []  # Files that nobody needs after the next round.
-        # A proven segment has its name; without one nobody knows if even the directory has.
+        self._to_remove: list[Segment] = []  # Files to remove after the next round.
+        # A proven segment has a durable name; without one even the directory may have none.
         is_named = any(segment.is_proven for segment in segments)
         self._new_directories = [] if is_named else _ancestors(directory)
         self._round: Round | None = None
@@ -148,7 +148,7 @@ class Chain:
         self._is_cut_short = False
 
     def finish_cut(self, end_offset: Offset) -> None:
-        """After a truncation that the disk refused: give up, durably, what lies behind the end.
+        """After a truncation that the disk refused: remove, durably, all files behind the end.
 
         The log ends at `end_offset` now. Names from there on are about to be used again, and a
         snapshot behind it would soon speak of other batches than it was taken of.
@@ -173,7 +173,7 @@ class Chain:
     def drop_below(self, start_offset: Offset) -> Offset:
         """Let whole segments go, and say where the last of them ended; 0 if none went.
 
-        If they are all below, an empty segment follows them: its name tells where the log ends.
+        If they are all below, an empty segment follows them: its name is the end of the log.
         """
         self._changes += 1
         last = self.segments[-1] if self.segments else None
@@ -260,7 +260,7 @@ class Chain:
         return work.run
 
     def end_sync(self) -> None:
-        """Name what the round wrote, remove what it made obsolete. Never raises.
+        """Rename the files that the round wrote, remove obsolete ones. Never raises.
 
         All that must be durable is so already. What fails here is tried again after the next round.
         """
@@ -425,11 +425,11 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _discard_torn(file: File, size: int, headers: Sequence[Header]) -> None:
-    """Take away what a failed write left behind `size`.
+    """Truncate the bytes that a failed write left behind `size`.
 
-    One batch that failed is never whole, and so never taken for one. Of several, some may be: they
-    are removed durably before other batches can get their offsets, or a power cut could bring them
-    back in the place of what replicas were told since.
+    A single batch of a failed write is never whole, so recovery cuts it. Of several, some may be
+    whole: they are removed durably before other batches can get their offsets, or a power cut could
+    bring them back in place of batches that replicas hold since.
     """
     try:
         file.truncate(size)

@@ -1,14 +1,14 @@
-"""The sparse index of a segment: from offsets, positions and times to places in its file.
+"""The sparse index of a segment: maps offsets, positions and timestamps to positions in its file.
 
-Owns the table, its search and its spelling on disk. Does not own files: a segment and the cache
-pass bytes in and out. One table serves offsets and time, because an entry says three things of a
-batch: its offset, its position, and the newest timestamp of all batches before it.
+Owns the table, its search and its format on disk. Does not own files: a segment and the cache pass
+bytes in and out. One table serves offsets and time, because an entry has three facts of a batch:
+its offset, its position, and the newest timestamp of all batches before it.
 
-The one thing to know: an index file is also a *proof*. It is written only after the bytes it
-speaks of were synced, so the first `size` bytes of a segment with a valid index need no scan. Its
-first 96 bytes, with a checksum of their own, are all that opening a log reads.
+Invariant: an index file is also a *proof*. It is written only after the bytes that it covers were
+synced, so the first `size` bytes of a segment with a valid index need no scan. Its first 96 bytes,
+with a checksum of their own, are all that opening a log reads.
 
-It also tells rot from what was written where a batch's own checksum is silent, see `verifying`: a
+It also shows damage that a batch's own checksum does not cover, see `verifying`: a
 dense segment has no gap between its offsets; of any other each entry has a checksum of the batch
 prefixes (base offset, length, epoch) up to the next one.
 """
@@ -42,13 +42,13 @@ _PADDING = bytes(PROOF_BYTES - _PROOF.size - _CHECKSUM.size)
 
 
 class Proof(NamedTuple):
-    """What an index file vouches for: these bytes were whole and on stable storage."""
+    """The head of an index file: these bytes were whole and on stable storage."""
 
     base_offset: Offset
     first_offset: Offset  # Where the first batch begins.
     end_offset: Offset
     size: int
-    opened_ms: int  # When the first batch came: tells the segment's age.
+    opened_ms: int  # When the first batch came: the segment's age counts from here.
     max_timestamp: int
     last_position: int
     last_base_offset: Offset
@@ -172,7 +172,7 @@ assert _PROOF.size + _CHECKSUM.size <= PROOF_BYTES
 
 
 def encode_index(proof: Proof, table: Table) -> list[bytes]:
-    """Spell an index file; the proof's entry count and checksum are those of `table`."""
+    """Encode an index file; the proof's entry count and checksum are those of `table`."""
     assert len(table.checks) in (0, len(table))
     entries = table.encode()
     proof = proof._replace(

@@ -1,9 +1,9 @@
-"""The log of one partition: batches, appended at one end and given up at the other.
+"""The log of one partition: appends batches at its end, drops segments at its start.
 
-Owns where the log starts and ends, when segments roll, and what its producers have done. Files are
-`chain`'s, finding places is `lookup`'s, opening after a crash is `recovery`'s. Methods belong to
-the event loop, and none waits for a disk to be synced but `truncate` and `reset`, which are rare.
-What was there when a round began (`begin_sync`, its work on a thread, `end_sync`) is durable then.
+Owns log start and end, the rolling of segments, and the state of producers. `chain` owns the files,
+`lookup` searches them, `recovery` opens them after a crash. Methods belong to the event loop, and
+none waits for a sync but `truncate` and `reset`, which are rare. Bytes written before a round began
+(`begin_sync`, its work on a thread, `end_sync`) are durable after it.
 """
 
 from bisect import bisect_right
@@ -35,23 +35,23 @@ from millstream.storage.log.verifying import BadRange
 
 _base_offset = attrgetter("base_offset")
 _NO_MARKERS: dict[Offset, Marker] = {}
-FOLD_BATCHES = 500  # About 2 us each, and the walk over their headers about as much.
+FOLD_BATCHES = 500  # About 2 us each, and reading their headers about as much.
 
 
 class LogHealth(NamedTuple):
-    """What an operator wants to know of a log."""
+    """Figures of a log for operators."""
 
     segment_count: int
     size_bytes: int
     start_offset: Offset
     end_offset: Offset
     index_entries: int
-    index_bytes_per_entry_max: int  # The longest stretch that a search may have to walk.
+    index_bytes_per_entry_max: int  # The most bytes that a search may have to read.
     index_gaps: int  # Sealed segments without an index on disk.
 
 
 class Log:
-    """Made by `recovery.open_log`. Raises `StorageError` for what the disk refuses."""
+    """Made by `recovery.open_log`. Raises `StorageError` if the disk refuses."""
 
     __slots__ = (
         "_base_offset",
@@ -162,8 +162,8 @@ class Log:
         except OSError as problem:
             raise storage_error(problem, self.directory) from problem
         finally:
-            # Also if the disk refused: what is gone by then must not be vouched for by `producers`,
-            # and the next attempt finds nothing to cut there.
+            # Also if the disk refused: `producers` must not know batches that are gone by then, and
+            # the next attempt finds nothing to cut there.
             segments = self._chain.segments
             end_offset = segments[-1].end_offset if segments else self.start_offset
             self.end_offset = max(self.start_offset, end_offset)
@@ -200,11 +200,11 @@ class Log:
         self._base_offset = None
         self.producers.forget_before(start_offset)
         if self._chain.drop_below(start_offset) > self._chain.snapshots.newest:
-            # What those batches said of their producers would be lost with them.
+            # The producers of those batches would be lost with them.
             self._take_snapshot()
 
     def finish_cut(self) -> None:
-        """Complete what a truncation left undone when the disk refused, or for `fold`."""
+        """Complete a truncation that the disk refused or that `fold` has not followed yet."""
         try:
             self._chain.finish_cut(self.end_offset)
         except OSError as problem:
@@ -224,7 +224,7 @@ class Log:
                 end_offset=self.end_offset, producer_ids_max=self._producer_ids_max
             )
         span, segments = lookup.Span(self._folded_end, self.end_offset), self._chain.segments
-        # What damaged batches said of their producers is lost; all others are still served.
+        # The producers of damaged batches are lost; all others are still served.
         unseen = lookup.headers_between(self._cache, segments, span, leaves_damage_out=True)
         for end_offset in replay(self.producers, lookup.one_step(unseen, FOLD_BATCHES)):
             self._folded_end = end_offset
@@ -260,7 +260,7 @@ class Log:
 
         As many as fit into `bytes_max`, but at least one; none that ends behind `end_offset`. None
         if there is nothing to read, `OffsetOutOfRange` if the log does not reach there. They were
-        verified since the node started: `DamagedBatch` if the first is not what was written. Raises
+        verified since the node started: `DamagedBatch` if the first fails that. Raises
         `NotVerified` if more than `verified_bytes_max` are yet to be verified.
         """
         if not self.start_offset <= offset <= self.end_offset:
@@ -316,8 +316,8 @@ class Log:
 
     def batches(self, start: Offset, end: Offset) -> Iterator[Header]:
         """Headers of the batches that have offsets in `start` to `end`, unverified."""
-        found = lookup.headers_between(self._cache, self._chain.segments, lookup.Span(start, end))
-        return (header for _, _, header in found)
+        headers = lookup.headers_between(self._cache, self._chain.segments, lookup.Span(start, end))
+        return (header for _, _, header in headers)
 
     def use_cache(self, cache: LogCache) -> None:
         """Use the node's cache from here on, and report damage that was noticed before."""
@@ -396,7 +396,7 @@ class Log:
     ) -> Verification | None:
         """The work of verifying a sealed segment; None if there is nothing to do.
 
-        With `again` also what was verified since the start, with the epochs of `boundaries`.
+        With `again` also bytes verified since the start, with the epochs of `boundaries`.
         """
         if segment.size == 0 or (segment.unverified is None and not again):
             return None
@@ -494,5 +494,5 @@ class Log:
         )
 
     def _take_snapshot(self) -> None:
-        if self.is_folded:  # Else it would leave out what was not folded yet.
+        if self.is_folded:  # Else it would leave out batches that are not folded yet.
             self._chain.snapshots.take(self.end_offset, self.producers)

@@ -1,8 +1,8 @@
-"""Finding places in segments: by offset, by size, from the end. By time: see `time_lookup`.
+"""Searches segments by offset, by size, and from the end. By time: see `time_lookup`.
 
-Functions over what the cache opens; nothing here changes anything. The one thing to know: the index
-leads to within one interval of the place, so every search by offset or size walks at most that far
-and one batch.
+Functions over files and tables of the cache; they change nothing. The index leads to within one
+interval of the position, so every search by offset or size reads at most the headers of that
+interval and one batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ def read_range(view: View, offset: Offset, bytes_max: int, end_offset: Offset) -
         index = table.floor_position(end_max)
     else:
         index = min(table.floor_position(end_max), table.floor_offset(end_offset))
-    # An entry tells a safe end: all batches before it end at or before its offset.
+    # An entry is a safe end: all batches before it end at or before its offset.
     end, end_of_range = table.positions[index], table.first_offset + table.offsets[index]
     if end <= at:
         end, end_of_range = at, base_offset
@@ -105,7 +105,7 @@ def _is_sound(view: View, offset: Offset, bytes_max: int) -> bool:
         view.verify(start, start + 1)
         place = None if view.segment.damage else first_behind(view, offset)
         if place is not None:
-            # One byte more: the header behind the range tells that it ends there.
+            # One byte more: the header behind the range proves that it ends there.
             view.verify(start, place[0] + bytes_max + 1)
     return not view.segment.damage
 

@@ -1,9 +1,9 @@
-"""What a log knows of its producers: sequences, epochs, open and aborted transactions.
+"""Tracks the producers of a log: sequences, epochs, open and aborted transactions.
 
 A fold over batch headers: `check` asks whether a batch may come next and changes nothing, `apply`
-takes what is in the log and refuses nothing, so a leader, a follower and a restart reach the same
+takes batches of the log and refuses none, so a leader, a follower and a restart reach the same
 state. The log persists it with `encode` and rebuilds it after a truncation by `decode` and replay.
-The one thing to know: batches without a producer id pass through untouched, at almost no cost.
+Batches without a producer id pass through untouched, at almost no cost.
 """
 
 from collections import OrderedDict, deque
@@ -174,18 +174,18 @@ class Producers:
         return producer_id in self._open and self._producers[producer_id].epoch == epoch
 
     def is_open_at(self, producer_id: int, offset: Offset) -> bool:
-        """Whether what the producer wrote there, in a transaction, is in one that is open."""
+        """Whether the producer's transactional batch at `offset` is in an open transaction."""
         first_offset = self._open.get(producer_id)
         return first_offset is not None and first_offset <= offset
 
     def is_aborted_at(self, producer_id: int, offset: Offset) -> bool:
-        """Whether what the producer wrote there was rolled back."""
+        """Whether the producer's transactional batch at `offset` was aborted."""
         return any(
             aborted.producer_id == producer_id for aborted in self.aborted(offset, offset + 1)
         )
 
     def apply(self, header: Header, marker: Marker | None = None) -> None:
-        """Take a batch that is in the log; `marker` is what a control batch says."""
+        """Take a batch that is in the log; `marker` is the decoded control batch."""
         if header.producer_id < 0:
             return
         if header.is_control:
@@ -201,7 +201,7 @@ class Producers:
             self._open[header.producer_id] = header.base_offset
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The end of what a reader of committed transactions sees.
+        """The end offset for readers of committed transactions.
 
         A transaction whose marker is not yet below the high watermark still counts as open, so
         that losing the marker with its leader does not move this end backwards.
@@ -226,7 +226,9 @@ class Producers:
         for producer_id, first_offset in self._open.items():
             if first_offset >= start_offset:
                 break
-            self._open[producer_id] = start_offset  # No reader can be kept from what is gone.
+            self._open[producer_id] = (
+                start_offset  # Records below the log start need no protection.
+            )
         if self._closing and self._closing[0].first_offset < start_offset:
             moved = [_Closing(at, max(first, start_offset)) for at, first in self._closing]
             self._closing = deque(
@@ -336,7 +338,7 @@ class Producers:
 
     def _remember_closing(self, ended: _Closing) -> None:
         closing = self._closing
-        # One that started later and ended earlier says nothing that `ended` does not say.
+        # One that started later and ended earlier adds nothing to `ended`.
         while closing and closing[-1].first_offset >= ended.first_offset:
             closing.pop()
         closing.append(ended)

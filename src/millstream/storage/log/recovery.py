@@ -1,14 +1,13 @@
-"""Opening a log: what is trusted, what is scanned, what is cut, and what is left alone as damaged.
+"""Recovers a log at start: trusts proven segments, scans the others, cuts a torn tail.
 
-Owns the judgement of what a stop left behind. First everything is judged and nothing touched, so
-that a log found damaged stays exactly as it is; then the findings are carried out and made durable,
-so that all an opened log holds will survive the next power cut. A log that was closed in good order
-needs neither.
+First everything is checked and nothing changed, so that a damaged log stays exactly as it is; then
+the result is applied and made durable, so that all batches of an opened log survive the next power
+cut. A log that was closed in good order needs neither.
 
-The one thing to know: a segment's index proves that its first bytes were synced. Behind what is
-proven anything may be torn: there the log ends at the last whole batch. But proven bytes that are
-gone are no torn write: that is `DamagedLog`. Neither is a bad batch in front of sound ones: the log
-keeps all of it, and knows the bad one as damage. After a clean stop nothing can be torn.
+Invariant: a segment's index proves that its first bytes were synced. Bytes behind those may be
+torn: there the log ends at the last whole batch. But proven bytes that are gone are no torn write:
+that is `DamagedLog`. Neither is a bad batch in front of sound ones: the log keeps all of it, and
+records the bad one as damage. After a clean stop nothing can be torn.
 """
 
 import logging
@@ -103,7 +102,7 @@ def open_log(
 
 
 class _Candidate:
-    """A segment on disk and what was found out about it."""
+    """A segment file on disk, and the result of checking it."""
 
     __slots__ = ("_file", "cut_to", "file_size", "is_scanned", "last", "proof", "segment")
 
@@ -203,7 +202,7 @@ class _Recovery:
     def _read(
         self, candidate: _Candidate, following: Offset | None, is_proven_behind: bool
     ) -> bool:
-        """Find out what the segment holds; False if the log cannot go on behind it."""
+        """Read the segment; False if the log cannot go on behind it."""
         segment, proof = candidate.segment, candidate.proof
         if proof is not None:
             candidate.last = proof.last_base_offset, proof.last_epoch
@@ -236,7 +235,7 @@ class _Recovery:
         return candidate.cut_to is None or segment.end_offset == following
 
     def _scan(self, candidate: _Candidate) -> Exception | None:
-        """Take note of sound batches from the end of what is known; return what stopped it."""
+        """Extend the segment by the sound batches behind its end; return the error behind them."""
         segment = candidate.segment
         try:
             for position, header in verify_range(candidate.file, segment.size, candidate.file_size):
@@ -293,7 +292,7 @@ class _Recovery:
         )
 
     def _resume(self, candidate: _Candidate, proof: Proof) -> Segment:
-        """Take what is proven as it is; what was appended since is to be scanned."""
+        """The proven part of the segment; bytes appended since are to be scanned."""
         segment = Segment.from_proof(self._files, self._directory, proof)
         try:
             index = self._files.open(segment.index_path)
@@ -387,7 +386,7 @@ class _Recovery:
         return epoch == in_force
 
     def _drop_below_start(self) -> None:
-        """A log that ends before its start holds nothing; else the last segment tells the end."""
+        """A log that ends before its start is empty; else it ends with its last segment."""
         count = sum(f.segment.end_offset <= self._start_offset for f in self.kept[:-1])
         if self.kept and self.kept[-1].segment.end_offset < self._start_offset:
             count = len(self.kept)
@@ -414,7 +413,7 @@ class _Recovery:
     # -- carrying out ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Make the disk what was judged. Stopped at any point, the next start judges the same."""
+        """Apply the result to the disk. After a stop at any point the next start gets the same."""
         scanned = [candidate for candidate in self.kept if candidate.is_scanned]
         # Newest first: a hole in front of synced segments would pass for damage.
         for path in sorted(self._to_remove, reverse=True):
@@ -425,7 +424,7 @@ class _Recovery:
         for candidate in scanned:
             if candidate.cut_to is not None:
                 candidate.file.truncate(candidate.cut_to)
-            # What the page cache shows after a kill may not be on the disk yet.
+            # Bytes in the page cache after a kill may not be on the disk yet.
             candidate.file.sync()
         if scanned:
             path = self._directory
@@ -451,7 +450,7 @@ class _SyncedBytesLost(DamagedLog):
 
 
 def _read_proof(files: Files, segment: Segment, file: File, file_size: int) -> Proof | None:
-    """What the segment's index proves of its file; None if there is none or they do not agree."""
+    """The proof in the segment's index; None if there is none or it does not fit the file."""
     try:
         index = files.open(segment.index_path)
     except FileNotFoundError:
@@ -462,7 +461,7 @@ def _read_proof(files: Files, segment: Segment, file: File, file_size: int) -> P
         if proof.base_offset != segment.base_offset or index.size() != index_size:
             return None
         if proof.size > file_size:
-            # Whoever shortens a segment removes its index first, and durably.
+            # A truncation removes the index first, and durably.
             lost = f"{segment.path} has {file_size} bytes, but {proof.size} were synced"
             raise _SyncedBytesLost(lost)
     except _SyncedBytesLost:

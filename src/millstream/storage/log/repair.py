@@ -1,9 +1,9 @@
-"""Gives damaged records up: their segment is written again without them, crash-safe.
+"""Rewrites a segment without its damaged records, by order of an operator, crash-safe.
 
 Owns the rewriting and its durable record. The damaged bytes are kept in a file of their own, and a
-line in the file `skipped` of the log says which offsets were given up, when, and where they stood.
-A control batch takes their offsets, which every Kafka client steps over. Made for another thread;
-`Log.replace` puts the result in place.
+line in the file `skipped` of the log has their offsets, the time, and their position. A control
+batch takes their offsets, which every Kafka client skips. Runs on another thread; `Log.replace`
+swaps the result in.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Repair:
         self._interval_bytes = interval_bytes
 
     def run(self) -> Segment:
-        """Write what `Log.replace` takes; blocks. The record of it is durable before."""
+        """Write the segment for `Log.replace`; blocks. The record of it is durable before."""
         try:
             return self._rewrite()
         except OSError as problem:
@@ -148,7 +148,7 @@ def note_skipped(files: Files, directory: str, skipped: Skipped) -> None:
 
 
 def read_skipped(files: Files, directory: str) -> list[Skipped]:
-    """All that was given up in a log, oldest first. A line that is damaged itself is left out."""
+    """All skipped ranges of a log, oldest first. A line that is damaged itself is left out."""
     path = f"{directory}/{SKIPPED}"
     if not files.exists(path):
         return []
@@ -181,7 +181,7 @@ def _filler(bad: BadRange, epoch: int) -> bytes:
     """A control batch that takes all the offsets; an empty batch would stop some clients."""
     batch = encode_marker(
         ControlKind.COMMIT,
-        producer_id=-1,  # Nobody's transaction.
+        producer_id=-1,  # It ends no transaction.
         producer_epoch=-1,
         coordinator_epoch=0,
         timestamp=-1,

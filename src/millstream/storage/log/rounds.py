@@ -1,9 +1,11 @@
-"""One sync round of a log: gathered on the event loop, carried out on a worker thread.
+"""Runs one sync round of a log: prepared on the event loop, executed on a worker thread.
 
-Owns what another thread does for a log, and holds all it needs, so that the loop may go on
-appending, rolling, truncating and removing meanwhile. No lock is needed because of one rule: the
-thread writes and syncs, but only the loop gives files their names and takes them away. An index is
-written aside here, and gets its name in `Log.end_sync`, if its segment is still what it was.
+Owns the work of the thread and holds all it needs, so that the loop may append, roll, truncate and
+remove meanwhile.
+
+Invariant: the thread writes and syncs, only the loop renames and removes files; so no lock is
+needed. An index is written aside here, and gets its name in `Log.end_sync`, if its segment has not
+changed.
 """
 
 import logging
@@ -19,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Round:
-    """What was there when the round began."""
+    """The files and sizes at the begin of the round."""
 
     __slots__ = (
         "changes",
@@ -40,14 +42,14 @@ class Round:
         self.files = files
         self.directory = directory
         self.to_sync: list[File] = []
-        self.sizes: list[tuple[Segment, int]] = []  # Of what is in `to_sync`.
+        self.sizes: list[tuple[Segment, int]] = []  # Of the files in `to_sync`.
         self.directories: list[str] = []
         self.segments: list[Segment] = []  # To get an index.
         self.snapshots: list[Snapshot] = []  # Of producers, to be stored.
-        self.to_remove: list[Segment] = []  # To be removed when all the rest is durable.
+        self.to_remove: list[Segment] = []  # To be removed when all else is durable.
         self.changes = 0
         self.names = 0
-        # What the thread managed to write aside.
+        # The files that the thread wrote aside.
         self.indexed: list[Segment] = []
         self.stored: list[Snapshot] = []
 
@@ -60,7 +62,7 @@ class Round:
                 self.files.sync_directory(path)
             self._write_aside()
         except FileNotFoundError:
-            # Somebody deleted the whole log: nobody waits for it any more.
+            # The whole log was deleted: no producer waits for it any more.
             if self.files.exists(self.directory):
                 raise
 
@@ -81,8 +83,8 @@ class Round:
 def write_aside(files: Files, path: str, chunks: Sequence[Buffer]) -> bool:
     """Write and sync a file that a rename will put in its place.
 
-    False if the disk is full or no descriptor is free: what is written this way saves time at the
-    next start, no more, and must not stop a log from being synced.
+    False if the disk is full or no descriptor is free: such a file only saves time at the next
+    start, and must not stop a log from being synced.
     """
     try:
         file = files.open(path + TEMPORARY, create=True)

@@ -1,13 +1,14 @@
-"""A segment: one file of consecutive batches, and what is known of it without reading it.
+"""A segment: one file of consecutive batches, and its figures in memory.
 
-Owns the names of a log's files, the few numbers per segment that stay in memory, and the ways to
-walk its bytes. Does not own order or durability: `log` decides what is appended, sealed, synced and
-removed. The one thing to know: bytes behind `size` are nothing, whatever the file holds there. A
-failed write may have left them, and the next one goes over them.
+Owns the names of a log's files, the few numbers per segment that stay in memory, and the readers of
+its bytes. Does not own order or durability: `log` decides when to append, seal, sync and remove.
 
-For those who rewrite or read segments in another thread: once a segment is sealed its numbers never
-change. Cutting or compacting one puts another `Segment` in its place, so identity tells whether the
-log still holds what one started from. A `FileRange` needs nothing but its file, from any thread.
+Invariant: bytes behind `size` do not count. A failed write may have left them, and the next one
+overwrites them.
+
+Invariant: the numbers of a sealed segment never change. Truncation or compaction puts another
+`Segment` in its place, so a thread that rewrites or reads one compares identity to see whether the
+log still holds it. A `FileRange` needs nothing but its file, from any thread.
 """
 
 from array import array
@@ -36,7 +37,7 @@ PRODUCERS = ".producers"
 CLEANED = ".cleaned"
 TEMPORARY = ".tmp"
 
-# How much is read to find the next header: what an index entry is worth by default.
+# How much is read to find the next header: the default interval of index entries.
 WALK_BYTES = 4096
 SCAN_BYTES = 2**20
 
@@ -56,13 +57,13 @@ class FileRange(NamedTuple):
     size: int
     base_offset: Offset  # Of the first batch.
     end_offset: Offset  # Where reading goes on behind the last batch.
-    segment: "Segment | None" = None  # Where it lies; told when it cannot be read.
+    segment: "Segment | None" = None  # Where it lies; gets the failure of a read.
 
     def read(self) -> bytes:
-        """All the bytes, unverified, for a reader who checks them or only passes them on.
+        """All the bytes, unverified, for a reader that checks them or only passes them on.
 
-        What fails for good is noted in the segment: the next search there is refused, whoever
-        reads, and the replica learns of it.
+        A permanent failure is noted in the segment: every later search there is refused, and the
+        replica learns of it.
         """
         try:
             data = self.file.read(self.at, self.size)
@@ -90,7 +91,7 @@ class FileRange(NamedTuple):
     def part(self, start: int, size: int) -> "FileRange":
         """Some of the same bytes, which need not be whole batches, for a sender with little room.
 
-        It keeps the offsets of the whole: nobody walks a part.
+        It keeps the offsets of the whole: no reader decodes a part.
         """
         assert start >= 0
         assert start + size <= self.size
@@ -101,7 +102,7 @@ class FileRange(NamedTuple):
         return read_headers(self.file, self.at, self.at + self.size)
 
     def batches(self) -> Iterator[tuple[Header, memoryview]]:
-        """Each batch, its checksum verified; `DamagedLog` at the first that is not what it was."""
+        """Each batch, its checksum verified; `DamagedLog` at the first that is damaged."""
         for position, header in read_headers(self.file, self.at, self.at + self.size):
             data = _read(self.file, position, header.size)
             try:
@@ -161,16 +162,16 @@ class Segment:
         self.size = 0
         self.synced_size = 0  # Of the bytes written in this life, those that a round made durable.
         self.max_timestamp = NO_TIMESTAMP
-        self.opened_ms = _UNKNOWN_MS  # When the first batch came, as far as one can know.
+        self.opened_ms = _UNKNOWN_MS  # When the first batch came, as far as it is known.
         self.last: Header | None = None  # The last batch; known while there is no index on disk.
         self.last_position = 0
         self.file: File | None = None
         self.table: Table | None = None
-        self.entry_count = 0  # These two speak of the index on disk.
+        self.entry_count = 0  # These two are of the index on disk.
         self.widest = 0
         self.is_dense = True  # Whether each batch begins where the one before it ends.
-        # What was on disk at the start and nobody has read since; None: this process wrote it, or
-        # has verified it.
+        # Bytes that were on disk at the start and are not verified yet; None: this process wrote or
+        # verified all of them.
         self.unverified: Unverified | None = None
         self.damage: tuple[BadRange, ...] = ()  # Known so far, in order.
         self.failure: StorageError | None = None  # Why some of it could not be read, for good.
@@ -192,7 +193,7 @@ class Segment:
         return self.table is None
 
     def restore_last_batch(self, proof: Proof) -> None:
-        """Know the last batch by its index, which is protected where the batch's header is not."""
+        """Take the last batch from the index, whose checksum covers all fields of its header."""
         delta = proof.end_offset - proof.last_base_offset - 1
         self.last = Header(
             base_offset=proof.last_base_offset,
@@ -223,7 +224,7 @@ class Segment:
         return segment
 
     def extend(self, headers: Sequence[Header], interval_bytes: int) -> None:
-        """Take note of batches that were written at the end."""
+        """Record batches that were written at the end."""
         table = self.table
         assert table is not None, "only a pinned segment grows"
         position, end_offset = self.size, self.end_offset
@@ -244,7 +245,7 @@ class Segment:
         self.end_offset = end_offset
 
     def cut(self, file: File, table: Table, size: int) -> "Segment":
-        """What this segment is when its file ends at `size`, which is where a batch begins."""
+        """The segment as it is when its file ends at `size`, which is where a batch begins."""
         assert 0 < size <= self.size
         shorter = Segment(self.files, self.directory, self.base_offset)
         shorter.opened_ms = self.opened_ms
@@ -274,7 +275,7 @@ class Segment:
         return again
 
     def proof(self) -> Proof:
-        """What an index of this segment says once the bytes are synced."""
+        """The proof for the index of this segment, once the bytes are synced."""
         last, table = self.last, self.table
         assert last is not None
         assert table is not None
@@ -296,7 +297,7 @@ class Segment:
         )
 
     def release_file(self) -> bool:
-        """Give up the pinned file, to be opened again on demand; False if it is needed.
+        """Unpin the file, to be opened again on demand; False if it is needed.
 
         It is, as long as a round has to sync it, or a failed write left bytes behind its end.
         """
@@ -308,7 +309,7 @@ class Segment:
         return True
 
     def encoded_index(self) -> list[bytes]:
-        """Spell the index, once the bytes are synced. Blocks."""
+        """Encode the index, once the bytes are synced. Blocks."""
         table = self.table
         assert table is not None
         if self.is_dense or self.damage:
@@ -325,13 +326,13 @@ class Segment:
                 headers = [header for _, header in read_headers(file, table.positions[at], end)]
                 table.checks.append(prefix_check(headers))
         except DamagedLog:
-            # The next reader finds it. An index without checks is still right about the rest.
+            # The next reader finds it. An index without checks is still right about all else.
             table.checks = array("I")
 
     # -- verification --------------------------------------------------------------------------
 
     def part(self, file: File, table: Table) -> Part:
-        """What is in question, for `Part.bad_ranges`."""
+        """The unverified part, for `Part.bad_ranges`."""
         unverified = self.unverified
         assert unverified is not None
         path, end, end_offset = self.path, unverified.end, unverified.end_offset
@@ -352,7 +353,7 @@ class Segment:
         return new
 
     def unpin(self) -> None:
-        """An index on disk says it all from here on."""
+        """Drop file and table: the index on disk has all from here on."""
         assert self.table is not None
         self.entry_count, self.widest = len(self.table), self.table.widest
         self.file = self.table = self.last = None

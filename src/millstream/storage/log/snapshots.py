@@ -1,8 +1,8 @@
-"""Producer snapshots of one log: what its producers were at some offsets, to save a replay.
+"""Stores snapshots of a log's producers at some offsets, to save a replay.
 
 Owns the files and which of them count. A snapshot at offset `n` is the fold over everything below
-`n`, so it is right only while those batches are in the log: truncation drops what lies behind the
-cut before anything is appended there. The last two are kept, should one be damaged.
+`n`, so it is right only while those batches are in the log: truncation drops the snapshots behind
+the cut before anything is appended there. The last two are kept, should one be damaged.
 """
 
 import logging

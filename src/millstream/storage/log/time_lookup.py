@@ -76,7 +76,9 @@ class BatchSearch:
         except RequestError:
             header = read_header(data)
             substitute = Record(header.base_offset, header.max_timestamp, None, None)
-            self.record = self._choose(one for one in [substitute] if self._is_visible(one))
+            self.record = self._choose(
+                record for record in [substitute] if self._is_visible(record)
+            )
 
     def _visible(self, data: bytes) -> Iterator[Record]:
         records = decode_each(data, decompressed_bytes_max=self._bytes_max)
@@ -97,7 +99,7 @@ def first_at_time(
     """Offset and timestamp of the first record with a timestamp at or after `timestamp`."""
 
     def choose(records: Iterator[Record]) -> Record | None:
-        return next((one for one in records if one.timestamp >= timestamp), None)
+        return next((record for record in records if record.timestamp >= timestamp), None)
 
     offset = 0
     while (batch := (yield from batch_at_time(searched, timestamp, offset))) is not None:

@@ -1,7 +1,7 @@
 """Verifies stretches of a segment against its index, before their bytes leave the node.
 
-Owns the rules of what a sound stretch is, and which stretches of a segment were verified since the
-node started. A stretch reaches from one index entry to the next. The index is protected by its own
+Owns the rules of a sound stretch, and the list of stretches that were verified since the node
+started. A stretch reaches from one index entry to the next. The index is protected by its own
 checksum, so an entry proves where a batch begins and which offset it has. Within a stretch
 
 - every batch passes its checksum, which covers all but 21 bytes of it;
@@ -44,7 +44,7 @@ MAGIC = b"\x02"
 
 
 class BadRange(NamedTuple):
-    """Bytes of a segment that are not what was written, and the offsets they stood for."""
+    """Damaged bytes of a segment, and the offsets of the records that were there."""
 
     path: str
     position: int
@@ -67,7 +67,7 @@ class BadRange(NamedTuple):
 
 
 class Unverified:
-    """The part of a segment that was on disk when the node started, and what was verified of it."""
+    """The part of a segment that was on disk when the node started, and its verified stretches."""
 
     __slots__ = ("_ends", "_starts", "boundaries", "end", "end_offset")
 
@@ -203,7 +203,7 @@ class _Stretch:
         return [self._bad(self._start, self._end, self._offset, self._offset_behind, reason)]
 
     def _judge(self, at: int, expected: Offset) -> tuple[Header | None, str]:
-        """The header, and what is wrong with the batch; no header where none can be."""
+        """The header and the error of the batch; no header where none can be."""
         try:
             header = read_header(self._data, at)
         except (CorruptBatch, InvalidBatch) as problem:
@@ -247,7 +247,7 @@ class _Stretch:
 
 
 def stand_in(bad: BadRange, epoch: int) -> Header:
-    """A header for damaged bytes: what a segment must know to go on behind them."""
+    """A header for damaged bytes, so that the segment can continue behind them."""
     return Header(
         base_offset=bad.base_offset,
         size=bad.size,
