@@ -9,7 +9,7 @@ from millstream.engine.push import Deliveries
 from millstream.engine.quotas.accounts import Usage
 from millstream.engine.topics import Topics
 from millstream.protocols.flux.envelopes import Envelopes
-from millstream.protocols.flux.wire import Known
+from millstream.protocols.flux.wire.frames import Known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

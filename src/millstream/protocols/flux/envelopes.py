@@ -16,8 +16,8 @@ from millstream.errors import RequestError
 from millstream.errors.deliveries import InvalidSubject
 from millstream.names import KEY_HEADER, SUBJECT_HEADER
 from millstream.ports import Clock
-from millstream.protocols.flux.headers import HeaderList
-from millstream.protocols.flux.wire import Heading
+from millstream.protocols.flux.wire.frames import Heading
+from millstream.protocols.flux.wire.headers import HeaderList
 
 ENVELOPES_MAX = 4_096
 NO_TOPIC = ""  # Of what cannot be published.

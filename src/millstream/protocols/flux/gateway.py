@@ -14,8 +14,14 @@ from millstream import __version__
 from millstream.config import Limits
 from millstream.model import Session
 from millstream.protocols.conversation import Pace, PushChannel
-from millstream.protocols.flux import replies
-from millstream.protocols.flux.commands import (
+from millstream.protocols.flux.context import Services
+from millstream.protocols.flux.messages import Messages
+from millstream.protocols.flux.metering import Meter
+from millstream.protocols.flux.publishing import publish
+from millstream.protocols.flux.replaying import Replays
+from millstream.protocols.flux.subscriptions import Subscriptions, WayOut
+from millstream.protocols.flux.wire import replies
+from millstream.protocols.flux.wire.commands import (
     Acks,
     Command,
     FlowControl,
@@ -40,14 +46,8 @@ from millstream.protocols.flux.commands import (
     Subscribe,
     Unsubscribe,
 )
-from millstream.protocols.flux.context import Services
-from millstream.protocols.flux.messages import Messages
-from millstream.protocols.flux.metering import Meter
-from millstream.protocols.flux.publishing import publish
-from millstream.protocols.flux.replaying import Replays
-from millstream.protocols.flux.replies import Reply
-from millstream.protocols.flux.subscriptions import Subscriptions, WayOut
-from millstream.protocols.flux.wire import Bounds, Parser, Publications, Request
+from millstream.protocols.flux.wire.frames import Bounds, Parser, Publications, Request
+from millstream.protocols.flux.wire.replies import Reply
 
 # What a coroutine yields to its loop is between the two of them.
 _Later = Coroutine[Any, Any, Reply | None]

@@ -13,7 +13,7 @@ from millstream.engine.push import Delivered
 from millstream.engine.topics import Topics
 from millstream.errors import RequestError
 from millstream.model import Session, TopicPartition
-from millstream.protocols.flux import replies
+from millstream.protocols.flux.wire import replies
 
 SUBJECTS_KEPT_MAX = 1_024
 NO_SEQUENCE = 0  # Of a record in a topic or partition that is beyond what numbers can name.

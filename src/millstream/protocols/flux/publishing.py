@@ -12,11 +12,11 @@ from millstream.codec.encoding import Message, TemplatedMessages, select_message
 from millstream.engine.publish.receipts import Receipt, Receipts
 from millstream.errors import RequestError, UnknownTopic
 from millstream.model import Session
-from millstream.protocols.flux import replies
 from millstream.protocols.flux.context import Services
 from millstream.protocols.flux.envelopes import NO_TOPIC, Envelope, template_of
-from millstream.protocols.flux.replies import Reply
-from millstream.protocols.flux.wire import Heading, Publications
+from millstream.protocols.flux.wire import replies
+from millstream.protocols.flux.wire.frames import Heading, Publications
+from millstream.protocols.flux.wire.replies import Reply
 
 # Messages per heading, on average, from which on templates are faster.
 ALIKE_MIN = 2

@@ -17,8 +17,11 @@ from millstream.engine.push.records import CHUNK_RECORDS_MAX, Chunk, read_record
 from millstream.errors import OffsetOutOfRange, RequestError, UnknownTopic
 from millstream.model import LogId, Offset, Session, TopicPartition
 from millstream.names import INTERNAL_TOPICS
-from millstream.protocols.flux import replies
-from millstream.protocols.flux.commands import (
+from millstream.protocols.flux.context import Services
+from millstream.protocols.flux.messages import Messages
+from millstream.protocols.flux.metering import Meter
+from millstream.protocols.flux.wire import replies
+from millstream.protocols.flux.wire.commands import (
     Pull,
     Replay,
     ReplayFirst,
@@ -27,10 +30,7 @@ from millstream.protocols.flux.commands import (
     ReplayOne,
     ReplayTime,
 )
-from millstream.protocols.flux.context import Services
-from millstream.protocols.flux.messages import Messages
-from millstream.protocols.flux.metering import Meter
-from millstream.protocols.flux.replies import Reply
+from millstream.protocols.flux.wire.replies import Reply
 
 PULL_SID = b"pull"
 REPLAY_SID = b"replay"

@@ -25,8 +25,11 @@ from millstream.engine.push.specs import check_flow
 from millstream.errors import RequestError
 from millstream.model import Offset, Session, TopicPartition
 from millstream.protocols.conversation import PushChannel
-from millstream.protocols.flux import replies
-from millstream.protocols.flux.commands import (
+from millstream.protocols.flux.context import Services
+from millstream.protocols.flux.messages import Messages
+from millstream.protocols.flux.metering import Meter
+from millstream.protocols.flux.wire import replies
+from millstream.protocols.flux.wire.commands import (
     Ack,
     FlowControl,
     Nack,
@@ -35,9 +38,6 @@ from millstream.protocols.flux.commands import (
     Subscribe,
     Unsubscribe,
 )
-from millstream.protocols.flux.context import Services
-from millstream.protocols.flux.messages import Messages
-from millstream.protocols.flux.metering import Meter
 
 OFFSET_MASK = 2**OFFSET_BITS - 1  # Of a number: the offset, plus one.
 

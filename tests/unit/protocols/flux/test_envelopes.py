@@ -6,7 +6,7 @@ from millstream.config import Limits
 from millstream.errors import InvalidBatch, RequestError
 from millstream.errors.deliveries import InvalidSubject
 from millstream.protocols.flux.envelopes import ENVELOPES_MAX, Envelope, Envelopes
-from millstream.protocols.flux.wire import Heading
+from millstream.protocols.flux.wire.frames import Heading
 
 
 class StoppedClock:

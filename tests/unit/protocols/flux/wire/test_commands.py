@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.protocols.flux.commands import (
+from millstream.protocols.flux.wire.commands import (
     USAGE,
     Acks,
     Command,

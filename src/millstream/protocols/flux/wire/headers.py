@@ -7,7 +7,7 @@ Invariant: a block is taken whole or refused whole.
 from typing import TypeAlias
 
 from millstream.names import MESSAGE_ID_HEADER, SUBJECT_HEADER
-from millstream.protocols.flux.commands import Mistake
+from millstream.protocols.flux.wire.commands import Mistake
 
 HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.protocols.flux.commands import Acks, Mistake, Ping, Subscribe
-from millstream.protocols.flux.wire import (
+from millstream.protocols.flux.wire.commands import Acks, Mistake, Ping, Subscribe
+from millstream.protocols.flux.wire.frames import (
     ACKS_MAX,
     KNOWN_LINES_MAX,
     Bounds,

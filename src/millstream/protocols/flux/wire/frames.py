@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import cast
 
-from millstream.protocols.flux.commands import (
+from millstream.protocols.flux.wire.commands import (
     NUMBER_DIGITS_MAX,
     Acks,
     Command,
@@ -22,7 +22,7 @@ from millstream.protocols.flux.commands import (
     read_command,
     usage,
 )
-from millstream.protocols.flux.headers import HeaderList, read_headers
+from millstream.protocols.flux.wire.headers import HeaderList, read_headers
 
 KNOWN_LINES_MAX = 8_192  # Each counts twice.
 KNOWN_LINE_BYTES_MAX = 256

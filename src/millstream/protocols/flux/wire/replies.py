@@ -16,7 +16,7 @@ from millstream.errors import (
     StorageUnavailable,
 )
 from millstream.model import Buffer
-from millstream.protocols.flux.headers import HeaderList, spell_headers
+from millstream.protocols.flux.wire.headers import HeaderList, spell_headers
 
 Reply: TypeAlias = list[Buffer]
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from millstream.errors import BatchTooLarge, NotLeader, RequestError, StorageUnavailable
-from millstream.protocols.flux import replies
-from millstream.protocols.flux.headers import read_headers, spell_headers
+from millstream.protocols.flux.wire import replies
+from millstream.protocols.flux.wire.headers import read_headers, spell_headers
 
 
 @pytest.mark.parametrize(

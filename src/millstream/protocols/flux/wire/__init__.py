@@ -1,0 +1,1 @@
+"""Flux's lines, header blocks, payloads and replies as bytes. Pure."""
