@@ -29,7 +29,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Records, and where to go on: behind them, and behind what no reader gets to see."""
+    """Fetched records. `next_offset` also skips control and aborted records."""
 
     records: tuple[Record, ...]
     next_offset: int

@@ -31,7 +31,7 @@ DEFAULTS = Config(
 
 
 class NotRunning(MillstreamError, RuntimeError):
-    """The broker is not in a state in which this knob means anything."""
+    """The call is not possible in the state of the broker."""
 
 
 class State(Enum):

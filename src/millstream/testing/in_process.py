@@ -137,7 +137,7 @@ class InProcess:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(call)
 
-    # What a coroutine yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)

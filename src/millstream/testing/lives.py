@@ -13,7 +13,7 @@ STOP_SECONDS_MAX = 30
 
 
 class CannotDoThis(MillstreamError, RuntimeError):
-    """A knob that a broker of this mode does not have; the message says which one has it."""
+    """A fault that a broker of this mode cannot inject; the message names the mode that can."""
 
 
 def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
@@ -28,7 +28,7 @@ def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
 
 
 class Life(Protocol):
-    """A broker that is started, ended and started again; storage and port outlive its lives."""
+    """A broker that is started, ended and started again; storage and port stay the same."""
 
     config: Config  # With the ports that were free, once it has started.
 

@@ -119,7 +119,7 @@ class _Lost:
         # One that is known already needs no waiting for.
         self._reply = None if isinstance(reply, list) else reply
 
-    # What an awaitable yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def __await__(self) -> Generator[Any, Any, Reply | None]:
         if self._reply is not None:
             yield from self._reply.__await__()

@@ -49,7 +49,7 @@ from millstream.protocols.flux.wire.commands import (
 from millstream.protocols.flux.wire.frames import Bounds, Parser, Publications, Request
 from millstream.protocols.flux.wire.replies import Reply
 
-# What a coroutine yields to its loop is between the two of them.
+# Any: PEP 492 leaves the yield type to the loop.
 _Later = Coroutine[Any, Any, Reply | None]
 
 
@@ -198,7 +198,7 @@ class _Alone:
         self._work = work
         self._release = release
 
-    # What an awaitable yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def __await__(self) -> Generator[Any, Any, Reply | None]:
         reply = yield from self._work.__await__()
         self._release()  # Not if it was cut short: the client is gone, and nothing more begins.

@@ -38,7 +38,7 @@ _Known: TypeAlias = Mapping[Heading, Envelope]
 class Published(NamedTuple):
     """Publications that are on their way."""
 
-    # What a coroutine yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     answer: Coroutine[Any, Any, Reply]
     is_waiting: bool  # For a topic that is being created: better let others not pile up behind it.
 

@@ -217,7 +217,7 @@ class _Coming:
         self._opcode = opcode
         self._outcome = outcome
 
-    # What an awaitable yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def __await__(self) -> Generator[Any, Any, Reply]:
         try:
             return [encode_reply(self._opcode, (yield from self._outcome.__await__()))]

@@ -123,7 +123,7 @@ class _Coming:
         self._header = header
         self._outcome = outcome
 
-    # What an awaitable yields to its loop is between the two of them.
+    # Any: PEP 492 leaves the yield type to the loop.
     def __await__(self) -> Generator[Any, Any, list[Chunk] | None]:
         return _encode(self._header, (yield from self._outcome.__await__()))
 

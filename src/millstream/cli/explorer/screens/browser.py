@@ -43,7 +43,7 @@ class Browser(Vertical):
         self._nothing = Static("reading…", classes="nothing", markup=False)
         self._detail = Detail()
         self._is_reading = False
-        self._current = 0  # Whose turn it is, and which one the live tail had.
+        self._current = 0  # The current turn, and the turn of the live tail.
         self._live = 0
         self._said = ""  # What came of the last search, or was skipped.
         self._direction = -1  # Where a search goes: from the newest towards the older.

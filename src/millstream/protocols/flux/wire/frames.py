@@ -218,7 +218,7 @@ class Parser:
         return Heading(words[1], total_bytes - header_bytes, headers), at + header_bytes
 
     def _command(self, data: bytes, at: int) -> tuple[Command | None, int]:
-        """Read what is no publication in good order; None: only a part of it is there, or none."""
+        """Parse one command that is not a complete PUB or HPUB; None if it is incomplete."""
         self._wanted_bytes = 0
         if self._skipped_bytes or self._skips_line:
             return None, at
