@@ -26,24 +26,21 @@ class Heads:
     """Splits a stream into request heads, whatever the pieces in which it arrives."""
 
     def __init__(self) -> None:
-        self._unfinished = b""
-
-    @property
-    def unfinished_bytes(self) -> int:
-        return len(self._unfinished)
+        self._begun = b""  # The part of a head that has arrived.
+        self.unfinished_bytes = 0  # Received, and not yet yielded.
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield complete heads; raise `ProtocolError` for one that is too long."""
-        self._unfinished += data
-        while (end := self._unfinished.find(_END)) >= 0:
-            head, self._unfinished = self._unfinished[:end], self._unfinished[end + len(_END) :]
-            if end > HEAD_BYTES_MAX:
-                break
+        data = self._begun + data
+        at = 0
+        while (end := data.find(_END, at)) >= 0 and end - at <= HEAD_BYTES_MAX:
+            head, at = data[at:end], end + len(_END)
+            self.unfinished_bytes = len(data) - at
             yield head
-        else:
-            if len(self._unfinished) <= HEAD_BYTES_MAX:
-                return
-        raise ProtocolError(f"a request head of more than {HEAD_BYTES_MAX} bytes")
+        self.unfinished_bytes = len(data) - at
+        if end >= 0 or self.unfinished_bytes > HEAD_BYTES_MAX:
+            raise ProtocolError(f"a request head of more than {HEAD_BYTES_MAX} bytes")
+        self._begun = data[at:]
 
 
 def parse(head: bytes) -> Request:
