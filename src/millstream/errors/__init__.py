@@ -379,9 +379,9 @@ class OutOfResources(StorageError):
     is_transient = True
 
 
-class IndexRebuilding(StorageError):
-    """The index of a segment is lost. A thread builds it again, and then the segment can be read:
-    10 s for a GiB of small batches."""
+class ReadPending(StorageError):
+    """A thread reads what the log lacks: a lost index, which takes 10 s for a GiB of small batches,
+    or a large snapshot of its producers. The same call succeeds once it is there."""
 
     is_transient = True
 

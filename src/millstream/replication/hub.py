@@ -98,7 +98,7 @@ class Hub:
         )
         self._cache.on_damage = self._report_damage
         self._work = StorageWork(ports.threads)
-        self._cache.rebuild_soon = self._work.soon
+        self._cache.work_soon = self._work.soon
         self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
     DamagedBatch,
-    IndexRebuilding,
     LeaderNotReady,
     NoSpace,
     NotEnoughReplicasAfterAppend,
     NotLeader,
     Overloaded,
+    ReadPending,
     RequestError,
     StorageError,
     StorageUnavailable,
@@ -238,7 +238,7 @@ class Replica:
         if not problem.is_transient:
             self.fail(problem)
             return
-        if isinstance(problem, IndexRebuilding):
+        if isinstance(problem, ReadPending):
             return  # The cache has logged it, and it passes without an operator.
         if self.refusal is None:  # Logged once, not with every attempt.
             reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"

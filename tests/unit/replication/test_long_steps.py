@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.codec.batch import read_header
 from millstream.codec.compression import Codec
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
@@ -21,6 +22,8 @@ from millstream.ports import Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.system.real_ports import real_ports
 from millstream.storage.files.memory import MemoryFiles
+from millstream.storage.log.aborted import Aborted
+from millstream.storage.log.producers import Producers
 from tests.support.logs import append
 from tests.support.logs import batch as stamped_batch
 from tests.support.loop_turns import run_timed, timed_loop
@@ -86,6 +89,48 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
                 assert not replica.is_ready
                 await until(lambda: replica.is_ready)
             assert records.producers.next_sequence(9, 0) == count
+
+    run_timed(story())
+
+
+def many_producers() -> Producers:
+    """As many as a log may remember, and a million transactions that were rolled back."""
+    producers = Producers()
+    for producer_id in range(100_000):
+        for sequence in range(2):
+            offset = 2 * producer_id + sequence
+            one = stamped_batch(offset, producer_id=producer_id, sequence=sequence)
+            producers.apply(read_header(one))
+    for at in range(1_000_000):
+        producers._aborted.append(Aborted(at, at, at), stable_offset=at)
+    return producers
+
+
+def test_a_snapshot_of_many_producers_is_taken_and_read_without_holding_up_the_loop() -> None:
+    producers = many_producers()
+    expected = producers.encode()
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            await node.topics.create(SESSION, "orders")
+            await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            log = replica.log
+            log.producers = producers
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                log.roll()
+                for _ in range(2):
+                    await node.partitions.append(SESSION, ORDERS, batch(b"b"), Acks.ALL)
+                    log.producers.apply(
+                        read_header(stamped_batch(9, producer_id=7, sequence=2)), None
+                    )
+                await until(lambda: not log._chain.snapshots.due)
+                log.truncate(1)
+                node.hub._fold_soon(replica)
+                assert not replica.is_ready
+                await until(lambda: replica.is_ready)
+
+            assert log.producers.encode() == expected
 
     run_timed(story())
 
@@ -231,7 +276,7 @@ def test_a_compacted_segment_is_read_until_the_swap_without_building_its_index_a
             assert part.error is None
             assert part.records is not None
             assert part.records.base_offset == count // 2
-            assert not node.hub._work._rebuilds
+            assert not node.hub._work._queue
 
     run_timed(story())
 

@@ -43,11 +43,11 @@ from millstream.engine.produce.split import IncomingBatch
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
-    IndexRebuilding,
     InternalTopic,
     NoSpace,
     NotEnoughReplicas,
     OffsetOutOfRange,
+    ReadPending,
     RequestError,
     StorageError,
     UnknownTopic,
@@ -341,7 +341,7 @@ class Partitions:
                         return await one_by_one(log.tail(count, end_offset=end)), -1
                     case _:
                         assert_never(place)
-            except IndexRebuilding:
+            except ReadPending:
                 await asyncio.sleep(REBUILT_WAIT_S)
 
     async def _searched(self, steps: Steps) -> tuple[Offset, int] | None:

@@ -12,12 +12,12 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from millstream.codec.batch import Header
 from millstream.errors import (
     DamagedLog,
-    IndexRebuilding,
+    ReadPending,
     StorageError,
     is_transient,
     storage_error,
@@ -160,6 +160,19 @@ class IndexRebuild:
         self._cache.rebuilt(self._segment, self._table)
 
 
+class LongWork(Protocol):
+    """Work for a thread: `run` blocks and touches files only, the others run on the loop."""
+
+    @property
+    def size(self) -> int: ...
+
+    def run(self) -> None: ...
+
+    def fail(self, problem: StorageError) -> None: ...
+
+    def finish(self) -> None: ...
+
+
 class NotVerified(Exception):
     """Bytes must be verified, or indexed again, before they are read: run `work.run` on a
     thread, then `work.finish` on the event loop, then read again.
@@ -183,8 +196,8 @@ class LogCache:
         self._held_tables: dict[Segment, Table] = {}  # Their indexes on disk were given up.
         self._rebuilding: set[Segment] = set()
         self.on_damage: Callable[[Segment, BadRange], None] = _log_damage
-        # Has long index rebuilds carried out on a thread; None where the caller may block.
-        self.rebuild_soon: Callable[[IndexRebuild], None] | None = None
+        # Has long work carried out on a thread; None where the caller may block.
+        self.work_soon: Callable[[LongWork], None] | None = None
 
     @property
     def open_count(self) -> int:
@@ -226,7 +239,7 @@ class LogCache:
         self._pinned[segment] = None
 
     def table(self, segment: Segment) -> Table:
-        """The index of the segment; raises `IndexRebuilding` while a thread builds it."""
+        """The index of the segment; raises `ReadPending` while a thread builds it."""
         if segment.table is not None:
             return segment.table
         table = self._held_tables.get(segment)
@@ -246,13 +259,13 @@ class LogCache:
         return table
 
     def _rebuild_now(self, segment: Segment) -> Table:
-        """Build a lost index again; a long one on a thread, and `IndexRebuilding` until then."""
-        if self.rebuild_soon is not None and segment.size > INLINE_BYTES_MAX:
+        """Build a lost index again; a long one on a thread, and `ReadPending` until then."""
+        if self.work_soon is not None and segment.size > INLINE_BYTES_MAX:
             if segment not in self._rebuilding:
                 work = IndexRebuild(self, segment, self.file(segment))
                 self._rebuilding.add(segment)
-                self.rebuild_soon(work)
-            raise IndexRebuilding(f"{segment.path}: its index is lost and is being built again")
+                self.work_soon(work)
+            raise ReadPending(f"{segment.path}: its index is lost and is being built again")
         table = segment.with_rebuilt_table(self.file(segment), WALK_BYTES).table
         assert table is not None
         return table

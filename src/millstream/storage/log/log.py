@@ -18,8 +18,8 @@ from millstream.codec.markers import Marker
 from millstream.errors import (
     BatchTooLarge,
     DamagedBatch,
-    IndexRebuilding,
     OffsetOutOfRange,
+    ReadPending,
     storage_error,
 )
 from millstream.model import Boundary, Buffer, Offset
@@ -172,7 +172,7 @@ class Log:
                 self.producers = Producers(producer_ids_max=self._producer_ids_max)
                 self._folded_end = None
                 self.is_folded = False
-        with suppress(IndexRebuilding):
+        with suppress(ReadPending):
             self.fold()  # Most often that is all.
 
     def reset(self, start_offset: Offset) -> None:
@@ -221,7 +221,9 @@ class Log:
             return True
         if self._folded_end is None:
             self._folded_end, self.producers = self._chain.snapshots.load(
-                end_offset=self.end_offset, producer_ids_max=self._producer_ids_max
+                end_offset=self.end_offset,
+                producer_ids_max=self._producer_ids_max,
+                soon=self._cache.work_soon,
             )
         span, segments = lookup.Span(self._folded_end, self.end_offset), self._chain.segments
         # The producers of damaged batches are lost; all others are still served.

@@ -7,7 +7,8 @@ Batches without a producer id pass through untouched, at almost no cost.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import islice
 from struct import Struct as Layout
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from millstream.errors import (
     StaleProducerEpoch,
 )
 from millstream.model import Buffer, Offset
-from millstream.storage.log.aborted import Aborted, AbortedIndex
+from millstream.storage.log.aborted import Aborted, AbortedIndex, FrozenAborted
 
 WINDOW_BATCHES = 5  # As many as a Kafka client keeps in flight per connection.
 # Transactions that ended above the high watermark; the oldest are merged beyond this many.
@@ -34,6 +35,11 @@ _NEVER = -1
 _MAGIC = b"MSPS"
 _VERSION = 2
 _PREFIX = Layout(">4sHI")  # Magic, version, CRC-32C of the body.
+# MessagePack, as `_Snapshot` is spelled.
+_ARRAY_OF_FOUR = b"\x94"
+_ARRAY_32 = Layout(">BI")
+_ARRAY_32_CODE, _BYTES_32_CODE = 0xDD, 0xC6
+_ENCODED_AT_ONCE = 1_000
 
 
 class Duplicate(NamedTuple):
@@ -80,7 +86,8 @@ class _Closing(NamedTuple):
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
-    producers: list[tuple[int, _Producer]]
+    # Decoded one by one: all in one call would hold up every other thread.
+    producers: list[msgspec.Raw]
     open: list[tuple[int, int]]
     closing: list[_Closing]
     aborted: bytes
@@ -89,11 +96,36 @@ class _Snapshot(msgspec.Struct, array_like=True):
 class _FirstSnapshot(msgspec.Struct, array_like=True):
     """Version 1: aborted transactions one by one."""
 
-    producers: list[tuple[int, _Producer]]
+    producers: list[msgspec.Raw]
     open: list[tuple[int, int]]
     closing: list[_Closing]
     aborted: list[Aborted]
     aborted_stable: list[int]
+
+
+class FrozenProducers(NamedTuple):
+    """The state at one offset, to be encoded on any thread while the log goes on."""
+
+    producer_ids: list[int]
+    producers: list[_Producer]
+    open: list[tuple[int, int]]
+    closing: list[_Closing]
+    aborted: FrozenAborted
+
+    def encode(self) -> list[bytes]:
+        """A snapshot with version and checksum, in pieces: no call holds up others for long."""
+        body = [_ARRAY_OF_FOUR, _ARRAY_32.pack(_ARRAY_32_CODE, len(self.producers))]
+        encode = msgspec.msgpack.Encoder().encode
+        pairs = zip(self.producer_ids, self.producers, strict=True)
+        while piece := b"".join(map(encode, islice(pairs, _ENCODED_AT_ONCE))):
+            body.append(piece)
+        body += [encode(self.open), encode(self.closing)]
+        body.append(_ARRAY_32.pack(_BYTES_32_CODE, self.aborted.size))
+        body += self.aborted.encode()
+        crc = 0
+        for piece in body:
+            crc = crc32.iscsi(piece, crc)
+        return [_PREFIX.pack(_MAGIC, _VERSION, crc), *body]
 
 
 class Producers:
@@ -106,6 +138,9 @@ class Producers:
         self._open: OrderedDict[int, Offset] = OrderedDict()  # First offsets, ascending.
         self._closing: deque[_Closing] = deque()  # Both fields ascending.
         self._aborted = AbortedIndex()
+        # Those that no frozen state holds, since one was made: all others are copied before they
+        # change. Not for `idle_since_ms`, which may be of either time in a snapshot.
+        self._unfrozen: set[int] | None = None
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -266,17 +301,20 @@ class Producers:
             for producer_id, producer in self._producers.items()
         ]
 
+    def freeze(self) -> FrozenProducers:
+        """The state as it is now; takes a few milliseconds for 100,000 producers."""
+        self._unfrozen = set()
+        return FrozenProducers(
+            list(self._producers),
+            list(self._producers.values()),
+            list(self._open.items()),
+            list(self._closing),
+            self._aborted.freeze(),
+        )
+
     def encode(self) -> bytes:
         """The whole state as a snapshot with version and checksum."""
-        body = msgspec.msgpack.encode(
-            _Snapshot(
-                list(self._producers.items()),
-                list(self._open.items()),
-                list(self._closing),
-                self._aborted.encode(),
-            )
-        )
-        return _PREFIX.pack(_MAGIC, _VERSION, crc32.iscsi(body)) + body
+        return b"".join(self.freeze().encode())
 
     @classmethod
     def decode(cls, data: Buffer, *, producer_ids_max: int = 100_000) -> "Producers":
@@ -298,7 +336,7 @@ class Producers:
         except msgspec.DecodeError as problem:
             raise DamagedLog(f"producer snapshot is not readable: {problem}") from problem
         producers = cls(producer_ids_max=producer_ids_max)
-        producers._producers = OrderedDict(snapshot.producers)
+        producers._producers = _decode_producers(snapshot.producers)
         producers._open = OrderedDict(snapshot.open)
         producers._closing = deque(snapshot.closing)
         producers._aborted = _decode_aborted(snapshot)
@@ -313,6 +351,10 @@ class Producers:
             self._producers[header.producer_id] = producer
             self._keep_within_bound()
         else:
+            if self._unfrozen is not None and header.producer_id not in self._unfrozen:
+                self._unfrozen.add(header.producer_id)
+                producer = _copy(producer)
+                self._producers[header.producer_id] = producer
             self._producers.move_to_end(header.producer_id)
             if producer.epoch != header.producer_epoch:
                 producer.epoch = header.producer_epoch
@@ -359,6 +401,24 @@ class Producers:
                 self._producers.move_to_end(producer_id)
             else:
                 del self._producers[producer_id]
+
+
+def _copy(producer: _Producer) -> _Producer:
+    return _Producer(
+        producer.epoch,
+        list(producer.window),
+        producer.coordinator_epoch,
+        producer.last_timestamp,
+        producer.idle_since_ms,
+    )
+
+
+def _decode_producers(encoded: Iterable[msgspec.Raw]) -> OrderedDict[int, _Producer]:
+    decode = msgspec.msgpack.Decoder(tuple[int, _Producer]).decode
+    try:
+        return OrderedDict(map(decode, encoded))
+    except msgspec.DecodeError as problem:
+        raise DamagedLog(f"producer snapshot is not readable: {problem}") from problem
 
 
 def _sent(header: Header) -> _Sent:

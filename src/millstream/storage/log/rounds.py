@@ -76,7 +76,7 @@ class Round:
                 self.indexed.append(segment)
         for snapshot in self.snapshots:
             path = file_path(self.directory, snapshot.offset, PRODUCERS)
-            if write_aside(self.files, path, [snapshot.data]):
+            if write_aside(self.files, path, snapshot.state.encode()):
                 self.stored.append(snapshot)
 
 

@@ -439,6 +439,21 @@ def test_a_snapshot_brings_everything_back() -> None:
     assert again.describe() == log.describe()
 
 
+def test_a_frozen_state_does_not_change_with_what_comes_later() -> None:
+    log = folded(*(batch(at, at % 3 + 1, transactional=True) for at in range(3)), batch(3, 4))
+    end(log, 4, 1)
+    frozen, expected = log.freeze(), log.encode()
+
+    for _ in range(2):
+        log.apply(batch(5, 4, sequence=1))
+        log.apply(batch(6, 9))
+        log.forget_before(5)
+    end(log, 7, 2)
+
+    assert b"".join(frozen.encode()) == expected
+    assert log.encode() != expected
+
+
 def test_a_snapshot_is_cut_to_a_smaller_bound() -> None:
     log = folded(*(batch(at, at) for at in range(10)))
 
