@@ -1,8 +1,8 @@
-"""The arithmetic of epoch boundaries: where epochs end, what is contained, what may be forgotten.
+"""Functions over the epoch boundaries of a log: ends of epochs, positions, boundaries to drop.
 
-Pure functions over a log's boundaries in order, shared by every `LogView`. `base_offset` is the
-offset of the first batch held, `end_offset` the end of the log. Invariant: several
-boundaries may start at the same offset, and each of them counts.
+Pure, over boundaries in order, shared by every `LogView`. `base_offset` is the offset of the first
+batch held, `end_offset` the end of the log. Several boundaries may start at the same offset, and
+each of them counts.
 """
 
 from bisect import bisect_right

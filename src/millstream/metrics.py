@@ -2,7 +2,7 @@
 
 Owns names, kinds and meanings; exporters render them. A metric that is not declared here cannot be
 counted. Adding to a counter is one dictionary update, so the hot path may do it once per request,
-never once per record. What is known elsewhere anyway is looked up when somebody asks, see `watch`.
+never once per record. A value that is known elsewhere is read when samples are taken, see `watch`.
 """
 
 from collections.abc import Callable, Iterator
@@ -319,10 +319,10 @@ class Metrics:
 
     def total(self, metric: Metric) -> float:
         """The sum over all labels."""
-        return sum(each.value for (one, _), each in self._counters.items() if one is metric)
+        return sum(counter.value for (kind, _), counter in self._counters.items() if kind is metric)
 
     def watch(self, look: Callable[[], Iterator[Sample]]) -> None:
-        """Register `look`: `samples` calls it for figures that are not counted. It bounds them."""
+        """Have `samples` call `look`, for values that are not counted. It bounds its samples."""
         self._looks.append(look)
 
     def samples(self) -> Iterator[Sample]:

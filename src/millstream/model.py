@@ -70,7 +70,7 @@ class LogId(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who writes: a number given out by the cluster, and how often its holder has changed."""
+    """A producer: an id that the cluster allocated, and how often its holder has changed."""
 
     producer_id: int
     epoch: int
@@ -104,7 +104,7 @@ class Boundary(NamedTuple):
 
 
 class HardState(NamedTuple):
-    """What a voter must never forget: the epoch it is in and whom it voted for there."""
+    """The durable state of a voter: the epoch it is in, and its vote in that epoch."""
 
     epoch: Epoch
     voted_for: NodeId | None

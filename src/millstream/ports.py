@@ -1,8 +1,9 @@
 """The ports to the outside world: time, randomness, files, threads, other nodes.
 
-Owns the interfaces only. `storage.disk` and `server.node` implement them for real; the tests
-implement them with faults, so that a whole cluster runs inside one test under one seed. No other
-module touches a clock, a random source, a file or a socket; a test holds us to that.
+Interfaces only. `storage.files.disk` and `server.outside` implement them for real; the tests
+implement them with faults, so that a whole cluster runs inside one test under one seed.
+
+Invariant: no other module touches a clock, a random source, a file or a socket. A test checks it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ class File(Protocol):
         """Return `size` bytes from `at`, fewer only at the end of the file."""
 
     def write(self, at: int, chunks: Sequence[Buffer]) -> None:
-        """Write all chunks, one after the other, or raise: what is behind `at` is then unknown."""
+        """Write all chunks in order, or raise: the bytes behind `at` are then unknown."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -90,14 +91,14 @@ class Files(Protocol):
 
 
 class Threads(Protocol):
-    """Where blocking work goes, so that the event loop never waits for a disk."""
+    """Threads for blocking work, so that the event loop never waits for a disk."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do `work` on a thread; raises what it raises, or `OutOfResources` without a thread."""
 
 
 class PeerMessage(Protocol):
-    """What one replica says to another; `raft.messages` has the words."""
+    """A message from one replica to another, of `raft.messages`."""
 
 
 class Links(Protocol):
@@ -119,6 +120,6 @@ class Ports:
     clock: Clock
     entropy: Random
     files: Files
-    threads: Threads  # For reads, compaction and what clients ask for.
+    threads: Threads  # For reads, compaction and requests of clients.
     sync_threads: Threads  # For syncs only: no other work may delay a commit.
     links: Links

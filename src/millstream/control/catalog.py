@@ -1,11 +1,11 @@
 """Topics: their ids, partitions, placement and settings, as a fold over commands.
 
-Owns the rules of what may be created, changed and deleted. Pure: replies and refusals follow from
+Owns the rules for creating, changing and deleting topics. Pure: replies and refusals follow from
 the command and the state alone, so they are the same on every node. A view is a topic whose
 partitions are another's: `Topic.log` leads to the logs of its base.
 
 Invariant: `check` holds a proposal to the rules of this version, `apply` knows only those that are
-part of the format: names are unique, what is named is there, a topic with views stays. So an old
+part of the format: names are unique, a named topic exists, a topic with views stays. So an old
 log folds to the same topics in every version, and settings are stored as they were committed.
 """
 
@@ -40,7 +40,7 @@ from millstream.settings import UNLIMITED, TopicSettings, effective_settings, wi
 from millstream.view_names import split_filtered
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
-FILTERED_MAX = 10_000  # Filtered names whose topics are kept at hand; others are made again.
+FILTERED_MAX = 10_000  # Topics of filtered names that are cached; others are made again.
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class Catalog:
 
     def views_of(self, topic: Topic) -> list[Topic]:
         """The views that show this topic, by name."""
-        views = [one for one in self._topics.values() if one.base_id == topic.topic_id]
+        views = [view for view in self._topics.values() if view.base_id == topic.topic_id]
         return sorted(views, key=lambda view: view.name)
 
     def find_base(self, name: str) -> Topic:

@@ -1,7 +1,7 @@
 """Client quotas: how many bytes a second clients may send and read, as a fold over commands.
 
-Owns what can be limited, for whom, and which of several limits counts. Pure: what a client has used
-of its quota is each node's own matter, and `engine.usage`'s.
+Owns the kinds of limits, the entities that have them, and which of several limits counts. Pure:
+every node counts the use of a quota for itself, in `engine.quotas.accounts`.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 RATE_MIN, RATE_MAX = 1, 2**63 - 1
 
-DEFAULT: Final = "<default>"  # For all who have no quota by their own name.
+DEFAULT: Final = "<default>"  # For all clients that have no quota by their own name.
 NAME_LENGTH_MAX = 256
 
 
 class Entity(NamedTuple):
-    """Whom a quota is for: a user, a client id, or both together; None is "whoever"."""
+    """The holder of a quota: a user, a client id, or both together; None stands for any."""
 
     user: str | None
     client_id: str | None
 
 
 class Quota(NamedTuple):
-    """What a client may use in a second, together with all others who have the same holder."""
+    """Bytes a second for a client, together with all others of the same holder."""
 
     holder: Entity
     rate: float
@@ -37,14 +37,14 @@ Changes = Mapping[str, float | None]  # None: no limit any more.
 
 
 class Quotas:
-    """All quotas. `limits` is changed in place: whoever holds it sees whether there are any."""
+    """All quotas. `limits` is changed in place, so that a reference to it stays current."""
 
     def __init__(self) -> None:
         self.limits: dict[Entity, dict[str, float]] = {}
 
     def apply(self, command: AlterQuotas) -> Entity:
-        """Change what an entity may use. `check` comes before the proposal: what is committed
-        counts in every version alike."""
+        """Change the limits of an entity. `check` runs before the proposal: a committed command is
+        applied alike in every version."""
         entity = Entity(command.user, command.client_id)
         merged = {**self.limits.get(entity, {}), **command.changes}
         limits = {key: rate for key, rate in merged.items() if rate is not None}
@@ -68,7 +68,7 @@ class Quotas:
         ):
             limits = self.limits.get(level)
             if limits is not None and key in limits:
-                # A quota of a user is shared by all its clients; a default one by nobody.
+                # A user's quota is shared by all its clients; a default one is not shared.
                 holder = Entity(
                     None if level.user is None else user,
                     None if level.client_id is None else client_id,
@@ -78,7 +78,7 @@ class Quotas:
 
 
 def check(entity: Entity, changes: Changes) -> None:
-    """Raise `InvalidRequest` for what cannot be limited: nothing is accepted and ignored."""
+    """Raise `InvalidRequest` for an entity, key or rate that is not supported."""
     names = [name for name in entity if name is not None]
     if not names:
         raise InvalidRequest("a quota is for a user, a client id or both")

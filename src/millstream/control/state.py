@@ -1,8 +1,8 @@
 """The root of replicated state: one fold over the control log.
 
-Owns the order of things: a command is applied once, in log order, on every node, and its reply or
-refusal is the same everywhere. The control log is kept whole, so a node that starts, or joins,
-folds it from its first record.
+Invariant: a command is applied once, in log order, on every node, and its reply or refusal is the
+same everywhere. The control log is kept whole, so a node that starts, or joins, folds it from its
+first record.
 """
 
 from millstream.control.catalog import Catalog, Topic
@@ -19,7 +19,7 @@ from millstream.control.resources import Resource, ResourceKind, Resources
 from millstream.control.resources import check as check_resource
 from millstream.errors import InvalidRequest, RequestError, UnusableCommand
 
-# What a command is answered with: what it was about, or the numbers it reserved.
+# The reply to a command: the topic, entity or resource it changed, or the ids it reserved.
 Outcome = Topic | Entity | Resource | range
 
 
@@ -34,7 +34,7 @@ class State:
         self._producer_ids = 0  # How many were reserved, ever.
 
     def check(self, command: AnyCommand) -> None:
-        """Raise the `RequestError` that speaks against proposing a command, by today's rules."""
+        """Raise a `RequestError` for a command that the rules of this version do not allow."""
         if isinstance(command, ReserveProducerIds):
             if command.count < 1:
                 raise InvalidRequest(f"{command.count} producer ids were asked for, not 1 or more")
@@ -47,7 +47,7 @@ class State:
 
     def fold(self, offset: int, data: bytes | None) -> tuple[AnyCommand, Outcome]:
         """Decode and apply the command at `offset`; raise its refusal, a `RequestError`, or
-        `UnusableCommand`: nothing but damage, a newer version or a fault of ours leads to that."""
+        `UnusableCommand`: the log is damaged or of a newer version, or this is a bug."""
         try:
             command = decode(data or b"")
             return command, self.apply(offset, command)

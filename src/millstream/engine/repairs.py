@@ -1,4 +1,4 @@
-"""What an operator asks about damaged records: which there are, and to give some of them up.
+"""Lists damaged records for operators, and gives them up on request.
 
 Owns the gate and the names; finding damage and repairing it is below.
 """

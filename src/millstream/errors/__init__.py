@@ -356,7 +356,7 @@ class CoordinatorLoading(RequestError):
 
 
 class CoordinatorUnavailable(RequestError):
-    """Nobody coordinates it yet: the partition that would remember it has no leader."""
+    """It has no coordinator yet: the partition of its internal topic has no leader."""
 
     retriable = True
 

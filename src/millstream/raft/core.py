@@ -5,10 +5,10 @@ is the leader epoch in every batch. Opening an epoch takes no offset; it is a bo
 the records, and boundaries and records in order are an ordinary Raft log. The rules, voter changes
 and why they are safe: docs/consensus.md. Replication lives in `leader` and `follower`.
 
-Pure: no clock, no socket, no file. The driver calls `tick`, `step`, `propose` and `durable` and
-carries out the effects. An input may raise `StorageError` from the log: then the step that could
-not be written has not happened, what was decided before it comes with the next input's effects,
-and ticks try again.
+Pure: no clock, no socket, no file. The driver calls `tick`, `step`, `propose` and `durable`
+and applies the effects. An input may raise `StorageError` from the log: then the step that could
+not be written has not happened, effects of earlier steps come with the next input's, and ticks try
+again.
 """
 
 from random import Random
@@ -40,7 +40,7 @@ from millstream.raft.tracker import Ballot, Refusal, Voters
 
 
 class Core:
-    """Inputs in, effects out. `log` is written during the call, never behind the driver's back."""
+    """Takes inputs, returns effects. Writes to `log` only during a call."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Core:
         self._follower = Follower(self._member, timing)
         self._leader: Leader | None = None  # Set exactly while the role is LEADER.
         self._ballot: Ballot | None = None  # Set while PROSPECT or CANDIDATE.
-        self._next_voters: Voters | None = None  # What a changing leader campaigns for.
-        # A replica that starts has heard no leader for as long as it can tell.
+        self._next_voters: Voters | None = None  # Those that a leader campaigns to open with.
+        # A replica that starts counts as having heard no leader for an election timeout.
         self._leaderless_ticks = timing.election_ticks
         self._idle_ticks = 0  # Since the last sign that an election is not needed.
         self._patience_ticks = 0
         self._draw_patience()
         if not self._member.is_electable:
-            self._patience_ticks = 1  # It disturbs nobody when it asks at once.
+            self._patience_ticks = 1  # An observer asks at once: it starts no election.
 
-    # -- what there is to see ----------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> Epoch:
@@ -75,7 +75,7 @@ class Core:
 
     @property
     def leader(self) -> NodeId | None:
-        """Who leads this epoch, as far as known here."""
+        """The leader of this epoch, as far as known here."""
         return self._member.me if self._leader is not None else self._follower.leader
 
     @property
@@ -96,7 +96,7 @@ class Core:
 
     @property
     def start_offset_max(self) -> Offset:
-        """How far the log start may move here: committed, and durable on this disk."""
+        """The greatest log start allowed here: committed, and durable on this disk."""
         return self._member.start_offset_max
 
     @property
@@ -105,12 +105,12 @@ class Core:
 
     @property
     def is_established(self) -> bool:
-        """Does it lead, and see all that was ever acknowledged? Listeners open then, not before."""
+        """Whether it leads and knows all that is committed. Listeners open then, not before."""
         return self._leader is not None and self._leader.is_established
 
     @property
     def needs_ticks(self) -> bool:
-        """False for the leader of nobody: its time may stand still."""
+        """False for a leader without followers: no time-out concerns it."""
         return self._leader is None or not self._leader.is_alone
 
     def lags(self) -> dict[NodeId, Offset]:
@@ -156,7 +156,7 @@ class Core:
         if message.epoch == self.epoch:
             self._dispatch(sender, message)
         elif not isinstance(message, Hint):
-            # Also how a leader learns that somebody is stranded in a higher epoch: it moves on.
+            # A leader also learns this way of a replica in a higher epoch, and moves on.
             self._member.send(sender, Hint(self.epoch, self.leader))
         return self._member.flush()
 
@@ -251,7 +251,7 @@ class Core:
         self._leaderless_ticks = self._idle_ticks = 0
 
     def _on_hint(self, hint: Hint) -> None:
-        # Hearsay: ask that node, but believe only what it says itself. It may be long dead.
+        # Second-hand: ask that node, and follow it only if it answers. It may be long dead.
         leader = hint.leader
         if self.leader is None and leader is not None and leader != self._member.me:
             self._follower.ask(leader)
@@ -279,13 +279,13 @@ class Core:
         self._member.send(sender, VoteGranted(self.epoch))
 
     def _holds_all(self, candidate: Position) -> bool:
-        """Does a log that ends at `candidate` hold all that this one may have acknowledged?"""
+        """Whether a log that ends at `candidate` holds all that this one may have acknowledged."""
         return candidate >= self._member.log.last
 
     # -- elections ---------------------------------------------------------------------------------
 
     def _end_patience(self) -> None:
-        """No leader was heard for too long."""
+        """Ask for votes, or for a leader: none was heard for an election timeout."""
         if not self._member.is_electable:
             self._draw_patience()
             self._follower.leader = None
@@ -294,7 +294,7 @@ class Core:
             return
         self._become(Event.SILENCE)
         self._ballot = Ballot(self.voters, {self._member.me})
-        self._member.tell(self.voters, PreVote(self.epoch, self._member.log.last))
+        self._member.send_all(self.voters, PreVote(self.epoch, self._member.log.last))
         self._conclude()
 
     def _campaign(self, event: Event, *, next_voters: Voters | None = None) -> None:
@@ -305,7 +305,7 @@ class Core:
         self._become(event)
         self._next_voters = next_voters
         self._ballot = Ballot(self.voters, {member.me})
-        member.tell(self.voters, Vote(self.epoch, member.log.last))
+        member.send_all(self.voters, Vote(self.epoch, member.log.last))
         self._conclude()
 
     def _count(self, role: Role, sender: NodeId) -> None:
@@ -331,7 +331,7 @@ class Core:
         member.log.open_epoch(Boundary(self.epoch, member.log.last.end_offset, voters))
         self._become(Event.VOTE_WON)
         self._leader = Leader(member, self._timing)
-        member.tell(electors | voters, Lead(self.epoch))
+        member.send_all(electors | voters, Lead(self.epoch))
 
     def _resign_if_removed(self) -> None:
         if self._leader is not None and self._leader.is_removed:

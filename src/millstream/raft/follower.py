@@ -1,8 +1,9 @@
-"""The follower's side of replication: fetch, append, cut, start over.
+"""The follower's side of replication: fetch, append, truncate, reset.
 
-Owns the chain of fetches to the leader, one at a time. Knows nothing of elections. The one thing
-to know: a fetch acknowledges, so it asks only from where the log is durable to the very end, and an
-answer counts only if the log still ends where it asked.
+Owns the fetches to the leader, one at a time. Knows nothing of elections.
+
+Invariant: a fetch acknowledges. So it is sent only when the whole log is durable, from its end, and
+a reply counts only if the log still ends there.
 """
 
 from typing import assert_never
@@ -28,19 +29,19 @@ class Follower:
         self.leader = leader
 
     def fetch(self) -> None:
-        """Ask the leader for what comes next, unless the disk is still busy with what came."""
+        """Fetch from the leader, unless the last records are not durable yet."""
         if self.leader is not None:
             self._quiet_ticks = 0
             self.ask(self.leader)
 
     def ask(self, node: NodeId) -> None:
-        """Ask any node as if it led: it answers, or hints at who does."""
+        """Fetch from any node as if it led: it answers, or hints at the leader."""
         member = self._member
         if member.is_durable:
             member.send(node, Fetch(member.epoch, member.log.last, member.high_watermark))
 
     def tick(self) -> None:
-        """Say again what may be lost, so that a lost message need not wait for an election."""
+        """Repeat a fetch that may be lost, so that a lost message does not lead to an election."""
         self._quiet_ticks += 1
         if self.leader is None or self._quiet_ticks < self._timing.retry_ticks:
             return
@@ -51,9 +52,9 @@ class Follower:
             self._member.send(self.leader, Alive(self._member.epoch))
 
     def accept(self, reply: Reply) -> None:
-        """Do as the leader says, and ask for more."""
+        """Apply the leader's reply, and fetch more."""
         if reply.base != self._member.log.last:
-            return  # An answer to an older question; the current one is on its way.
+            return  # A reply to an older fetch; that to the current one is on its way.
         match reply:
             case FetchReply():
                 self._extend(reply)
@@ -77,8 +78,8 @@ class Follower:
             member.log.advance_start(start_offset)
 
     def _cut(self, reply: Diverged) -> None:
-        """Go back to the last place that both logs may share; if they do not, the next fetch
-        tells. Strictly backwards, so it ends."""
+        """Truncate to the last position that both logs may share; if they do not share it, the next
+        reply says so. Each cut goes strictly backwards, so this ends."""
         member = self._member
         own = member.log.epoch_end(reply.end.epoch)
         assert own is not None, "the leader's log begins before committed data"

@@ -1,9 +1,9 @@
 """The duties of the leader of one epoch: serve fetches, commit, keep a quorum, hand over.
 
 Made when an epoch is won and dropped when it ends, so nothing of it outlives the leadership. Does
-not decide roles: `core` asks it whether it still has a quorum. The one thing to know: a fetch that
-finds nothing new is parked and answered when there is news, so replication takes one round trip
-and a heartbeat is only an answer without news.
+not decide roles: `core` asks it whether it still has a quorum. A fetch that finds no new records is
+parked and answered when there are some, so replication takes one round trip and a heartbeat is
+only an answer without records.
 """
 
 from millstream.errors import StorageError
@@ -33,7 +33,7 @@ class Leader:
 
     @property
     def is_removed(self) -> bool:
-        """Has it led the others into an epoch in which it has no vote?"""
+        """Whether its own epoch is committed and it has no vote in it."""
         return self.is_established and not self._has_vote
 
     @property
@@ -106,7 +106,7 @@ class Leader:
                 self._member.send(node, Lead(self._member.epoch))
         self._transfer_ticks += 1
         if self._transfer_ticks >= timing.election_ticks:
-            self._successor = None  # It did not take over: lead on.
+            self._successor = None  # It did not take over: this replica leads on.
         return True
 
     # -- changes -----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Leader:
             self._member.send(self._successor, TakeOver(self._member.epoch))
 
     def _misplaced(self, position: Position) -> Diverged | Reset | None:
-        """Say where a follower must go that cannot read on from `position`."""
+        """The reply to a follower that cannot read on from `position`; None if it can."""
         epoch, log = self._member.epoch, self._member.log
         if log.contains(position):
             return None

@@ -1,9 +1,11 @@
-"""What consensus needs of a log: the border between `raft` and whoever stores records.
+"""The interface between consensus and a log.
 
-Owns the contract; `replication.replica` implements it on storage and journal, the simulator on a
-fake that forgets. Records are opaque here. The one thing to know: boundaries and records, read in
-order, are one sequence, and a position `(epoch of the last boundary, end_offset)` names a place in
-it. An offset alone does not. `boundaries` has the arithmetic for all implementations.
+Owns the contract; `replication.consensus_log` implements it on storage and journal, the simulator
+on a fake that forgets. Records are opaque here. `boundaries` has the arithmetic for all
+implementations.
+
+Invariant: boundaries and records, read in order, are one sequence, and a position `(epoch of the
+last boundary, end_offset)` names a place in it. An offset alone does not.
 
 Durability. Calls write and return; nothing is durable until the driver reports it by
 `Core.durable`. Four rules bind the driver:
@@ -19,7 +21,7 @@ Durability. Calls write and return; nothing is durable until the driver reports 
   dropped and another sync begun. The same bytes may have been cut off and written anew since.
 
 Errors. A method that cannot write raises `StorageError` and leaves the log as it was. The core
-then stays as it was, too, and the same thing is tried again later.
+then stays as it was, too, and tries the same write again later.
 """
 
 from collections.abc import Sequence
@@ -64,7 +66,7 @@ class LogView(Protocol):
 
     def epoch_end(self, epoch: Epoch) -> Position | None:
         """Where the newest epoch that is not above `epoch` ends in this log. If there is none:
-        `ORIGIN` for a log that is held from offset 0 on, None for one whose beginning is gone."""
+        `ORIGIN` for a log that is held from offset 0 on, None for one that begins later."""
 
     def base(self) -> Base:
         """The offset of the first batch held (`start_offset` lies in it or is it), and all

@@ -1,8 +1,9 @@
-"""What a replica knows whatever its role, and what it wants done: the ground the roles stand on.
+"""The state of a replica that does not depend on its role, and the effects of one input.
 
-Owns the vote, the high watermark, the durable position and the effects that pile up during one
-input. The one thing to know: the log is written first and the replica's own state changed after
-it, so a disk that refuses leaves both as they were.
+Owns the vote, the high watermark, the durable position and the effects.
+
+Invariant: the log is written first and the replica's own state changed after it, so a disk that
+refuses leaves both as they were.
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,7 @@ class Effects:
 
     hard_state: HardState | None = None
     messages: list[tuple[NodeId, Message]] = field(default_factory=list)
-    # Why a follower was not answered. The input itself has been carried out.
+    # Why a follower was not answered. The input itself has been applied.
     unreadable: StorageError | None = None
 
 
@@ -74,12 +75,12 @@ class Member:
 
     @property
     def is_electable(self) -> bool:
-        """Voters are, and so is who may have been removed: perhaps nobody else knows."""
+        """Voters are, and replicas whose removal may not be committed."""
         return self.is_voter or may_campaign(self.log.boundaries, self.me, self.high_watermark)
 
     @property
     def is_durable(self) -> bool:
-        """Would the whole log survive a power cut?"""
+        """Whether the whole log would survive a power cut."""
         return self.durable_position == self.log.last
 
     @property
@@ -109,7 +110,7 @@ class Member:
     def note_unreadable(self, problem: StorageError) -> None:
         self._effects.unreadable = problem
 
-    def tell(self, nodes: Iterable[NodeId], message: Message) -> None:
+    def send_all(self, nodes: Iterable[NodeId], message: Message) -> None:
         """Send to each of these nodes but this one. Sorted, so that one seed is one history."""
         for node in sorted(nodes):
             if node != self.me:

@@ -1,9 +1,10 @@
-"""What the replicas of one group say to each other.
+"""The messages between the replicas of one group.
 
-Owns the words, not their meaning: `core`, `leader` and `follower` act on them. The one thing to
-know: `epoch` is always the epoch its sender is in. Whoever hears a higher one enters it, whoever
-hears a lower one answers `Hint`, whatever the message was. Any message may be lost, delayed,
-repeated or overtaken.
+`core`, `leader` and `follower` act on them. Any message may be lost, delayed, repeated or
+overtaken.
+
+Invariant: `epoch` is the epoch of the sender. A replica that gets a higher one enters it; a replica
+that gets a lower one answers `Hint`, whatever the message was.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from millstream.model import Boundary, Epoch, NodeId, Offset, Position
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
-    """Would you vote for me in the epoch after this one? Asked before anybody is disturbed."""
+    """Would you vote for me in the epoch after this one? Sent before an election is started."""
 
     epoch: Epoch
     last: Position
@@ -98,7 +99,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """I cannot do that, but this is the epoch I am in, and whom I believe to lead it."""
+    """I cannot do that, but this is the epoch I am in, and its leader as far as I know."""
 
     epoch: Epoch
     leader: NodeId | None

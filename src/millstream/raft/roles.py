@@ -1,7 +1,7 @@
 """The roles of a replica, and the table of what moves it from one to another.
 
-Owns the table only; `core` decides which event it was. Who is allowed to vote is not a role but a
-fact of the log: a replica that its boundaries do not name is an observer, and only follows.
+Owns the table only; `core` decides which event it was. The right to vote is not a role but a fact
+of the log: a replica that its boundaries do not name is an observer, and only follows.
 """
 
 from enum import Enum
@@ -9,7 +9,7 @@ from enum import Enum
 
 class Role(Enum):
     FOLLOWER = "follower"  # Fetches from a leader, or waits for one.
-    PROSPECT = "prospect"  # Asks whether it would be elected, before it disturbs anybody.
+    PROSPECT = "prospect"  # Asks whether it would be elected: Raft's pre-vote.
     CANDIDATE = "candidate"  # Has entered a new epoch and voted for itself.
     LEADER = "leader"  # Has opened its epoch in the log.
 
@@ -20,7 +20,7 @@ class Event(Enum):
     VOTE_WON = "a majority voted for this replica"
     VOTE_GIVEN = "voted for another replica"
     LEADER_HEARD = "the leader of this epoch was heard"
-    EPOCH_PASSED = "somebody is in a higher epoch"
+    EPOCH_PASSED = "a replica is in a higher epoch"
     TOLD_TO_LEAD = "the leader hands over"
     VOTERS_CHANGE = "the leader opens the next epoch with other voters"
     QUORUM_LOST = "no majority heard for an election timeout"
@@ -51,6 +51,7 @@ TRANSITIONS: dict[tuple[Role, Event], Role] = {
 
 
 def next_role(role: Role, event: Event) -> Role:
-    """What is not in the table cannot happen; two leaders in one epoch would be such a thing."""
+    """The next role. A pair that is not in the table cannot happen, such as two leaders in one
+    epoch."""
     assert (role, event) in TRANSITIONS, f"a {role.value} cannot have: {event.value}"
     return TRANSITIONS[role, event]

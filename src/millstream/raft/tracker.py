@@ -1,7 +1,7 @@
-"""Who voted, who follows how far, and which changes of voters are allowed.
+"""Counts votes and acknowledgements, and decides which changes of voters are allowed.
 
-Owns the counting over sets of nodes; does not send or store anything. The one thing to know: only
-voters count. An observer's acknowledgements are tracked like a voter's, but move nothing.
+Does not send or store anything. Only voters count: an observer's acknowledgements are tracked like
+a voter's, but commit nothing.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Voters = frozenset[NodeId]
 
 
 class Refusal(Enum):
-    """Why a leader does not do what it was asked for. All but the last two may pass with time."""
+    """Why a leader refuses a transfer or a change. All but the last two may pass with time."""
 
     NOT_LEADER = "this replica does not lead"
     NOT_ESTABLISHED = "the leader's own epoch is not committed yet"
@@ -26,7 +26,7 @@ class Refusal(Enum):
 
 
 def is_majority(nodes: Voters | set[NodeId], voters: Voters) -> bool:
-    """Are more than half of `voters` among `nodes`?"""
+    """Whether more than half of `voters` are among `nodes`."""
     return 2 * len(voters & nodes) > len(voters)
 
 
@@ -44,7 +44,7 @@ class Ballot:
 
 @dataclass(slots=True)
 class Progress:
-    """What a leader knows of one follower."""
+    """The progress of one follower, as its leader knows it."""
 
     acknowledged: Position = ORIGIN  # Durable there and contained here.
     silent_ticks: int = 0
@@ -82,7 +82,7 @@ class Tracker:
         return progress is not None and progress.silent_ticks < within_ticks
 
     def has_majority(self, voters: Voters, *, within_ticks: int) -> bool:
-        """Was a majority of `voters` heard lately? This replica hears itself."""
+        """Whether a majority of `voters` was heard lately. This replica hears itself."""
         live = {node for node in voters if self.follows(node, within_ticks=within_ticks)}
         return is_majority(live | {self._me}, voters)
 

@@ -1,10 +1,10 @@
 """A partition's log as consensus sees it: records in segments, boundaries and votes in the journal.
 
-Owns the join of the two, so that they always tell one story. Implements `raft.log_view.LogView`:
-a call that the disk refuses raises `StorageError` and leaves everything as it was, but for a cut,
-which may have gone part of the way. The one thing to know: records go first and their boundary
-second, because recovery cuts records that no boundary speaks for, and forgets boundaries beyond the
-last record.
+Keeps the two consistent. Implements `raft.log_view.LogView`: a call that the disk refuses raises
+`StorageError` and leaves everything as it was, but for a cut, which may have gone part of the way.
+
+Invariant: records are written first and their boundary second, because recovery cuts records
+without a boundary, and drops boundaries beyond the last record.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class ConsensusLog:
         # The journal holds boundaries of records that a cut removed: they do not count.
         self._is_cut_short = False
 
-    # -- what consensus asks ---------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------
 
     @property
     def last(self) -> Position:
@@ -111,14 +111,14 @@ class ConsensusLog:
     def read(self, after: Position) -> tuple[tuple[Boundary, ...], bytes]:
         # A follower may stand at the batch that holds the log start, before the start itself.
         offset = max(after.end_offset, self.log.start_offset)
-        found = self.log.read(
+        records = self.log.read(
             offset, bytes_max=self._fetch_bytes_max, end_offset=self.log.end_offset
         )
-        end = after.end_offset if found is None else found.end_offset
+        end = after.end_offset if records is None else records.end_offset
         boundaries = arithmetic.between(self._boundaries, after, end)
-        return boundaries, b"" if found is None else found.read()
+        return boundaries, b"" if records is None else records.read()
 
-    # -- what consensus tells --------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------
 
     def vote(self, hard_state: HardState) -> None:
         self._journal.vote(self._id, hard_state)
@@ -203,7 +203,7 @@ class ConsensusLog:
         self._boundaries = self._journal.state(self._id).boundaries
 
     def _finish_cut(self) -> None:
-        """Let the journal follow a cut that it refused when the records had gone already."""
+        """Write a cut to the journal that it refused after the records were cut."""
         if self._is_cut_short:
             self._journal.cut_epochs(self._id, self.last.epoch)
             self._is_cut_short = False
@@ -224,8 +224,8 @@ class ConsensusLog:
             ) from problem
 
     def _check_story(self, boundaries: Sequence[Boundary], headers: Sequence[Header]) -> None:
-        """Assert that every record stands behind the boundary of its epoch, and every boundary
-        behind the record before it: the leader's log says so, or one of us is wrong.
+        """Assert that every record follows the boundary of its epoch, and every boundary the record
+        before it: else the leader or this replica has a bug.
         """
         epoch = self.last.epoch
         end = self.log.end_offset

@@ -1,8 +1,8 @@
-"""All replicas of a node: opened, ticked, fed with messages, dropped.
+"""All replicas of a node: opens, ticks and drops them, and gives them their messages.
 
-Owns which replicas there are and who drives them. What their cores decide is carried out by
-`group_commit`; retention and compaction are `upkeep`'s. A log that cannot be opened is damaged: it
-is left as it is, says so to everyone who asks, and the node lives.
+`group_commit` applies the effects of their cores; `upkeep` does retention and compaction. A log
+that cannot be opened is damaged: it stays as it is, requests for it get an error, and the node
+lives.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Hub:
         self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings, str]] = {}
         self._removing: dict[LogId, None] = {}  # Deleted; their files have yet to go.
         self._removing_wake = asyncio.Event()
-        self._ticking: dict[Replica, None] = {}  # Those whose time passes.
+        self._ticking: dict[Replica, None] = {}  # Replicas that need ticks.
         self._folding: dict[Replica, None] = {}  # Logs whose producers are behind.
         self._folding_wake = asyncio.Event()
         self._cache = LogCache(
@@ -129,7 +129,7 @@ class Hub:
         self.upkeep.reconfigure(config)
         self.scrubber.reconfigure(config)
 
-    # -- which replicas there are --------------------------------------------------------------
+    # -- replicas ------------------------------------------------------------------------------
 
     def keep(
         self,
@@ -212,13 +212,13 @@ class Hub:
         return self._journal.logs()
 
     def logs_on_disk(self) -> list[LogId]:
-        found = []
+        log_ids = []
         for name in self._ports.files.list(LOGS):
             try:
-                found.append(LogId.parse(name))
+                log_ids.append(LogId.parse(name))
             except ValueError:
                 _log.warning("left alone what is not a log name=%s", name)
-        return [log_id for log_id in found if log_id not in self._removing]
+        return [log_id for log_id in log_ids if log_id not in self._removing]
 
     async def verify(self, work: Verification | IndexRebuild) -> None:
         """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
@@ -262,8 +262,7 @@ class Hub:
     async def moved(self, logs: Iterable[LogId], seconds: float | None) -> bool:
         """Wait until one of these replicas changed, or time is up.
 
-        At once False for who would wait some time, if too many do: answer what there is, for
-        waiting is a courtesy, memory is not.
+        Returns False at once when `read_waiters_max` is reached and there is a time limit.
         """
         replicas = [each for log_id in logs if (each := self.replicas.get(log_id)) is not None]
         is_crowded = self._watchers + len(replicas) > self._config.limits.read_waiters_max
@@ -306,7 +305,7 @@ class Hub:
             group.create_task(self.scrubber.run())
 
     def close(self) -> bool:
-        """Close in good order; say whether everything is as it should be for a quick start."""
+        """Close all logs; return whether the next start may skip their verification."""
         self._ports.links.close()
         if self.commits.failure is not None or self.commits.is_syncing:
             for replica in self.replicas.values():
@@ -334,14 +333,14 @@ class Hub:
                 await self._find_ticking()
 
     async def _find_ticking(self) -> None:
-        """A sync may make a removed leader resign, behind the back of `_drive`."""
+        """Check all replicas: a sync may make a removed leader resign outside of `_drive`."""
         for number, replica in enumerate(list(self.replicas.values()), start=1):
             self._follow_time(replica)
             if number % SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def _follow_time(self, replica: Replica) -> None:
-        """Let ticks go to whoever needs them: of thousands that lead alone, to none."""
+        """Tick the replica if it needs ticks: of thousands that lead alone, none does."""
         if replica.core.needs_ticks and not replica.is_gone and replica.failure is None:
             self._ticking[replica] = None
         else:
@@ -412,7 +411,7 @@ class Hub:
             self._folding_wake.set()
 
     async def _fold_forever(self) -> None:
-        """After a truncation: find out what the log's producers had done by its new end."""
+        """After a truncation: read the state of the log's producers at its new end."""
         while True:
             await self._folding_wake.wait()
             self._folding_wake.clear()
@@ -440,7 +439,7 @@ class Hub:
         self.damaged[log_id] = problem
 
     def _samples(self) -> Iterator[Sample]:
-        """Counted when asked for: with each election, thousands at once would take seconds."""
+        """Counted on request: a count with each of thousands of elections would take seconds."""
         leaders = sum(replica.is_leader for replica in self.replicas.values())
         yield Sample(LEADERS, (), leaders)
 
@@ -458,7 +457,7 @@ class Hub:
             self._unopened[log_id] = opening.founders, opening.settings, opening.name
 
     def _take_part(self, opening: Opening, log: Log) -> Replica:
-        """From here on the log belongs to the event loop, and takes part in consensus."""
+        """Make a replica of an opened log: it belongs to the event loop from here on."""
         log_id = opening.log_id
         log.settings = opening.settings  # They may have changed meanwhile.
         log.use_cache(self._cache)
@@ -468,7 +467,7 @@ class Hub:
         self._metrics.set(REPLICAS, len(self.replicas))
         self._follow_time(replica)
         if replica.core.voters == {self._me}:
-            self._drive(replica, replica.core.tick)  # Nobody else could be asked: lead at once.
+            self._drive(replica, replica.core.tick)  # The only voter leads at once.
         return replica
 
     def _replica(self, opening: Opening, log: Log) -> Replica:

@@ -1,8 +1,8 @@
 """Opens logs on worker threads, a few at a time, and hands them over on the event loop.
 
-Owns which logs are being opened. Recovery may read a whole segment, so the loop never does it while
-others wait for the loop. A log takes part in consensus only once it is handed over: until then no
-message reaches it, so the journal's word on it, read when its recovery begins, stays true.
+Owns which logs are being opened. Recovery may read a whole segment, so it never runs on the event
+loop while the node serves clients. A log takes part in consensus only once it is handed over: until
+then no message reaches it, so its state in the journal, read when recovery begins, stays true.
 """
 
 import asyncio
@@ -201,7 +201,7 @@ class Openings:
             self._hand_over(opening, outcome)
 
     def _announce(self) -> None:
-        """Wake those who wait, for them to look again."""
+        """Wake the callers of `finished`, which check again."""
         self._progress.set()
         self._progress = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Gives damaged records of one replica up, by order of an operator, while the log is in use.
+"""Gives up damaged records of one replica, on an operator's request, while the log is in use.
 
 Owns the order of steps: find the damage, seal its segment, rewrite it on a thread, put it in place,
 wait until that is durable. The rewriting is `storage.repair`'s.
@@ -42,7 +42,11 @@ def report_damage(topic: str, partition: int, bad: BadRange) -> None:
 
 def read_all_skipped(files: Files, logs: Sequence[LogId]) -> list[tuple[LogId, Skipped]]:
     """Blocks. All damaged records of these logs that were given up."""
-    return [(one, gone) for one in logs for gone in read_skipped(files, log_directory(one))]
+    return [
+        (log_id, skipped)
+        for log_id in logs
+        for skipped in read_skipped(files, log_directory(log_id))
+    ]
 
 
 async def skip_damage(

@@ -19,7 +19,7 @@ SPACE_CHECK_S = 1.0
 def refusals(
     replicas: Mapping[LogId, Replica], damaged: Mapping[LogId, StorageError]
 ) -> dict[LogId, StorageError]:
-    """What storage refuses at the moment, or for good, log by log."""
+    """The error of each log whose storage refuses, for now or for good."""
     refused = {
         replica.id: problem
         for replica in replicas.values()
@@ -33,7 +33,7 @@ async def watch_space(replicas: Mapping[LogId, Replica], ports: Ports, metrics: 
     metrics.set(DISK_FULL, 0)  # A scrape in the first second finds it.
     while True:
         await asyncio.sleep(SPACE_CHECK_S)
-        full = [one for one in replicas.values() if isinstance(one.refusal, NoSpace)]
+        full = [each for each in replicas.values() if isinstance(each.refusal, NoSpace)]
         metrics.set(DISK_FULL, int(bool(full)))
         if not full or not await _has_space(ports):
             continue

@@ -1,7 +1,7 @@
-"""The quiet work on every log: retention, sealing by age, compaction, forgetting old producers.
+"""Background work on every log: retention, sealing by age, compaction, expiry of producers.
 
-Owns when it is done and on which replicas; what may go is decided by `storage.cleaner`. The start
-of a log is moved by its leader, and followers follow; compaction keeps offsets, so every replica
+Owns when it is done and on which replicas; `storage.compaction.policy` decides what is removed. The
+leader moves the start of a log, and followers follow; compaction keeps offsets, so every replica
 compacts for itself.
 """
 
@@ -22,8 +22,8 @@ from millstream.storage.compaction.policy import retention_start, rewrites, shou
 _log = logging.getLogger(__name__)
 
 
-# Partitions whose retention is looked at in one turn of the event loop: about 12 us each, unless
-# there is something to do.
+# Partitions whose retention is checked in one turn of the event loop: about 12 us each, unless
+# there is something to remove.
 RETAINED_AT_ONCE = 100
 
 

@@ -53,7 +53,7 @@ class DelayedScheduler:
         topic = InternalTopicSpec(DELAYED_TOPIC, config.delayed_partitions, DELAYED_SETTINGS)
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
-    # -- who keeps them --------------------------------------------------------------------------
+    # -- shards ----------------------------------------------------------------------------------
 
     def find_now(self, topic: str) -> DelayedShard:
         """The shard of a topic's delayed records, if this node has it and it has loaded."""

@@ -69,7 +69,7 @@ class Coordinators:
         topic = InternalTopicSpec(OFFSETS_TOPIC, config.offsets_partitions, OFFSETS_SETTINGS)
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
-    # -- who coordinates -------------------------------------------------------------------------
+    # -- finding a coordinator -------------------------------------------------------------------
 
     async def node_of(self, group_id: str) -> NodeId:
         """The node that coordinates the group, by this node's metadata."""

@@ -259,8 +259,8 @@ class Groups:
     ) -> Mapping[TopicPartition, Committed | RequestError]:
         """The committed offsets of these partitions, `NOT_COMMITTED` included; None: of all.
 
-        What an open transaction may still change is told as it was before, or, to whom it must be
-        stable, refused for now. Who says that it is a member of a consumer group must be.
+        For a partition with an open transaction this is the offset before it, or, with
+        `must_be_stable`, an error for now. A `member_id` must be a member of the consumer group.
         """
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
         coordinator = await self._coordinators.find(group_id)

@@ -102,7 +102,7 @@ def check_subject(text: str) -> str:
     """Return `text` if something can be published under it in dot style, else `InvalidSubject`."""
     pattern = Pattern.parse(text)
     if not pattern.is_literal:
-        raise InvalidSubject(text, "wildcards are for those who listen")
+        raise InvalidSubject(text, "wildcards are for subscriptions only")
     return text
 
 

@@ -74,9 +74,9 @@ class Feed:
         self._last_wait_ms = 0
 
     async def step(self, read: Read, touched: dict[Subscription, None]) -> bool:
-        """Read once for everybody who has room; say whether there is more to read at once.
+        """Read once for all subscriptions that have room; return whether there is more to read.
 
-        Whoever got records is `touched`. Raises what stands in the way of reading.
+        Adds subscriptions that got records to `touched`. Raises the error of a failed read.
         """
         has_more = False
         self._lifetime = lifetime_of(self.replica.log.settings)

@@ -144,7 +144,7 @@ class Deliveries:
             raise UnknownSubscription(name)
         return self._view(shard, name)
 
-    # -- who may ---------------------------------------------------------------------------------
+    # -- rights ----------------------------------------------------------------------------------
 
     def _admit(self, session: Session, spec: SubscriptionSpec) -> None:
         if spec.name is not None:

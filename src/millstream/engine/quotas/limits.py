@@ -33,7 +33,7 @@ class ClientQuotas:
         )
 
     def check_alter(self, session: Session, entity: Entity, changes: Changes) -> None:
-        """Raise what altering would raise, for those who only want to know."""
+        """Raise what `alter` would raise, and change nothing."""
         self._gate.admit(session, Operation.ALTER, _RESOURCE)
         check(entity, changes)
         known = self._controller.state.quotas.limits

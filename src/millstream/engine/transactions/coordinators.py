@@ -68,7 +68,7 @@ class TransactionCoordinators:
         )
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
-    # -- who coordinates -------------------------------------------------------------------------
+    # -- finding a coordinator -------------------------------------------------------------------
 
     async def node_of(self, transactional_id: str) -> NodeId:
         """The node that coordinates the id, by this node's metadata."""

@@ -184,7 +184,7 @@ class Transactions:
         commits: bool,
         bumps: bool = False,
     ) -> Producer:
-        """Decide how the transaction ends; return who goes on, with `bumps` in the next epoch."""
+        """Decide how the transaction ends; return its producer, with `bumps` in the next epoch."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         if commits and group_of(transactional_id) is not None:
             raise InvalidTransactionState(f"{transactional_id!r} is committed with its batch only")

@@ -118,7 +118,7 @@ class Membership:
         """Raise unless this member may commit offsets now; its session is renewed."""
         self.group.begin(now_ms)
         if generation < 0 and self.group.state is GroupState.EMPTY:
-            return  # Someone who manages partitions alone, or an administrator.
+            return  # A consumer that assigns partitions itself, or an administrator.
         member = self._find(member_id, instance_id, generation)
         if self.group.state is GroupState.COMPLETING:
             raise RebalanceInProgress

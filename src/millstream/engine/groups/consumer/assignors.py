@@ -14,8 +14,8 @@ from uuid import UUID
 
 from millstream.model import LogId
 
-# Each pass moves partitions from those who have too many; few are needed. A bound on cost, not on
-# correctness: what is left after the last pass is assigned, if less evenly.
+# Each pass moves partitions from members that have too many; few are needed. It limits cost, not
+# correctness: after the last pass all partitions are assigned, if less evenly.
 EVENING_PASSES_MAX = 20
 
 

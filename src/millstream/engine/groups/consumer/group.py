@@ -166,17 +166,17 @@ class ConsumerGroup:
         commit of its is under way.
         """
         if epoch < 0 and not self.members:
-            return  # Someone who manages partitions alone, or an administrator.
+            return  # A consumer that assigns partitions itself, or an administrator.
         holding = self.members.find(member_id).holding
         since_epoch = holding.assigned.get(partition)
         is_old_holder = since_epoch is not None and since_epoch <= epoch < holding.epoch
         if epoch != holding.epoch and not is_old_holder:
             raise StaleMemberEpoch(f"the member is at epoch {holding.epoch}, not {epoch}")
 
-    # -- what the owner tells --------------------------------------------------------------------
+    # -- calls of the owner ----------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[str]:
-        """Let time pass; return who has to go for silence, or for keeping what it was to give up.
+        """Remove and return members that were silent, or did not revoke partitions in time.
 
         The next call is due at `wake_ms`.
         """
@@ -363,7 +363,7 @@ class ConsumerGroup:
 
 
 def _newcomer(request: Beat) -> SubscriptionValue:
-    """A member of which nothing is known yet but who it is."""
+    """A member of which only its ids are known."""
     return SubscriptionValue(
         instance_id=request.instance_id,
         rack_id=None,
