@@ -101,13 +101,13 @@ _KINDS: dict[type, str] = {
 
 def keys(kind: type = Config, prefix: str = "") -> dict[str, msgspec.inspect.Type]:
     """Every dotted key with the type of its value, in the order of the code."""
-    found: dict[str, msgspec.inspect.Type] = {}
+    kinds: dict[str, msgspec.inspect.Type] = {}
     for name, inner in _fields(kind).items():
         if isinstance(inner, msgspec.inspect.DataclassType):
-            found |= keys(inner.cls, f"{prefix}{name}.")
+            kinds |= keys(inner.cls, f"{prefix}{name}.")
         else:
-            found[prefix + name] = inner
-    return found
+            kinds[prefix + name] = inner
+    return kinds
 
 
 def variable(key: str) -> str:
@@ -123,8 +123,8 @@ def _sources(
         yield Source(path, _read_file(path), lambda _: f"file {path}")
     set_variables = _read_environment(environment)
     yield Source("the environment", set_variables, lambda key: f"environment {variable(key)}")
-    given = {key: value for key, value in flags.items() if value is not None}
-    yield Source("the command line", given, lambda key: f"flag --{key.replace('_', '-')}")
+    set_flags = {key: value for key, value in flags.items() if value is not None}
+    yield Source("the command line", set_flags, lambda key: f"flag --{key.replace('_', '-')}")
 
 
 def _with_new_names(source: Source) -> Source:
@@ -171,8 +171,8 @@ def _check(source: Source) -> None:
 
 def _explain(problem: str, source: Source) -> str:
     """Say of a value that has the wrong type which one it is and what would be right."""
-    found = _AT.search(problem)
-    key = re.sub(r"\[.*", "", found[1]) if found else ""
+    path = _AT.search(problem)
+    key = re.sub(r"\[.*", "", path[1]) if path else ""
     kind = keys().get(key)
     if kind is None:
         return problem.split(" - at ")[0]

@@ -186,10 +186,13 @@ def check_boolean(text: str) -> None:
         raise ValueError("true or false")
 
 
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
 def check_replicas(text: str) -> None:
     """Raise `ValueError` unless `text` names replicas as partition:node, or all with *."""
     replicas = [part.strip() for part in text.split(",")] if text.strip() else []
-    if replicas != ["*"] and not all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in replicas):
+    if replicas != ["*"] and not all(_REPLICA.fullmatch(replica) for replica in replicas):
         raise ValueError("'*' or a list of partition:node")
 
 
@@ -304,9 +307,9 @@ def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSetti
         raise InvalidSetting(f"there is no topic setting {name!r}; there are {known}")
     if isinstance(kind, type) and issubclass(kind, Enum):
         # Kafka users write the two policies in either order.
-        wanted = ",".join(sorted(part.strip() for part in text.split(",")))
+        value = ",".join(sorted(part.strip() for part in text.split(",")))
         for member in kind:
-            if member.value == wanted:
+            if member.value == value:
                 return member
         raise InvalidSetting(f"{name} = {text!r} is not one of {[m.value for m in kind]}")
     if kind is str:

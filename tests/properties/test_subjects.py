@@ -18,8 +18,8 @@ SUBJECTS = {
 def patterns(style: Style) -> st.SearchStrategy[str]:
     wild = style.value
     words = WORDS if style is Style.DOT else WORDS | st.just("")
-    tokens = st.lists(words | st.just(wild.one), max_size=5)
-    ends = st.sampled_from([[], [wild.rest]])
+    tokens = st.lists(words | st.just(wild.any_token), max_size=5)
+    ends = st.sampled_from([[], [wild.tail]])
     joined = st.tuples(tokens, ends).map(lambda both: wild.separator.join(both[0] + both[1]))
     return joined.filter(lambda text: text != "")
 
@@ -29,11 +29,11 @@ def naive(pattern: list[str], subject: list[str], style: Style) -> bool:
     wild = style.value
     if not pattern:
         return not subject
-    if pattern[0] == wild.rest:
-        return len(subject) >= wild.rest_least
+    if pattern[0] == wild.tail:
+        return len(subject) >= wild.tail_least
     if not subject:
         return False
-    return pattern[0] in (subject[0], wild.one) and naive(pattern[1:], subject[1:], style)
+    return pattern[0] in (subject[0], wild.any_token) and naive(pattern[1:], subject[1:], style)
 
 
 STYLED = st.sampled_from(list(Style)).flatmap(

@@ -61,9 +61,9 @@ class UnknownTopic(RequestError, LookupError):
 
     retriable = True
 
-    def __init__(self, what: object) -> None:
-        super().__init__(f"there is no topic or partition {what}")
-        self.what = what
+    def __init__(self, target: object) -> None:
+        super().__init__(f"there is no topic or partition {target}")
+        self.target = target
 
 
 class TopicExists(RequestError):
@@ -436,11 +436,11 @@ def read_refusal(topic: str, partition: int, problem: StorageError) -> StorageUn
     )
 
 
-def storage_error(problem: OSError, what: str) -> StorageError:
-    """Say in our words what the operating system refused to do with `what`."""
+def storage_error(problem: OSError, path: str) -> StorageError:
+    """The error of an operation on `path` that the operating system refused."""
     kind: type[StorageError] = DiskFailed
     if problem.errno in NO_SPACE:
         kind = NoSpace
     elif problem.errno in OUT_OF_RESOURCES:
         kind = OutOfResources
-    return kind(f"{what}: {problem.strerror or problem}")
+    return kind(f"{path}: {problem.strerror or problem}")

@@ -29,5 +29,5 @@ class UnknownSubscription(RequestError):
 class UnknownDeadLetter(RequestError):
     """No such record, or it was replayed already."""
 
-    def __init__(self, what: object) -> None:
-        super().__init__(f"there is no dead letter {what}")
+    def __init__(self, letter: object) -> None:
+        super().__init__(f"there is no dead letter {letter}")

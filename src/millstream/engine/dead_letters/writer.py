@@ -97,7 +97,7 @@ class DeadLetterWriter:
         return list(
             chunked(
                 failed_records,
-                lambda one: one.in_flight.size + LETTER_BYTES + 4 * len(one.intent.error),
+                lambda failed: failed.in_flight.size + LETTER_BYTES + 4 * len(failed.intent.error),
                 count_max=LETTER_BATCH_RECORDS_MAX,
                 bytes_max=self.bytes_max(topic),
             )
@@ -135,7 +135,9 @@ class DeadLetterWriter:
             while not (shard.is_gone or await self._is_finished(shard, target, intents)):
                 await backoff.wait()
             del unfinished[target]
-            shard.held = frozenset(one.name for each in unfinished.values() for one in each)
+            shard.held = frozenset(
+                intent.name for intents in unfinished.values() for intent in intents
+            )
 
         async with asyncio.TaskGroup() as group:
             for target, intents in list(unfinished.items()):
@@ -194,8 +196,10 @@ class DeadLetterWriter:
         self, subscription: Subscription, topic: str, failed_records: Sequence[FailedRecord]
     ) -> bool:
         now_ms = self._clock.now_ms()
-        intents = [one.intent for one in failed_records]
-        letters = [dead_letter(one.in_flight.record, one.intent, now_ms) for one in failed_records]
+        intents = [failed.intent for failed in failed_records]
+        letters = [
+            dead_letter(failed.in_flight.record, failed.intent, now_ms) for failed in failed_records
+        ]
         try:
             target = await self._dead_log(topic, intents[0].partition)
             self.check_size(target, letters)

@@ -268,8 +268,8 @@ class Deliverer:
         soon = self._soon()
         kept_count = begun_count
         while kept_count < len(self._order):
-            one = self._order[kept_count]
-            if not self._lives(one[1]) or (soon and soon[0] < rank(*one)):
+            planned = self._order[kept_count]
+            if not self._lives(planned[1]) or (soon and soon[0] < rank(*planned)):
                 break
             kept_count += 1
         for planned in self._order[kept_count:]:

@@ -90,13 +90,13 @@ class DueHeap:
 
         They are pending until they are removed.
         """
-        found: list[Due] = []
+        next_due: list[Due] = []
         heap, limit = self._heap, rank(until_ms + 1, 0)
-        while heap and heap[0] < limit and len(found) < count_max:
+        while heap and heap[0] < limit and len(next_due) < count_max:
             due = self.find(heappop(heap) & _NUMBER_MASK)
             if due is not None:
-                found.append(due)
-        return found
+                next_due.append(due)
+        return next_due
 
     def after(self, number: Offset) -> Iterator[list[Due]]:
         """Those with a higher number, ascending, in lists of some thousands at most.

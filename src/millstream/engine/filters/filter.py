@@ -1,7 +1,7 @@
 """Compiles the text of a filter once, into a test that runs for every record.
 
-    wanted = parse("value contains 'ERROR' and header.region == eu")
-    wanted.matches(record, topic="app-logs")
+    errors = parse("value contains 'ERROR' and header.region == eu")
+    errors.matches(record, topic="app-logs")
 
 Owns what each comparison means. Pure, and every test is short: of JSON only the values at the
 filter's paths are read (`json_paths`), and regular expressions have a budget (`regexes`). The type

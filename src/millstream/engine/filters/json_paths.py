@@ -134,8 +134,8 @@ def _compiled(place: _Place) -> _Read:
     def read(part: _Part, values: list[object]) -> None:
         if slot is not None:
             values[slot] = _scalar(part)
-        for one in inner:
-            one(part, values)
+        for read_inner in inner:
+            read_inner(part, values)
 
     return read if slot is None or inner else partial(_read_scalar, slot)
 

@@ -184,8 +184,8 @@ class _Parser:
             is_first = False
             members |= self._class_part()
         self._at += 1
-        found = self._with_case(frozenset(members))
-        return _Chars(ALPHABET - found if is_negated else found & ALPHABET)
+        chars = self._with_case(frozenset(members))
+        return _Chars(ALPHABET - chars if is_negated else chars & ALPHABET)
 
     def _class_part(self) -> frozenset[str]:
         if self._take("[:"):
@@ -234,8 +234,8 @@ class _Parser:
         self._at += 1
         return sign
 
-    def _problem(self, what: str) -> InvalidPattern:
-        return _invalid(self._text, f"{what}, at {self._at}")
+    def _problem(self, reason: str) -> InvalidPattern:
+        return _invalid(self._text, f"{reason}, at {self._at}")
 
 
 def _invalid(text: str, why: str) -> InvalidPattern:

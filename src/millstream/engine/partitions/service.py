@@ -28,9 +28,9 @@ from millstream.engine.partitions.slices import (
     AtMaxTimestamp,
     AtTime,
     Earliest,
-    Found,
     LastRecords,
     Latest,
+    OffsetAndTimestamp,
     Place,
     Slice,
     Want,
@@ -231,7 +231,7 @@ class Partitions:
         *,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         leader_epoch: int = ANY_EPOCH,
-    ) -> Found | None:
+    ) -> OffsetAndTimestamp | None:
         """Look an offset up; None where no record answers the question.
 
         Waits for the commit of all that is written by now: a producer with `acks=1` finds its
@@ -249,7 +249,7 @@ class Partitions:
         if position is None:
             return None
         epoch = replica.consensus_log.epoch_at(position[0])
-        return Found(position[0], position[1], ANY_EPOCH if epoch is None else epoch)
+        return OffsetAndTimestamp(position[0], position[1], ANY_EPOCH if epoch is None else epoch)
 
     def epoch_end(
         self,

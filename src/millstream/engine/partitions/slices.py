@@ -96,7 +96,7 @@ class LastRecords:
 Place = Earliest | Latest | AtTime | AtMaxTimestamp | LastRecords
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """An offset, and the timestamp of its record where the question was about time, else -1."""
 
     offset: Offset

@@ -311,7 +311,7 @@ class _Tail:
     def __init__(self, replica: Replica, now_ms: int, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.settings = replica.log.settings
-        self._found: list[tuple[bytes, Copy]] = []
+        self._ids: list[tuple[bytes, Copy]] = []
         self._replica = replica
         self._now_ms = now_ms
         self._offset = replica.log.start_offset
@@ -347,8 +347,8 @@ class _Tail:
 
     def taken(self) -> list[tuple[bytes, Copy]]:
         """The ids found since the last call, oldest first."""
-        found, self._found = self._found, []
-        return found
+        ids, self._ids = self._ids, []
+        return ids
 
     def _take(self, header: Header, batch: memoryview) -> Iterator[int | _Large]:
         self._time_ms = min(self._now_ms, max(self._time_ms, header.max_timestamp))
@@ -380,7 +380,7 @@ class _Tail:
                 message_id = message_id_of(record)
                 if message_id is not None:
                     copy = Copy(self._time_ms, place, record.offset - header.base_offset)
-                    self._found.append((message_id, copy))
+                    self._ids.append((message_id, copy))
             yield STEP_BYTES if records else 0
 
 

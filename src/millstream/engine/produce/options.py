@@ -92,7 +92,7 @@ def read_batch(
     """Read the options from the records that `search` returned, in short steps."""
     chunks = decode_containing(header, bytes(payload), ENCODED_PREFIX)
     base_offset = header.base_offset
-    numbered = ([(one.offset - base_offset, one) for one in some] for some in chunks)
+    numbered = ([(record.offset - base_offset, record) for record in chunk] for chunk in chunks)
     return _read(numbered, now_ms=now_ms, limits=limits)
 
 

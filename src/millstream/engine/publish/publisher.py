@@ -92,12 +92,12 @@ class Publisher:
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Receipt]] = [loop.create_future() for _ in publications]
         groups: dict[tuple[str, int | None], list[int]] = {}
-        for index, one in enumerate(publications):
-            groups.setdefault((one.topic, one.partition), []).append(index)
+        for index, publication in enumerate(publications):
+            groups.setdefault((publication.topic, publication.partition), []).append(index)
         for (topic, partition), indexes in groups.items():
             chosen = [publications[index] for index in indexes]
-            times = [one.timestamp_ms for one in chosen]
-            messages = [(one.key, one.value, one.headers) for one in chosen]
+            times = [publication.timestamp_ms for publication in chosen]
+            messages = [(p.key, p.value, p.headers) for p in chosen]
             sending = self._sending(session, topic, partition, messages, acks)
             if any(time is not None for time in times):
                 sending.times = [sending.now_ms if time is None else time for time in times]
@@ -302,7 +302,9 @@ class _Sending:
         if times is None:
             return encode_many(messages, self.now_ms)
         stamped = zip(indexes, messages, strict=True)
-        return encode_batch([Record(at, times[i], *one) for at, (i, one) in enumerate(stamped)])
+        return encode_batch(
+            [Record(at, times[i], *message) for at, (i, message) in enumerate(stamped)]
+        )
 
     def expect(self, parts: list[Part]) -> None:
         self._parts = parts

@@ -46,5 +46,5 @@ def place_of(sequence: int) -> Sequence | None:
     offset = (sequence & 2**OFFSET_BITS - 1) - 1
     if offset < 0:
         return None
-    rest = sequence >> OFFSET_BITS
-    return Sequence(rest >> PARTITION_BITS, rest & PARTITION_MAX, offset)
+    partition = sequence >> OFFSET_BITS & PARTITION_MAX
+    return Sequence(sequence >> OFFSET_BITS + PARTITION_BITS, partition, offset)

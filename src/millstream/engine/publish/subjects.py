@@ -26,9 +26,9 @@ class _Wild(NamedTuple):
     """How a style spells its wildcards."""
 
     separator: str
-    one: str
-    rest: str
-    rest_least: int  # How many tokens `rest` stands for at least.
+    any_token: str
+    tail: str
+    tail_least: int  # How many tokens `tail` stands for at least.
 
 
 class Style(Enum):
@@ -40,13 +40,13 @@ class Style(Enum):
 class Pattern:
     """One pattern; a subject without wildcards is a pattern that matches itself.
 
-    Made by `parse`. `tokens` are those before the rest, where a None stands for any one token.
+    Made by `parse`. `tokens` are those before the tail, where a None stands for any one token.
     """
 
     text: str
     style: Style = Style.DOT
     tokens: tuple[str | None, ...] = field(default=(), compare=False)
-    has_rest: bool = field(default=False, compare=False)
+    has_tail: bool = field(default=False, compare=False)
 
     @staticmethod
     def parse(text: str, style: Style = Style.DOT) -> "Pattern":
@@ -54,29 +54,30 @@ class Pattern:
         wild = style.value
         _check_text(text)
         parts = text.split(wild.separator)
-        has_rest = parts[-1] == wild.rest
-        if has_rest:
+        has_tail = parts[-1] == wild.tail
+        if has_tail:
             parts.pop()
-        if wild.rest in parts:
-            raise InvalidSubject(text, f"{wild.rest!r} must come last")
+        if wild.tail in parts:
+            raise InvalidSubject(text, f"{wild.tail!r} must come last")
         if style is Style.DOT and "" in parts:
             raise InvalidSubject(text, "a token is empty")
         if style is Style.SLASH:
             _check_levels(text, parts)
-        return Pattern(text, style, tuple(None if p == wild.one else p for p in parts), has_rest)
+        tokens = tuple(None if part == wild.any_token else part for part in parts)
+        return Pattern(text, style, tokens, has_tail)
 
     @property
     def is_literal(self) -> bool:
         """Whether it matches one subject only, its own text."""
-        return not self.has_rest and None not in self.tokens
+        return not self.has_tail and None not in self.tokens
 
     def matches(self, subject: str) -> bool:
         if subject == self.text:
             return True  # Its own text matches every pattern, and most have no wildcards.
         wild = self.style.value
         tokens = subject.split(wild.separator)
-        least = len(self.tokens) + (wild.rest_least if self.has_rest else 0)
-        if len(tokens) < least or (not self.has_rest and len(tokens) > least):
+        least = len(self.tokens) + (wild.tail_least if self.has_tail else 0)
+        if len(tokens) < least or (not self.has_tail and len(tokens) > least):
             return False
         return all(
             mine is None or mine == theirs
@@ -144,7 +145,7 @@ class SubjectTrie(Generic[T]):
         node = self._roots[pattern.style]
         for token in pattern.tokens:
             node = node.child(token)
-        items = node.rest if pattern.has_rest else node.here
+        items = node.tail if pattern.has_tail else node.here
         if item not in items:
             self._counts[pattern.style] += 1
             items[item] = None
@@ -160,7 +161,7 @@ class SubjectTrie(Generic[T]):
                 return False
             path.append((node, token))
             node = following
-        items = node.rest if pattern.has_rest else node.here
+        items = node.tail if pattern.has_tail else node.here
         if item not in items:
             return False
         del items[item]
@@ -186,23 +187,23 @@ class SubjectTrie(Generic[T]):
         for style, root in self._roots.items():
             if self._counts[style]:
                 wild = style.value
-                root.collect(subject.split(wild.separator), wild.rest_least, matches)
+                root.collect(subject.split(wild.separator), wild.tail_least, matches)
         return tuple(matches)
 
 
 class _Node(Generic[T]):
     """The node of a row of tokens: patterns that end here, or with a tail wildcard here."""
 
-    __slots__ = ("any", "children", "here", "rest")
+    __slots__ = ("any", "children", "here", "tail")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[T]] = {}
         self.any: _Node[T] | None = None
         self.here: dict[T, None] = {}
-        self.rest: dict[T, None] = {}
+        self.tail: dict[T, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.here or self.rest or self.children) or self.any is not None
+        return bool(self.here or self.tail or self.children) or self.any is not None
 
     def find(self, token: str | None) -> "_Node[T] | None":
         return self.any if token is None else self.children.get(token)
@@ -223,14 +224,14 @@ class _Node(Generic[T]):
         else:
             del self.children[token]
 
-    def collect(self, tokens: list[str], rest_least: int, matches: dict[T, None]) -> None:
+    def collect(self, tokens: list[str], tail_least: int, matches: dict[T, None]) -> None:
         """Add all items that match, token by token: no node is visited twice."""
         nodes = [self]
         for at, token in enumerate(tokens):
             following = []
             for node in nodes:
-                if len(tokens) - at >= rest_least:
-                    matches.update(node.rest)
+                if len(tokens) - at >= tail_least:
+                    matches.update(node.tail)
                 if token in node.children:
                     following.append(node.children[token])
                 if node.any is not None:
@@ -238,8 +239,8 @@ class _Node(Generic[T]):
             nodes = following
         for node in nodes:
             matches.update(node.here)
-            if rest_least == 0:
-                matches.update(node.rest)
+            if tail_least == 0:
+                matches.update(node.tail)
 
 
 def _check_text(text: str) -> None:
@@ -252,5 +253,5 @@ def _check_text(text: str) -> None:
 def _check_levels(text: str, levels: list[str]) -> None:
     wild = Style.SLASH.value
     for level in levels:
-        if level != wild.one and (wild.one in level or wild.rest in level):
+        if level != wild.any_token and (wild.any_token in level or wild.tail in level):
             raise InvalidSubject(text, f"a wildcard must be a whole level, not in {level!r}")

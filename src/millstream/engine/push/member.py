@@ -64,7 +64,7 @@ class Member:
 
     def want(self, count: int) -> None:
         """Request that many more records, in pull mode."""
-        self.window.wanted += max(0, count)
+        self.window.requested += max(0, count)
         self._subscription.touch()
 
     def limit(self, count: int) -> None:

@@ -282,7 +282,7 @@ class Pump:
         """End the subscriptions of lost shards; touch all others when the catalog changed."""
         for shard in [shard for shard in self._keepers if shard.is_gone]:
             del self._keepers[shard]
-            for subscription in [one for one in self.live if one.shard is shard]:
+            for subscription in [live for live in self.live if live.shard is shard]:
                 subscription.end()
         if self._catalog.version != self._catalog_version:
             self._catalog_version = self._catalog.version

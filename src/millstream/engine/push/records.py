@@ -193,9 +193,9 @@ def _batches(data: memoryview, part: Slice) -> Iterator[tuple[int | None, Header
         is_hidden = header.is_control or (
             header.is_transactional
             and any(
-                one.producer_id == header.producer_id
-                and one.first_offset <= header.base_offset <= one.last_offset
-                for one in part.aborted
+                transaction.producer_id == header.producer_id
+                and transaction.first_offset <= header.base_offset <= transaction.last_offset
+                for transaction in part.aborted
             )
         )
         yield None if is_hidden else at, header

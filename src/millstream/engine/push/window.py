@@ -52,14 +52,14 @@ class Window:
         "left",
         "number",
         "redelivered",
-        "wanted",
+        "requested",
     )
 
     def __init__(self, number: int, flow: FlowPolicy, now_ms: int) -> None:
         self.number = number
         self.is_open = True  # Its connection takes records.
         self.in_flight_count = 0
-        self.wanted = 0  # Requested and not sent yet, in pull mode.
+        self.requested = 0  # Requested and not sent yet, in pull mode.
         self.left: int | None = None  # Records that it may still be sent; None: no limit.
         self.delivered = 0
         self.redelivered = 0
@@ -78,7 +78,7 @@ class Window:
             return 0
         room = self.flow.window - self.in_flight_count
         if self.flow.is_pull:
-            room = min(room, self.wanted)
+            room = min(room, self.requested)
         if self.left is not None:
             room = min(room, self.left)
         if self.bucket is not None:
@@ -89,7 +89,7 @@ class Window:
         """Count records sent to the member; a negative count takes an unsent share back."""
         self.in_flight_count += count
         if self.flow.is_pull:
-            self.wanted -= count
+            self.requested -= count
         if self.left is not None:
             self.left -= count
         if self.bucket is not None:
@@ -97,6 +97,6 @@ class Window:
 
     def is_held_up_by_rate(self) -> bool:
         """Whether only the rate keeps the member from being sent more."""
-        is_wanting = self.left != 0 and (not self.flow.is_pull or self.wanted > 0)
+        may_send_more = self.left != 0 and (not self.flow.is_pull or self.requested > 0)
         has_window = self.flow.window > self.in_flight_count
-        return self.bucket is not None and self.is_open and is_wanting and has_window
+        return self.bucket is not None and self.is_open and may_send_more and has_window

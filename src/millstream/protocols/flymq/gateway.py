@@ -252,9 +252,9 @@ def _words_for(problem: RequestError) -> str:
         case NotLeader(leader=leader):  # They then try another node.
             named = "" if leader is None else f" leader_id={leader}"
             return f"not leader:{named} ({problem})"
-        case UnknownTopic(what=TopicPartition(topic, partition)):
+        case UnknownTopic(target=TopicPartition(topic, partition)):
             return f"partition {partition} not found in topic {topic}"
-        case UnknownTopic(what=what):
-            return f"topic not found: {what}"
+        case UnknownTopic(target=topic):
+            return f"topic not found: {topic}"
         case _:
             return str(problem)

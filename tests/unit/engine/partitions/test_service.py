@@ -14,9 +14,9 @@ from millstream.engine.partitions.slices import (
     AtMaxTimestamp,
     AtTime,
     Earliest,
-    Found,
     LastRecords,
     Latest,
+    OffsetAndTimestamp,
     Place,
     Want,
 )
@@ -335,7 +335,7 @@ def test_the_brokers_time_is_stamped_where_the_topic_asks_for_it() -> None:
             found = await node.partitions.find(SESSION, ORDERS, AtTime(NOW_MS))
 
             assert appended.log_append_time_ms >= NOW_MS
-            assert found == Found(0, appended.log_append_time_ms, 1)
+            assert found == OffsetAndTimestamp(0, appended.log_append_time_ms, 1)
 
     run(story())
 

@@ -157,7 +157,7 @@ def test_a_window_has_the_least_room_of_all_its_bounds() -> None:
     assert Window(1, FlowPolicy(window=30, rate=1, burst=2), 0).room(0) == 2
     pulling = Window(1, FlowPolicy(is_pull=True), 0)
     assert pulling.room(0) == 0
-    pulling.wanted = 4
+    pulling.requested = 4
     assert pulling.room(0) == 4
     pulling.is_open = False
     assert pulling.room(0) == 0

@@ -184,6 +184,6 @@ class _World:
         )
 
 
-def _demand(claim: object, what: str) -> None:
+def _demand(claim: object, missing: str) -> None:
     if not claim:
-        raise InvalidRequest(f"the heartbeat of a member of a consumer group needs {what}")
+        raise InvalidRequest(f"the heartbeat of a member of a consumer group needs {missing}")
