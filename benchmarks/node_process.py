@@ -46,9 +46,9 @@ async def fill(node: Node, size: int) -> None:
     for _ in range(size // len(data)):
         waiting.append(node.partitions.append(SESSION, target, data, Acks.ALL))
         if len(waiting) >= IN_FLIGHT:
-            await asyncio.gather(*waiting)  # type: ignore[arg-type]
+            await asyncio.gather(*waiting)  # type: ignore[call-overload]
             waiting.clear()
-    await asyncio.gather(*waiting)  # type: ignore[arg-type]
+    await asyncio.gather(*waiting)  # type: ignore[call-overload]
 
 
 async def main() -> None:

@@ -5,6 +5,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -113,7 +114,7 @@ def delay(server: Server, topic: str, count: int) -> None:
         raise LoadFailed("delayed records were not acknowledged")
 
 
-def _produce_patiently(producer: Producer, topic: str, value: bytes, **options: object) -> None:
+def _produce_patiently(producer: Producer, topic: str, value: bytes, **options: Any) -> None:
     while True:
         try:
             producer.produce(topic, value, **options)

@@ -24,7 +24,7 @@ def publish_before(
     circumstances: Mapping[str, str],
 ) -> None:
     """Print the ratios and write them to `benchmarks/results/<part>.{md,json}`."""
-    facts = machine() | circumstances
+    facts = machine() | circumstances  # type: ignore[operator]
     versions = {peer.name: peer.version for peer in run.peers}
     lines = ["# before and after", "", f"`{command}`", ""]
     lines += [f"- {name}: {value}" for name, value in (facts | versions).items()]

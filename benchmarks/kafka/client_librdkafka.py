@@ -209,7 +209,7 @@ def _connected_consumer(job: Job) -> Consumer:
 
 def _create_topic(job: Job) -> None:
     """Create the topic unless it exists, and wait until every partition has a leader."""
-    admin = AdminClient({"bootstrap.servers": job.address} | QUIET)
+    admin = AdminClient({"bootstrap.servers": job.address} | QUIET)  # type: ignore[arg-type]
     known = admin.list_topics(timeout=ASK_SECONDS_MAX).topics
     if job.topic not in known:
         topic = NewTopic(job.topic, num_partitions=job.partitions, replication_factor=1)

@@ -31,7 +31,7 @@ def publish(
     circumstances: Mapping[str, str],
 ) -> None:
     """Print the tables and write them to `benchmarks/results/<part>.{md,json}`."""
-    facts = machine() | circumstances
+    facts = machine() | circumstances  # type: ignore[operator]
     text = render(run, durabilities, command=command, facts=facts)
     content = {
         "command": command,

@@ -36,13 +36,13 @@ def main() -> None:
     # On the disk that the checkout is on; /tmp may be memory.
     root = Path(tempfile.mkdtemp(prefix="bench-", dir=".")).resolve()
     try:
-        with Server(millstream(), root / "broker", DURABILITY) as server:
+        with Server(millstream(), root / "broker", DURABILITY) as server:  # type: ignore[arg-type]
             run.fill(server)
             begin = time.monotonic()
             spark = session("bench", master=MASTER, conf=session_settings(jars, root))
             facts["session up after"] = f"{time.monotonic() - begin:.1f} s"
             spark.sparkContext.setLogLevel("OFF")
-            facts["java"] = spark.sparkContext._jvm.System.getProperty("java.version")
+            facts["java"] = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
             try:
                 run.measure(Place(spark=spark, server=server, root=root))
             finally:

@@ -163,7 +163,7 @@ async def ask(method: Callable[..., object], *arguments: object, **keywords: obj
     if isinstance(result, Receipts):  # A publisher is told for each message.
         result[0]
     if isinstance(result, list):  # A reader is told for each partition.
-        raise result[0].error if isinstance(result[0], Slice) else result[0].exception()
+        raise result[0].error if isinstance(result[0], Slice) else result[0].exception()  # type: ignore[misc]
 
 
 async def is_denied(method: Callable[..., object], call: Call) -> bool:

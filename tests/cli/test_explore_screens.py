@@ -71,7 +71,7 @@ class User:
 
     async def until_seen(self, *texts: str) -> None:
         for text in texts:
-            await self.until(lambda text=text: text in self.sees, f"{text!r} is seen")
+            await self.until(lambda text=text: text in self.sees, f"{text!r} is seen")  # type: ignore[misc]
 
     async def until_on(self, kind: type) -> None:
         await self.until(lambda: isinstance(self.explorer.screen, kind), f"on {kind.__name__}")

@@ -1,6 +1,7 @@
 """A broker process and a client per module, and names that no other test uses."""
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.broker_process import BrokerProcess
 PARTITIONS = 3
 # A busy machine is no reason to fail; heartbeats are short so that rebalances are.
 TIMEOUT_S = 40.0
-MEMBER = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 200}
+MEMBER: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 200}
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_seeking_goes_back_and_forth(client: Client, topic: str, group: str) -> 
     with client.consumer(topic, group=group, **MEMBER) as consumer:
         seen = [values(consumer.take(2))]
         for goal in (7, "earliest", NOON + timedelta(minutes=5)):
-            consumer.seek(at, goal)  # type: ignore[arg-type]
+            consumer.seek(at, goal)
             seen.append(values(consumer.take(2)))
         consumer.seek_all("latest")
         client.produce(topic, "99", partition=0)

@@ -85,7 +85,7 @@ def test_a_broker_that_is_killed_under_a_step_sends_nothing_twice(
     killer = threading.Thread(target=broker.kill)
 
     with suppress(Unreachable):  # It may be faster than the signal.
-        client.dead_letters.redrive(failed, progress=lambda sent, _: sent == 50 and killer.start())
+        client.dead_letters.redrive(failed, progress=lambda sent, _: sent == 50 and killer.start())  # type: ignore[func-returns-value]
     killer.join()
     broker.start()
     client.dead_letters.redrive(failed)

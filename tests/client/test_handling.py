@@ -292,7 +292,7 @@ def test_only_a_consumer_that_commits_can_be_handled(
 ) -> None:
     for settings in ({"group": None}, {"group": group, "auto_commit": False}):
         with (
-            client.consumer(topic, **settings) as reader,  # type: ignore[arg-type]
+            client.consumer(topic, **settings) as reader,
             pytest.raises(Refused, match="group"),
         ):
             client.handle(reader, print)

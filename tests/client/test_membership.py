@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,7 +27,7 @@ from tests.support.broker_process import BrokerProcess
 
 INTERVAL_S = 2.0
 RECORDS, RECORD_S = 12, 0.2  # Each is quick, all of them together are not.
-MEMBER = {
+MEMBER: dict[str, Any] = {
     "session_timeout_ms": 1_000,
     "heartbeat_interval_ms": 100,
     "max_poll_interval_ms": int(INTERVAL_S * 1000),
@@ -144,7 +145,7 @@ def test_an_observer_that_hangs_on_one_record_loses_its_membership(
         has_ended.set()
 
     stream = observe(lambda: client.consumer(filled, group=group, **MEMBER))
-    subscription = stream.subscribe(on_next=lambda message: release.wait(TIMEOUT_S), on_error=fail)
+    subscription = stream.subscribe(on_next=lambda message: release.wait(TIMEOUT_S), on_error=fail)  # type: ignore[arg-type]
     deadline = time.monotonic() + TIMEOUT_S
     while group not in {one.group_id for one in client.admin.list_groups()}:
         assert time.monotonic() < deadline

@@ -192,9 +192,9 @@ def test_a_broker_that_would_ignore_a_delay_is_not_asked_for_it(
     with client.producer() as producer:
         for unserved in ({"delay": 1.0}, {"ttl": 1.0}, {"message_id": "a"}):
             with pytest.raises(NotSupported):
-                client.produce(topic, b"", **unserved)  # type: ignore[arg-type]
+                client.produce(topic, b"", **unserved)
             with pytest.raises(NotSupported):
-                producer.send(topic, b"", **unserved)  # type: ignore[arg-type]
+                producer.send(topic, b"", **unserved)
 
 
 def test_a_value_that_needs_a_serde_says_so(client: Client, topic: str) -> None:

@@ -21,8 +21,8 @@ def fill(client: Client, topic: str, count: int) -> None:
 def test_records_flow_through_operators(client: Client, topic: str, group: str) -> None:
     fill(client, topic, 20)
     stream = observe(lambda: client.consumer(topic, group=group, **MEMBER)).pipe(
-        operators.map(lambda message: int(message.value)),
-        operators.filter(lambda n: n % 2 == 0),
+        operators.map(lambda message: int(message.value)),  # type: ignore[attr-defined]
+        operators.filter(lambda n: n % 2 == 0),  # type: ignore[operator]
         operators.take(5),
         operators.to_list(),
     )

@@ -1,5 +1,6 @@
 """Views and filters through the SDK: both are read like topics, and a filter creates none."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_group_of_either_protocol_goes_on_through_a_filter(
     client: Client, loads: str, group: str, protocol: str
 ) -> None:
     member = MEMBER if protocol == "classic" else {}
-    settings = {**member, "group.protocol": protocol}
+    settings: dict[str, Any] = {**member, "group.protocol": protocol}
     with client.consumer(loads, filter=HEAVY, group=group, **settings) as consumer:
         assert len(consumer.take(4)) == 4
     client.produce(loads, {"kg": 100})

@@ -80,9 +80,9 @@ class Writer(threading.Thread):
             self.problems.append(f"refused: {error}")
             return
         partition = message.partition()
-        if int(message.value()) != self.acknowledged[partition]:
+        if int(message.value()) != self.acknowledged[partition]:  # type: ignore[arg-type, index]
             self.problems.append(f"{message.value()!r} acknowledged out of order in {partition}")
-        self.acknowledged[partition] += 1
+        self.acknowledged[partition] += 1  # type: ignore[index]
 
 
 class Copier(threading.Thread):
@@ -156,7 +156,7 @@ class Copier(threading.Thread):
         try:
             producer.begin_transaction()
             for one in records:
-                producer.produce(self._target, one.value(), partition=one.partition())
+                producer.produce(self._target, one.value(), partition=one.partition())  # type: ignore[arg-type]
             positions = self._consumer.position(self._consumer.assignment())
             offsets = [one for one in positions if one.offset >= 0]
             metadata = self._consumer.consumer_group_metadata()
@@ -226,10 +226,10 @@ def read_all(address: str, topic: str, ends: list[int], *, seconds_max: float) -
         while time.monotonic() < deadline:
             for one in consumer.consume(1_000, timeout=0.2):
                 if one.error() is None:
-                    found[one.partition()].append(int(one.value()))
+                    found[one.partition()].append(int(one.value()))  # type: ignore[arg-type, index]
                     finished.discard(one.partition())
-                elif one.error().code() == KafkaError._PARTITION_EOF:
-                    finished.add(one.partition())
+                elif one.error().code() == KafkaError._PARTITION_EOF:  # type: ignore[union-attr]
+                    finished.add(one.partition())  # type: ignore[arg-type]
             enough = all(len(got) >= end for got, end in zip(found, ends, strict=True))
             if enough and len(finished) == len(ends):
                 break

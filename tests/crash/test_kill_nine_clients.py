@@ -39,7 +39,7 @@ def test_clients_do_not_notice_that_the_broker_dies(tmp_path: Path, deaths: int,
 
 
 def _create(address: str, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})  # type: ignore[dict-item]
     created = admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics])
     for done in created.values():
         done.result(30)

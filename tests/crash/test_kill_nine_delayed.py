@@ -110,7 +110,7 @@ def test_delayed_records_do_not_notice_that_the_broker_dies(
     tmp_path: Path, deaths: int, seed: int
 ) -> None:
     with mortal_broker(tmp_path) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})
+        admin = AdminClient({"bootstrap.servers": broker.address, **QUIET})  # type: ignore[dict-item]
         admin.create_topics([NewTopic("orders", PARTITIONS)])["orders"].result(30)
         delayer, watcher = Delayer(broker.address, seed), Watcher(broker.address)
         end_ms = int(time.time() * 1000) + int(deaths * sum(LIFE_SECONDS) / 2 * 1000) + DELAY_MS_MAX

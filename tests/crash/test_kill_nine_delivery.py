@@ -54,7 +54,7 @@ def _dead_letters(address: str, count: int) -> "Counter[int]":
         consumer.subscribe(["jobs.dlq"])
         while time.monotonic() < deadline:
             records = consumer.consume(500, 2.0)
-            found.update(int(one.value()) for one in records if one.error() is None)
+            found.update(int(one.value()) for one in records if one.error() is None)  # type: ignore[arg-type]
             if not records and found.total() >= count:
                 break
     finally:

@@ -63,7 +63,7 @@ class Story:
 
     def append(self, *shapes: tuple[int, int]) -> None:
         """Batches of so many records of so many bytes."""
-        made = []
+        made = []  # type: ignore[var-annotated]
         offset = self.log.end_offset
         for count, size in shapes:
             filled = (len(self.moments) + len(made)) % 251
@@ -90,7 +90,7 @@ class Story:
         self.log.truncate(end)
         before = tuple(b for b in self.boundaries if b.start_offset <= end)
         epoch = Epoch(self.boundaries[-1].epoch + 1)
-        self.boundaries = (*before, Boundary(epoch, end, VOTERS))
+        self.boundaries = (*before, Boundary(epoch, end, VOTERS))  # type: ignore[assignment]
 
     def advance_start(self, start: int) -> None:
         # The journal may or may not know: both are tried, see `survives`.
@@ -201,7 +201,7 @@ def test_a_round_vouches_only_for_what_was_written_before_it() -> None:
     story = Story()
     for at in range(8):
         story.append((1, 100), (1, 200))
-        story.sync(lambda: (story.append((1, 150)), story.log.roll(), story.append((1, 50))))
+        story.sync(lambda: (story.append((1, 150)), story.log.roll(), story.append((1, 50))))  # type: ignore[arg-type, func-returns-value]
         if at % 3 == 2:
             story.sync(lambda: story.truncate(story.log.end_offset - 2))
 

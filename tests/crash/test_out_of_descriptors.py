@@ -30,7 +30,7 @@ class DryFiles(MemoryFiles):
         self.is_dry = False
         self.error = errno.EMFILE
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> File:  # type: ignore[override]
         self._refuse(path)
         return super().open(path, create=create)
 
@@ -150,7 +150,7 @@ def test_a_topic_created_without_descriptors_opens_by_itself() -> None:
             replica.log.abandon()
 
             files.is_dry = True
-            node.hub.keep(log_id, frozenset({node.config.node_id}), TopicSettings())
+            node.hub.keep(log_id, frozenset({node.config.node_id}), TopicSettings())  # type: ignore[arg-type]
             await node.hub.opened([log_id])
             with pytest.raises(StorageUnavailable):
                 await append(node, NEW, b"refused")

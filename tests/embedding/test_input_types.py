@@ -18,7 +18,7 @@ Act = Callable[[Broker], Awaitable[object]]
 
 
 def described(broker: Broker, name: object) -> Awaitable[object]:
-    broker.topics.describe(name)  # type: ignore[arg-type]
+    broker.topics.describe(name)
     raise AssertionError("described")
 
 
@@ -92,7 +92,7 @@ def test_the_wrong_type_is_named_and_the_broker_goes_on() -> None:
 
 def test_a_config_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="takes a BrokerConfig"):
-        Broker({"port": 0})  # type: ignore[arg-type]
+        Broker({"port": 0})
 
 
 def test_settings_take_any_scalar_and_both_spellings_and_outlive_a_restart(tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ def test_records_may_be_any_bytes() -> None:
         async with asyncio.timeout(30), Broker(MEMORY) as broker:
             await broker.topics.create("o")
             record = NewRecord(
-                bytearray(b"v"),  # type: ignore[arg-type]
-                memoryview(b"k"),  # type: ignore[arg-type]
-                [["h", bytearray(b"x")]],  # type: ignore[arg-type]
+                bytearray(b"v"),
+                memoryview(b"k"),
+                [["h", bytearray(b"x")]],
             )
-            await broker.partitions.append("o", 0, (each for each in [record]))  # type: ignore[arg-type]
+            await broker.partitions.append("o", 0, (each for each in [record]))
             [read] = (await broker.partitions.fetch("o", 0, 0)).records
             assert (read.value, read.key, read.headers) == (b"v", b"k", (("h", b"x"),))
 

@@ -4,6 +4,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_a_flux_subscriber_gets_the_record_behind_a_bomb_within_a_second(
     codec: Codec, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log_path = tmp_path_factory.mktemp("broker") / "log"
-    settings = {
+    settings: dict[str, Any] = {
         "MILLSTREAM_TOPIC_DEFAULTS__MESSAGE_QUEUE_HEADERS": "off",
         "MILLSTREAM_LIMITS__BATCH_DECOMPRESSED_BYTES_MAX": str(8 * MIB),
     }
@@ -160,7 +161,7 @@ def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_hea
                 settings={"message_queue_headers": queue_headers},
             )
             spec = SubscriptionSpec(topics=("orders",), start=Earliest(), acks=AckMode.ON_SEND)
-            await node.deliveries.subscribe(session, spec, lambda got: not pushed.extend(got))
+            await node.deliveries.subscribe(session, spec, lambda got: not pushed.extend(got))  # type: ignore[func-returns-value]
             await asyncio.sleep(0.1)
             loop.longest_s = 0.0
 
@@ -169,8 +170,8 @@ def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_hea
                 target = TopicPartition("orders", at % partitions)
                 data = bombs[at % len(bombs)]
                 writings.append(node.partitions.append(session, target, data, Acks.ALL))
-            for target in range(partitions):
-                place = TopicPartition("orders", target)
+            for target in range(partitions):  # type: ignore[assignment]
+                place = TopicPartition("orders", target)  # type: ignore[arg-type]
                 writings.append(node.partitions.append(session, place, batch(b"x"), Acks.ALL))
             outcomes = await asyncio.gather(*writings, return_exceptions=True)
             problems = [one for one in outcomes if isinstance(one, BaseException)]

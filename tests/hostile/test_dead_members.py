@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,9 @@ _groups = count()
 def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     log_path: Path = tmp_path_factory.mktemp("broker") / "log"
     limits = {"SESSION_TIMEOUT_MS_MIN": "500", "INITIAL_REBALANCE_DELAY_MS": "0"}
-    settings = {f"MILLSTREAM_TIMING__GROUP_{name}": value for name, value in limits.items()}
+    settings: dict[str, Any] = {
+        f"MILLSTREAM_TIMING__GROUP_{name}": value for name, value in limits.items()
+    }
     with serving(log_path, **settings) as running:
         yield running
         running.assert_unharmed()

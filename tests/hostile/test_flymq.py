@@ -75,7 +75,7 @@ def test_a_body_that_is_none_ends_nothing(broker: Broker) -> None:
             for payload in (b"\xff", b"\xff\xff\xff\xff", b"\0\1\xff" * 20):
                 client.socket.sendall(encode_request(opcode, payload))
                 client.frame()
-        for opcode in set(range(256)) - set(OPERATIONS):
+        for opcode in set(range(256)) - set(OPERATIONS):  # type: ignore[assignment]
             client.socket.sendall(encode_request(opcode, b""))
             assert client.frame()[2] == Opcode.ERROR
 

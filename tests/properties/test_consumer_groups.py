@@ -4,6 +4,8 @@ Whatever happens: no partition is read by two members that are in the group at o
 keep beating come to rest, and then every partition of a topic that is wanted is read.
 """
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -158,7 +160,7 @@ class Consumers(RuleBasedStateMachine):
         else:
             self.readers.append(reader)
 
-    def _beat(self, reader: Reader, **changes: object) -> None:
+    def _beat(self, reader: Reader, **changes: Any) -> None:
         """A member that is refused gives up what it has, as it must, and joins again."""
         try:
             reader.beat(**changes)

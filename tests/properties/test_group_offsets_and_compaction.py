@@ -74,7 +74,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(group_id=GROUP_IDS, partitions=PARTITIONS, producer_id=PRODUCER_IDS)
     def commit_in_transaction(self, group_id: str, partitions: list[int], producer_id: int) -> None:
         pairs = [(offset_key(group_id, at), self.offset()) for at in partitions]
-        self.append(pairs, producer_id=producer_id)
+        self.append(pairs, producer_id=producer_id)  # type: ignore[arg-type]
 
     @rule(producer_id=PRODUCER_IDS, kind=st.sampled_from(ControlKind))
     def end(self, producer_id: int, kind: ControlKind) -> None:

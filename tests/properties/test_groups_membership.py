@@ -224,7 +224,7 @@ class Members(RuleBasedStateMachine):
                 assert all(m.join is None and m.sync is None for m in members)
                 assert members
         if members:
-            assert group.leader in group.roster
+            assert group.leader in group.roster  # type: ignore[operator]
             assert group.roster.vote()  # All still speak one protocol.
             assert group.wake_ms is not None
 

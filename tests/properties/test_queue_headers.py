@@ -56,7 +56,7 @@ def test_a_batch_asks_for_what_its_records_ask_for(
             decode_all(data, decompressed_bytes_max=2**24), now_ms=NOW_MS, limits=LIMITS
         )
     except InvalidBatch as problem:
-        expected = str(problem)
+        expected = str(problem)  # type: ignore[assignment]
 
     payload = search(unpack(memoryview(data), header, bytes_max=2**24))
     try:
@@ -64,6 +64,6 @@ def test_a_batch_asks_for_what_its_records_ask_for(
         if payload is not None:
             found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=LIMITS))
     except InvalidBatch as problem:
-        found = str(problem)
+        found = str(problem)  # type: ignore[assignment]
 
     assert found == expected

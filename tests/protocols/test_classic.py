@@ -6,6 +6,7 @@ Those scripts are `tests/golden/classic`.
 import time
 from collections.abc import Iterator
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -15,7 +16,7 @@ from millstream.protocols.classic.wire import Frame, Kind, encode
 from millstream.testing import RunningBroker, run_broker
 from tests.support.classic import SECONDS_MAX, ClassicSocket
 
-JOINED = {"subscription_id": "billing", "subscriber_id": "me"}
+JOINED: dict[str, Any] = {"subscription_id": "billing", "subscriber_id": "me"}
 
 
 @pytest.fixture
@@ -120,10 +121,10 @@ def test_a_record_of_a_kafka_client_arrives_here_and_the_other_way_round(
         client.create_and_subscribe("billing", "orders", handler=arrived.put)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         headers = {"colour": b"red", "raw": b"\xff", "zero": b"\0", "a=b": b"c"}
-        producer.produce("orders", b"from kafka", key=b"k", headers=headers)
+        producer.produce("orders", b"from kafka", key=b"k", headers=headers)  # type: ignore[arg-type]
         producer.flush(SECONDS_MAX)
         message = arrived.get(timeout=SECONDS_MAX)
-        client.publish("orders", b"from classic", shape="round", **{"ms-key": "z"})
+        client.publish("orders", b"from classic", shape="round", **{"ms-key": "z"})  # type: ignore[arg-type]
 
     # What cannot be spelt as a property is left out here, and in the record all the same.
     assert message.body == b"from kafka"
@@ -137,7 +138,7 @@ def test_a_record_of_a_kafka_client_arrives_here_and_the_other_way_round(
     consumer.subscribe(["orders"])
     records = consumer.consume(2, SECONDS_MAX)
     consumer.close()
-    assert [(one.value(), one.key(), dict(one.headers())) for one in records] == [
+    assert [(one.value(), one.key(), dict(one.headers())) for one in records] == [  # type: ignore[arg-type]
         (b"from kafka", b"k", headers),
         (b"from classic", b"z", {"shape": b"round"}),
     ]

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -53,7 +53,7 @@ def topic(running: RunningBroker, request: pytest.FixtureRequest) -> str:
 def by_kafka(broker: RunningBroker, topic: str) -> Written:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     headers = {"Colour": b"red", "ms-subject": f"{topic}.us.created".encode()}
-    producer.produce(topic, VALUE, key=b"k", headers=headers)
+    producer.produce(topic, VALUE, key=b"k", headers=headers)  # type: ignore[arg-type]
     assert producer.flush(SECONDS_MAX) == 0
     return Written(b"k", {"Colour": b"red"}, f"{topic}.us.created")
 
@@ -75,7 +75,11 @@ def by_flymq(broker: RunningBroker, topic: str) -> Written:
 
 def by_classic(broker: RunningBroker, topic: str) -> Written:
     with BrokerClient(broker.host, broker.classic_port) as classic:
-        properties = {"Colour": "red", "ms-key": "k", "ms-subject": f"{topic}.us.created"}
+        properties: dict[str, Any] = {
+            "Colour": "red",
+            "ms-key": "k",
+            "ms-subject": f"{topic}.us.created",
+        }
         assert classic.publish(topic, VALUE, **properties), classic.last_error
     return Written(b"k", {"Colour": b"red"}, f"{topic}.us.created")
 
@@ -95,8 +99,8 @@ def through_kafka(broker: RunningBroker, topic: str) -> Seen:
     (record,) = consumer.consume(1, SECONDS_MAX)
     consumer.close()
     headers = dict(record.headers() or [])
-    subject = headers.pop("ms-subject", topic.encode()).decode()
-    return Seen(record.value(), record.key(), headers, subject)
+    subject = headers.pop("ms-subject", topic.encode()).decode()  # type: ignore[union-attr]
+    return Seen(record.value(), record.key(), headers, subject)  # type: ignore[arg-type]
 
 
 def through_flux(broker: RunningBroker, topic: str) -> Seen:

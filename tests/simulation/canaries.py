@@ -128,13 +128,13 @@ def _count_everybody(self: Tracker, own: Position) -> Position:
 # -- durability ------------------------------------------------------------------------------------
 
 
-@canary("acknowledge-before-durable", (Member, "is_durable"), caught_by=0)
+@canary("acknowledge-before-durable", (Member, "is_durable"), caught_by=0)  # type: ignore[misc, prop-decorator]
 @property
 def _all_is_well(self: Member) -> bool:
     return True
 
 
-@canary(
+@canary(  # type: ignore[misc, prop-decorator]
     "unsynced-boundary-acknowledged",
     (Member, "is_durable"),
     caught_by="an_unsynced_boundary_is_not_acknowledged",
@@ -266,7 +266,7 @@ CANARIES["prune-the-epoch-in-force"] = Canary(
 )
 
 
-@canary("delete-beyond-the-watermark", (Member, "start_offset_max"), caught_by=0)
+@canary("delete-beyond-the-watermark", (Member, "start_offset_max"), caught_by=0)  # type: ignore[misc, prop-decorator]
 @property
 def _everything(self: Member) -> int:
     return self.log.last.end_offset
@@ -295,7 +295,7 @@ def _change_as_you_like(self: Tracker, voters: Voters, **_: object) -> Refusal |
     return None if voters and voters != self.voters else Refusal.NOT_ONE_CHANGE
 
 
-@canary(
+@canary(  # type: ignore[misc, prop-decorator]
     "removed-leader-gives-up",
     (Member, "is_electable"),
     caught_by="a_leader_that_removed_itself_unheard_is_elected_again",

@@ -85,7 +85,7 @@ def full_disk(life: "Life") -> None:
 def delete_records(life: "Life") -> None:
     for me in life.leaders():
         node = life.nodes[me]
-        low, high = node.log.start_offset, node.core.start_offset_max
+        low, high = node.log.start_offset, node.core.start_offset_max  # type: ignore[union-attr]
         if low < high:
             life.retain(me, life.random.choice([high, life.random.randint(low, high)]))
 
@@ -95,8 +95,8 @@ def change_voters(life: "Life") -> None:
         core = life.nodes[me].core
         count = min(life.random.choice([1, 1, 1, 2]), len(life.nodes))
         others = life.random.sample(sorted(life.nodes), count)
-        voters = core.voters.symmetric_difference(others)
-        name = "voters removed" if len(voters) < len(core.voters) else "voters added"
+        voters = core.voters.symmetric_difference(others)  # type: ignore[union-attr]
+        name = "voters removed" if len(voters) < len(core.voters) else "voters added"  # type: ignore[union-attr]
         name = "leaders that removed themselves" if me not in voters else name
         life.ask(me, lambda core, voters=voters: core.change_voters(voters), name)
 

@@ -78,7 +78,7 @@ class Group:
         assert node.core is None
         node.life += 1
         node.gate = 0
-        node.core = Core(me, node.log, node.log.hard_state, self.random, timing=self.timing)
+        node.core = Core(me, node.log, node.log.hard_state, self.random, timing=self.timing)  # type: ignore[arg-type]
         self.seen["starts"] += 1
         self.check(node)
 

@@ -66,8 +66,8 @@ class Invariant(Protocol):
 class SingleLeaderPerEpoch:
     def check(self, group: "Group", node: "Node") -> None:
         if node.is_leader:
-            owner = group.witness.leaders.setdefault(node.core.epoch, node.me)
-            require(owner == node.me, self, f"{owner} and {node.me} lead epoch {node.core.epoch}")
+            owner = group.witness.leaders.setdefault(node.core.epoch, node.me)  # type: ignore[union-attr]
+            require(owner == node.me, self, f"{owner} and {node.me} lead epoch {node.core.epoch}")  # type: ignore[union-attr]
 
 
 class MonotonicHighWatermark:
@@ -176,9 +176,9 @@ class LogMatching:
         yours = [x for x in theirs if oldest <= x.epoch <= newest]
         require(mine == yours, self, "boundaries differ below a shared epoch")
         start = max(a.records.base_offset, b.records.base_offset)
-        end = min(a.epoch_end(newest), b.epoch_end(newest)).end_offset
-        mine = [x for x in a.records.batches if x.base_offset >= start and x.end_offset <= end]
-        yours = [x for x in b.records.batches if x.base_offset >= start and x.end_offset <= end]
+        end = min(a.epoch_end(newest), b.epoch_end(newest)).end_offset  # type: ignore[type-var, union-attr]
+        mine = [x for x in a.records.batches if x.base_offset >= start and x.end_offset <= end]  # type: ignore[misc]
+        yours = [x for x in b.records.batches if x.base_offset >= start and x.end_offset <= end]  # type: ignore[misc]
         require(mine == yours, self, "records differ below a shared epoch")
 
 
@@ -187,7 +187,7 @@ class LeaderCompleteness:
 
     def check(self, group: "Group", node: "Node") -> None:
         witness = group.witness
-        if not node.is_leader or node.core.epoch != max(witness.leaders):
+        if not node.is_leader or node.core.epoch != max(witness.leaders):  # type: ignore[union-attr]
             return
         require(witness.is_complete(node.log), self, f"node {node.me} misses committed records")
         is_deleted = node.log.start_offset > witness.position.end_offset
@@ -222,7 +222,7 @@ class OnlyWhenChanged:
 
     def check(self, group: "Group", node: "Node") -> None:
         role = node.core.role if node.core is not None else None
-        epoch = node.core.epoch if role is Role.LEADER else None
+        epoch = node.core.epoch if role is Role.LEADER else None  # type: ignore[union-attr]
         facts = (node.log.changes, node.log.synced, group.witness.end_offset, role, epoch)
         if self._seen.get(node.me) != facts:
             self._seen[node.me] = facts

@@ -169,7 +169,7 @@ class FakeLog:
         self.synced = min(self.synced, to)
 
     def reset(self, start_offset: Offset, opened: Sequence[Boundary]) -> None:
-        self._write_journal(self.journal._replace(start_offset=start_offset, boundaries=opened))
+        self._write_journal(self.journal._replace(start_offset=start_offset, boundaries=opened))  # type: ignore[arg-type]
         self._write_records(Records(start_offset, (), self.journal_number))
         self.cuts += 1
 

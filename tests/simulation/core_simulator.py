@@ -182,7 +182,7 @@ class Life(Group):
 
     def _write(self) -> None:
         for me in self.leaders() if self.is_writing else []:
-            if self.nodes[me].core.takes_proposals:
+            if self.nodes[me].core.takes_proposals:  # type: ignore[union-attr]
                 self.propose(me, records=self.random.randint(1, self.mix.batch_records_max))
         self.at(self.random.randint(5, self.write_every), self._write)
 

@@ -54,7 +54,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
         for name, cell in row.items()
     }
     if "headers" in found:
-        found["headers"] = {pair.key: bytes(pair.value).decode() for pair in found["headers"]}
+        found["headers"] = {pair.key: bytes(pair.value).decode() for pair in found["headers"]}  # type: ignore[union-attr]
     return found
 
 

@@ -34,7 +34,7 @@ def committed_values(address: str, topic: str) -> list[bytes]:
                     left.discard(message.partition())
                 else:
                     values.append(message.value())
-        return values
+        return values  # type: ignore[return-value]
     finally:
         consumer.close()
 

@@ -100,7 +100,7 @@ class Cluster:
         with (self._directory / "daemons.log").open("ab") as log:
             self._daemons.append(
                 subprocess.Popen(
-                    [*command, *flags],
+                    [*command, *flags],  # type: ignore[list-item]
                     stdout=log,
                     stderr=log,
                     env=environment,
@@ -145,7 +145,7 @@ def test_a_cluster_runs_a_pipeline_until_ctrl_c(
     where = ["--bootstrap", broker.address, "--master", cluster.url]
     settings = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
 
-    run = driver(*command, *where, *settings)
+    run = driver(*command, *where, *settings)  # type: ignore[arg-type]
     try:
         wait_until(lambda: run.poll() is not None or topics.size("grams") == ROW_COUNT)
         run.send_signal(signal.SIGINT)

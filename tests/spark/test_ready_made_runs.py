@@ -79,7 +79,7 @@ def test_validate_writes_good_and_bad_rows_and_redrive_sends_the_bad_back(
     topics.create(topic, partitions=2, **FOREVER)
     topics.send(topic, spell({"id": 1}, {"id": None}), key=b"k", headers=[("h", b"1")])
     topics.send(topic, [*spell({"id": 4}), "?", *spell({"id": 0})], partition=1)
-    asked = {
+    asked: dict[str, Any] = {
         "topic": topic,
         "schema": "id bigint",
         "expectations": [
@@ -115,7 +115,11 @@ def test_validate_writes_good_and_bad_rows_and_redrive_sends_the_bad_back(
         ("divides", 1),
     }
 
-    back = {"topic": f"{topic}.dlq", "where": "reason = 'has id'", "rows_per_second": 100}
+    back: dict[str, Any] = {
+        "topic": f"{topic}.dlq",
+        "where": "reason = 'has id'",
+        "rows_per_second": 100,
+    }
     dry = runner.run(redrive, **back, dry_run=True)
     driven = runner.run(redrive, **back)
     then = runner.run(redrive, **back, dry_run=True)
@@ -133,7 +137,7 @@ def test_aggregate_writes_closed_windows_and_counts_late_rows(
     topics.create(topic, **FOREVER)
     topics.send(topic, spell({"shop": "a", "n": 1}, {"shop": "b", "n": 2}), timestamp=ms(0))
     topics.send(topic, spell({"shop": "a", "n": 4}), timestamp=ms(300))
-    asked = {
+    asked: dict[str, Any] = {
         "topic": topic,
         "schema": "shop string, n bigint",
         "window": {"kind": "tumbling", "size": "1 minute"},
@@ -163,7 +167,12 @@ def test_aggregate_writes_closed_windows_and_counts_late_rows(
 def test_dedup_passes_each_event_once(runner: Runner, topics: Topics, topic: str) -> None:
     topics.create(topic, **FOREVER)
     topics.send(topic, spell({"id": 1}, {"id": 1}, {"id": 2}))
-    asked = {"topic": topic, "to": f"{topic}.once", "schema": "id bigint", "by": ["id"]}
+    asked: dict[str, Any] = {
+        "topic": topic,
+        "to": f"{topic}.once",
+        "schema": "id bigint",
+        "by": ["id"],
+    }
 
     first = runner.run(dedup, **asked)
     topics.send(topic, spell({"id": 2}, {"id": 3}))
@@ -229,7 +238,7 @@ def test_an_archive_goes_on_where_it_was_and_is_replayed_as_it_was(
 
     to = f"{topic}.again"
     topics.create(to, partitions=2, **FOREVER)
-    asked = {"path": path, "topic": topic, "to": to, "until_offset": 4}
+    asked: dict[str, Any] = {"path": path, "topic": topic, "to": to, "until_offset": 4}
     dry = runner.run(replay, **asked, dry_run=True)
     done = runner.run(replay, **asked)
     paced = runner.run(replay, **{**asked, "from_offset": 3, "rows_per_second": 50})

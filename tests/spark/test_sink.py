@@ -185,7 +185,7 @@ def test_rows_are_delivered_when_they_say(
         first, second = consumer.poll(WAIT_SECONDS), consumer.poll(WAIT_SECONDS)
     finally:
         consumer.close()
-    assert (first.value(), second.value()) == (b"now", b"late")
+    assert (first.value(), second.value()) == (b"now", b"late")  # type: ignore[union-attr]
     assert time.time() - started >= 3
 
 

@@ -111,7 +111,7 @@ def values(first: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-EARLIEST = {"startingOffsets": "earliest"}
+EARLIEST: dict[str, Any] = {"startingOffsets": "earliest"}
 
 
 @pytest.mark.smoke
@@ -137,7 +137,7 @@ def test_a_running_query_sees_new_records_new_partitions_and_shows_where_it_stan
 ) -> None:
     group = f"group-of-{topic}"
     topics.create(topic)
-    query = stream.start(subscribe=topic, **EARLIEST, **{"kafka.group.id": group})
+    query = stream.start(subscribe=topic, **EARLIEST, **{"kafka.group.id": group})  # type: ignore[arg-type]
     topics.send(topic, values(0, 3))
     assert stream.sees(3)
 
@@ -148,7 +148,7 @@ def test_a_running_query_sees_new_records_new_partitions_and_shows_where_it_stan
     assert stream.offsets == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     # No further batch is needed for the group to be where the query is.
     assert wait_until(lambda: topics.committed(group, topic) == {0: 3, 1: 2})
-    assert json.loads(query.lastProgress.sources[0].latestOffset) == {topic: {"0": 3, "1": 2}}
+    assert json.loads(query.lastProgress.sources[0].latestOffset) == {topic: {"0": 3, "1": 2}}  # type: ignore[union-attr]
 
 
 def test_a_query_begins_at_the_end_unless_told_otherwise(

@@ -50,7 +50,7 @@ class Topics:
             message = reader.poll(WAIT_SECONDS)
             assert message is not None
             if message.error():
-                ended.add(message.partition())
+                ended.add(message.partition())  # type: ignore[arg-type]
             else:
                 count += 1
         reader.close()

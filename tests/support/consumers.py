@@ -1,6 +1,7 @@
 """A consumer group without a broker: topics, time, a log of what was saved, and its readers."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from millstream.engine.filters.name_patterns import Pattern
@@ -90,7 +91,7 @@ class Hall:
 class Reader:
     """A member that does as it is told, except where a test says otherwise."""
 
-    def __init__(self, hall: Hall, member_id: str, *names: str, **settings: object) -> None:
+    def __init__(self, hall: Hall, member_id: str, *names: str, **settings: Any) -> None:
         self.hall = hall
         self.joining = Beat(
             member_id=member_id,
@@ -115,7 +116,7 @@ class Reader:
         return self._say(self.joining, is_answer_lost=is_answer_lost)
 
     def beat(
-        self, *, is_answer_lost: bool = False, is_slow: bool = False, **changes: object
+        self, *, is_answer_lost: bool = False, is_slow: bool = False, **changes: Any
     ) -> Beaten:
         """A heartbeat that says what it owns. One that is slow goes on as before for now."""
         owned = self.owned

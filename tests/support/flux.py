@@ -41,7 +41,7 @@ class FluxTalk:
         outcomes = [self.gateway.begin(request) for request in self.gateway.receive(said)]
         for outcome in outcomes:
             reply = outcome if outcome is None or isinstance(outcome, list) else await outcome
-            self.heard += b"".join(reply or [])
+            self.heard += b"".join(reply or [])  # type: ignore[arg-type]
         return self.heard[before:]
 
     async def hear(self, count: int) -> list["Message"]:

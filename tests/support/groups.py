@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from millstream.config import Config
 from millstream.engine.gate import Policy
@@ -109,7 +110,7 @@ class Consumer:
         (outcome,) = await self.groups.leave(CONSUMER, self.group_id, [Leaver(self.member_id)])
         assert outcome is None
 
-    async def _join(self, arguments: dict[str, object]) -> Joined:
+    async def _join(self, arguments: dict[str, Any]) -> Joined:
         return await self.groups.join(
             CONSUMER, self.group_id, member_id=self.member_id, **arguments
         )

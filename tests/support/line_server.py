@@ -179,6 +179,13 @@ class LineClient:
     def send(self, *lines: bytes) -> None:
         self.writer.write(b"".join(line + b"\n" for line in lines))
 
+    def pause_reading(self) -> None:
+        """Leave what arrives in the socket. The transport reads as well; its type does not say."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    def resume_reading(self) -> None:
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]
+
     def reset(self) -> None:
         """Go without a goodbye, as a killed process does with bytes unread."""
         sock = self.writer.get_extra_info("socket")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from millstream.engine.groups.classic.membership import Membership
 from millstream.engine.groups.classic.roster import Ticket
@@ -60,13 +61,13 @@ class Room:
 
     # -- asking --------------------------------------------------------------------------------
 
-    def join(self, new_id: str = "", **changes: object) -> Ticket:
+    def join(self, new_id: str = "", **changes: Any) -> Ticket:
         ticket = self._ticket()
         request = replace(JOIN, new_member_id=new_id, **changes)
         self._note(self.membership.join(ticket, request, self.now_ms))
         return ticket
 
-    def sync(self, member_id: str, generation: int | None = None, **changes: object) -> Ticket:
+    def sync(self, member_id: str, generation: int | None = None, **changes: Any) -> Ticket:
         ticket = self._ticket()
         at = self.group.generation if generation is None else generation
         request = replace(SYNC, member_id=member_id, generation=at, **changes)

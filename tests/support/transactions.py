@@ -56,7 +56,7 @@ class Writer:
         self.sequences: dict[TopicPartition, int] = {}
 
     async def init(self) -> Producer:
-        self.producer = await patiently(
+        self.producer = await patiently(  # type: ignore[assignment]
             lambda: self.node.transactions.init(
                 SESSION, self.transactional_id, timeout_ms=self.timeout_ms
             )
@@ -70,7 +70,7 @@ class Writer:
                 SESSION, self.transactional_id, self.producer, targets
             )
         )
-        for problem in outcomes.values():
+        for problem in outcomes.values():  # type: ignore[attr-defined]
             if problem is not None:
                 raise problem
 
@@ -101,7 +101,7 @@ class Writer:
             await self.add(target)
             return await self.send(target, self.batch(target, *values))
         data = self.batch(target, *values)
-        return await patiently(lambda: self._send(target, data))
+        return await patiently(lambda: self._send(target, data))  # type: ignore[return-value]
 
     async def _send(self, target: TopicPartition, data: bytes) -> Appended:
         return await self.send(target, data)
@@ -121,7 +121,7 @@ class Writer:
         return self.producer
 
 
-async def patiently(ask: Callable[[], Awaitable]) -> object:  # type: ignore[type-arg]
+async def patiently(ask: Callable[[], Awaitable]) -> object:
     """Ask again while the transaction before is being ended, as clients do."""
     while True:
         try:

@@ -150,7 +150,7 @@ class Java:
         assert [one for one in reports if isinstance(one, list)] == []
         return reports
 
-    def read(self, address: str, topic: str, count: int, **settings: object) -> list[Record]:
+    def read(self, address: str, topic: str, count: int, **settings: Any) -> list[Record]:
         with self.consumer(address, **settings) as consumer:
             consumer.assign(topic)
             return consumer.take(count)

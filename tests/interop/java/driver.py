@@ -75,7 +75,7 @@ class Driver:
 
     def _is_readable_in(self, seconds: float) -> bool:
         # One answer for one request: nothing can lie in the buffer that select does not see.
-        return bool(select.select([self._running().stdout], [], [], seconds)[0])
+        return bool(select.select([self._running().stdout], [], [], seconds)[0])  # type: ignore[type-var]
 
     def _tail(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")[-4_000:]

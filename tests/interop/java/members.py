@@ -61,7 +61,7 @@ def share_while_a_member_joins_and_leaves(
 ) -> None:
     """No partition with two owners, no record lost, none read twice."""
     ownership = Ownership()
-    opened = {"commits_when_revoked": True, **settings}
+    opened: dict[str, Any] = {"commits_when_revoked": True, **settings}
     written = write_to_all(java, address, topic, 0, 90)
 
     with java.consumer(address, **opened) as one, java.consumer(address, **opened) as other:

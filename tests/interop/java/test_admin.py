@@ -1,6 +1,7 @@
 """The Java admin client asks about the cluster and changes it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -203,7 +204,7 @@ def test_a_group_is_listed_and_described_then_emptied_and_deleted(
     java: Java, broker: BrokerProcess, admin: Admin, topic: str, group: str
 ) -> None:
     java.write(broker.address, topic, samples())
-    settings = {"group_id": group, "client_id": "reader"}
+    settings: dict[str, Any] = {"group_id": group, "client_id": "reader"}
     with java.consumer(broker.address, **settings) as consumer:
         consumer.ask("subscribe", topic=topic)
         consumer.take(len(samples()))

@@ -1,6 +1,7 @@
 """The Java client in groups whose broker does the sharing (`group.protocol=consumer`)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_member_that_stays_goes_on_when_the_broker_is_back(
     leave: Callable[[BrokerProcess], None],
 ) -> None:
     sent = samples()
-    settings = {"group_id": group, "group_protocol": "consumer"}
+    settings: dict[str, Any] = {"group_id": group, "group_protocol": "consumer"}
     with (
         java.producer(broker.address) as producer,
         java.consumer(broker.address, **settings) as consumer,
@@ -65,7 +66,7 @@ def test_a_static_member_that_returns_keeps_its_partitions(
 ) -> None:
     java.write(broker.address, topic, samples())
     ownership = Ownership()
-    settings = {"group_id": group, "group_protocol": "consumer"}
+    settings: dict[str, Any] = {"group_id": group, "group_protocol": "consumer"}
     with java.consumer(broker.address, group_instance_id="other", **settings) as other:
         stays = Member(other, topic, ownership)
         with java.consumer(broker.address, group_instance_id="one", **settings) as one:
@@ -85,7 +86,11 @@ def test_a_static_member_whose_name_is_in_use_is_refused(
     java: Java, broker: BrokerProcess, topic: str, group: str
 ) -> None:
     java.write(broker.address, topic, samples())
-    settings = {"group_id": group, "group_protocol": "consumer", "group_instance_id": "the-one"}
+    settings: dict[str, Any] = {
+        "group_id": group,
+        "group_protocol": "consumer",
+        "group_instance_id": "the-one",
+    }
     with java.consumer(broker.address, **settings) as first:
         first.ask("subscribe", topic=topic)
         first.take(1)
@@ -101,7 +106,11 @@ def test_the_group_is_described_and_deleted_as_what_it_is(
     java: Java, broker: BrokerProcess, topic: str, group: str
 ) -> None:
     java.write(broker.address, topic, samples())
-    settings = {"group_id": group, "group_protocol": "consumer", "client_id": "reader"}
+    settings: dict[str, Any] = {
+        "group_id": group,
+        "group_protocol": "consumer",
+        "client_id": "reader",
+    }
     with java.admin(broker.address) as admin:
         with java.consumer(broker.address, **settings) as consumer:
             consumer.ask("subscribe", topic=topic)
@@ -128,7 +137,11 @@ def test_an_assignor_that_the_broker_does_not_have_is_refused(
     java: Java, broker: BrokerProcess, topic: str, group: str
 ) -> None:
     java.write(broker.address, topic, samples())
-    settings = {"group_id": group, "group_protocol": "consumer", "group_remote_assignor": "fair"}
+    settings: dict[str, Any] = {
+        "group_id": group,
+        "group_protocol": "consumer",
+        "group_remote_assignor": "fair",
+    }
     with java.consumer(broker.address, **settings) as consumer:
         consumer.ask("subscribe", topic=topic)
         with pytest.raises(JavaError) as refused:

@@ -1,6 +1,7 @@
 """The Java client's consumer groups: sharing, committing, and a broker that comes back."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_member_that_vanishes_is_missed_and_its_partitions_go_on(
     """It stops polling: its client leaves the group for it after `max.poll.interval.ms`."""
     java.write(broker.address, topic, samples())
     ownership = Ownership()
-    settings = {"group_id": group, "max_poll_interval_ms": 3_000}
+    settings: dict[str, Any] = {"group_id": group, "max_poll_interval_ms": 3_000}
     with (
         java.consumer(broker.address, **settings) as one,
         java.consumer(broker.address, **settings) as other,
@@ -157,7 +158,7 @@ def test_a_static_member_whose_name_is_taken_over_is_fenced(
     java: Java, broker: BrokerProcess, topic: str, group: str
 ) -> None:
     java.write(broker.address, topic, samples())
-    settings = {"group_id": group, "group_instance_id": "the-one"}
+    settings: dict[str, Any] = {"group_id": group, "group_instance_id": "the-one"}
     with java.consumer(broker.address, **settings) as old:
         old.ask("subscribe", topic=topic)
         old.take(1)

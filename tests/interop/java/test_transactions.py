@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,7 @@ def test_positions_are_committed_with_what_was_written_or_not_at_all(
 ) -> None:
     topics = (topic, f"{topic}-doubled")
     java.write(broker.address, topic, numbers(0, 30))
-    reading = {
+    reading: dict[str, Any] = {
         "group_id": group,
         "group_protocol": protocol,
         "max_poll_records": 10,

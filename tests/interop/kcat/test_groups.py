@@ -141,7 +141,7 @@ def test_a_static_member_that_returns_keeps_its_partitions(
     write_to_all(kcat, topic, 0)
     for life in ("first", "second"):
         member = join(life, "-X", "group.instance.id=the-one")
-        until(lambda member=member: member.partitions == ALL, "it owns all", member)
+        until(lambda member=member: member.partitions == ALL, "it owns all", member)  # type: ignore[misc]
         member.interrupt()
 
 

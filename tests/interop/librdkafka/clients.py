@@ -26,14 +26,14 @@ def produce(
             topic,
             key=one.key,
             value=one.value,
-            headers=one.headers,
+            headers=one.headers,  # type: ignore[arg-type]
             timestamp=one.timestamp_ms,
             partition=0,
             on_delivery=lambda error, message: reports.append((error, message)),
         )
     assert producer.flush(SECONDS_MAX) == 0
     assert [error for error, _ in reports if error is not None] == []
-    return [(message.partition(), message.offset()) for _, message in reports]
+    return [(message.partition(), message.offset()) for _, message in reports]  # type: ignore[misc]
 
 
 @contextmanager
@@ -70,7 +70,10 @@ def take(consumer: Consumer, count: int) -> list[Message]:
 
 def as_sample(message: Message) -> Sample:
     return Sample(
-        message.key(), message.value(), list(message.headers() or []), message.timestamp()[1]
+        message.key(),
+        message.value(),
+        list(message.headers() or []),  # type: ignore[arg-type]
+        message.timestamp()[1],
     )
 
 

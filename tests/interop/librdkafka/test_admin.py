@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -45,12 +46,12 @@ from tests.interop.samples import (
 )
 from tests.support.broker_process import BrokerProcess
 
-WAIT = {"request_timeout": SECONDS_MAX}
+WAIT: dict[str, Any] = {"request_timeout": SECONDS_MAX}
 
 
 @pytest.fixture(scope="module")
 def admin(broker: BrokerProcess) -> Iterator[AdminClient]:
-    return AdminClient({"bootstrap.servers": broker.address, **QUIET})
+    return AdminClient({"bootstrap.servers": broker.address, **QUIET})  # type: ignore[return-value]
 
 
 def error_of(problem: pytest.ExceptionInfo[KafkaException]) -> str:
@@ -102,7 +103,7 @@ def test_a_reader_of_an_unknown_topic_is_told_and_makes_none(
         seen = consumer.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
 
     assert message is not None
-    assert message.error().name() == "UNKNOWN_TOPIC_OR_PART"
+    assert message.error().name() == "UNKNOWN_TOPIC_OR_PART"  # type: ignore[union-attr]
     assert seen.error.name() == "UNKNOWN_TOPIC_OR_PART"
     assert seen.partitions == {}
 
@@ -147,7 +148,7 @@ def test_a_group_is_listed_and_described_then_emptied_and_deleted(
     produce(broker.address, topic, samples())
     with consuming(broker.address, group_id=group, client_id="reader") as consumer:
         consumer.subscribe([topic])
-        consumer.commit(take(consumer, 2)[-1], asynchronous=False)
+        consumer.commit(take(consumer, 2)[-1], asynchronous=False)  # type: ignore[call-overload]
         described = admin.describe_consumer_groups([group], **WAIT)[group].result(SECONDS_MAX)
         with pytest.raises(KafkaException) as refused:
             admin.delete_consumer_groups([group], **WAIT)[group].result(SECONDS_MAX)
@@ -222,7 +223,7 @@ def test_a_topic_is_created_grown_and_deleted(admin: AdminClient, topic: str) ->
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(
-    admin: AdminClient, name: str, wanted: dict[str, object], error: str
+    admin: AdminClient, name: str, wanted: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(KafkaException) as refused:
         admin.create_topics([NewTopic(name, **wanted)], **WAIT)[name].result(SECONDS_MAX)

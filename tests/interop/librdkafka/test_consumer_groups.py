@@ -235,7 +235,7 @@ def test_committed_offsets_are_found_again(broker: BrokerProcess, topic: str, gr
     produce(broker.address, topic, sent)
     with consuming(broker.address, group) as consumer:
         consumer.subscribe([topic])
-        consumer.commit(take(consumer, 3)[-1], asynchronous=False)
+        consumer.commit(take(consumer, 3)[-1], asynchronous=False)  # type: ignore[call-overload]
 
     with consuming(broker.address, group) as consumer:
         consumer.subscribe([topic])
@@ -254,7 +254,7 @@ def test_a_group_without_members_may_change_its_protocol(
     for protocol in ("consumer", "classic", "consumer"):
         with consuming(broker.address, group, group_protocol=protocol) as consumer:
             consumer.subscribe([topic])
-            consumer.commit(take(consumer, 1)[0], asynchronous=False)
+            consumer.commit(take(consumer, 1)[0], asynchronous=False)  # type: ignore[call-overload]
 
     with consuming(broker.address, group) as consumer:
         found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]

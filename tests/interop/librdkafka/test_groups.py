@@ -28,7 +28,7 @@ class Member:
         message = self._consumer.poll(0.02)
         if message is not None:
             assert message.error() is None, message.error()
-            self.values.append(message.value())
+            self.values.append(message.value())  # type: ignore[arg-type]
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._ownership.take(self._name, [one.partition for one in partitions])
@@ -114,7 +114,7 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     with consuming(broker.address, group_id=group) as consumer:
         consumer.subscribe([topic])
         third = take(consumer, 3)[-1]
-        consumer.commit(third, asynchronous=False)
+        consumer.commit(third, asynchronous=False)  # type: ignore[call-overload]
 
     leave(broker)
     broker.start()
@@ -135,7 +135,7 @@ def test_clients_that_stay_go_on_when_the_broker_is_back(
     with consuming(broker.address, group_id=group) as consumer:
         consumer.subscribe([topic])
         before = take(consumer, len(sent))
-        consumer.commit(before[-1], asynchronous=False)
+        consumer.commit(before[-1], asynchronous=False)  # type: ignore[call-overload]
 
         leave(broker)
         broker.start()
@@ -146,7 +146,7 @@ def test_clients_that_stay_go_on_when_the_broker_is_back(
         while len(after) < len(sent) and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                after.append(message.offset())
+                after.append(message.offset())  # type: ignore[arg-type]
 
     assert after == list(range(len(sent), 2 * len(sent)))
 
@@ -184,7 +184,7 @@ def first_error(consumer: Consumer) -> str:
     while time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is not None:
-            return str(message.error().name())
+            return str(message.error().name())  # type: ignore[union-attr]
     return "none came"
 
 

@@ -40,7 +40,7 @@ def send(producer: Producer, topic: str, *wanted: Sent) -> list[int]:
         )
     assert producer.flush(SECONDS_MAX) == 0
     assert [error for error, _ in reports if error is not None] == []
-    return [message.offset() for _, message in reports]
+    return [message.offset() for _, message in reports]  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_delayed_records_come_when_they_are_due_and_the_others_before_them(
     assert time.time() * 1000 >= max(due.values())
     for round_ in due:
         plain, short, delayed = (taken[name + round_] for name in (b"plain", b"short", b"delayed"))
-        assert plain.offset() < short.offset() < delayed.offset()
+        assert plain.offset() < short.offset() < delayed.offset()  # type: ignore[operator]
         assert delayed.timestamp()[1] == due[round_]
         assert delayed.headers() == [("ms-deliver-at", str(due[round_]).encode())]
     assert has_no_more(reader)
@@ -161,7 +161,7 @@ def test_ids_and_delays_outlive_the_broker(
         (b"other", {"ms-message-id": "3"}),
     )
 
-    assert sorted(values(take(reader, 4))) == [b"late", b"one", b"other", b"zero"]
+    assert sorted(values(take(reader, 4))) == [b"late", b"one", b"other", b"zero"]  # type: ignore[type-var]
     assert time.time() * 1000 >= deliver_at
     assert has_no_more(reader)
 

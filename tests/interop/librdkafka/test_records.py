@@ -77,7 +77,7 @@ def test_equal_keys_land_in_one_partition_and_stay_in_order(
     homes = {(message.key(), message.partition()) for message in taken}
     assert len(homes) == 10
     for key in {key for key, _ in homes}:
-        numbers = [int(message.value()) for message in taken if message.key() == key]
+        numbers = [int(message.value()) for message in taken if message.key() == key]  # type: ignore[arg-type]
         assert numbers == sorted(numbers)
 
 
@@ -131,7 +131,7 @@ def test_a_reader_beyond_the_end_that_wants_no_reset_is_told(
         message = consumer.poll(SECONDS_MAX)
 
     assert message is not None
-    assert message.error().name() == "_AUTO_OFFSET_RESET"
+    assert message.error().name() == "_AUTO_OFFSET_RESET"  # type: ignore[union-attr]
 
 
 def test_a_record_too_large_for_the_topic_is_refused_and_the_next_one_taken(
@@ -161,7 +161,10 @@ def test_a_partition_that_is_not_there_is_refused(broker: BrokerProcess, topic: 
 
     try:
         producer.produce(
-            topic, b"x", partition=99, on_delivery=lambda error, _: errors.append(error.name())
+            topic,
+            b"x",
+            partition=99,
+            on_delivery=lambda error, _: errors.append(error.name()),  # type: ignore[union-attr]
         )
         producer.flush(SECONDS_MAX)
     except KafkaException as problem:  # The client may know before it sends anything.

@@ -42,9 +42,9 @@ def reading(broker: BrokerProcess, topic: str, isolation: str) -> Iterator[Consu
 def read(broker: BrokerProcess, topic: str, isolation: str, count: int) -> list[bytes]:
     """The records that there are: so many, and no more."""
     with reading(broker, topic, isolation) as consumer:
-        values = sorted(message.value() for message in take(consumer, count))
+        values = sorted(message.value() for message in take(consumer, count))  # type: ignore[type-var]
         assert consumer.poll(0.3) is None
-    return values
+    return values  # type: ignore[return-value]
 
 
 def test_readers_of_committed_records_see_whole_transactions_only(
@@ -75,7 +75,7 @@ def test_an_open_transaction_is_not_seen_until_it_is_committed(
     with reading(broker, topic, "read_committed") as consumer:
         assert consumer.poll(0.5) is None
         producer.commit_transaction(SECONDS_MAX)
-        assert sorted(message.value() for message in take(consumer, 3)) == [b"a", b"b", b"c"]
+        assert sorted(message.value() for message in take(consumer, 3)) == [b"a", b"b", b"c"]  # type: ignore[type-var]
 
 
 def test_a_second_producer_of_the_same_id_fences_the_first(

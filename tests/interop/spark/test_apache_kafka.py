@@ -1,6 +1,7 @@
 """Our source and sink on Apache Kafka, which knows nothing of batches of transactions."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.kafka.peers import Server
@@ -40,7 +41,7 @@ WAIT_SECONDS = 120
 
 @pytest.fixture
 def topics(kafka: Server) -> Topics:
-    return Topics(kafka)
+    return Topics(kafka)  # type: ignore[arg-type]
 
 
 def texts(first: int, count: int) -> list[bytes]:
@@ -76,7 +77,7 @@ def test_what_is_available_is_read_in_pieces_and_the_group_shows_it(
     frame = read_stream(spark, OURS, kafka.address, options).select("key", "value")
 
     def run() -> list[int]:
-        to = {"once": True, "topic": f"{topic}-out", **BY_TASK}
+        to: dict[str, Any] = {"once": True, "topic": f"{topic}-out", **BY_TASK}
         return finish(start(frame, OURS, kafka.address, tmp_path, **to))
 
     topics.create(f"{topic}-out", partitions=2)

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -107,7 +108,7 @@ def test_a_stream_reads_what_is_available_in_pieces_and_a_restart_goes_on(
         topics.send(topic, texts(partition * 30, 30), partition=partition)
     options = {"subscribe": topic, "maxOffsetsPerTrigger": 40, **EARLIEST}
     frame = read_stream(spark, THEIRS, broker.address, options).select("key", "value")
-    to = {"once": True, "topic": f"{topic}-out"}
+    to: dict[str, Any] = {"once": True, "topic": f"{topic}-out"}
 
     assert finish(start(frame, THEIRS, broker.address, checkpoint, **to)) == [40, 20]
     topics.send(topic, texts(60, 5))
@@ -215,7 +216,7 @@ def test_one_connector_reads_what_the_other_writes(
     options = {"subscribe": topic, "maxOffsetsPerTrigger": 300, **EARLIEST}
     frame = read_stream(spark, source, broker.address, options).select("key", "value")
 
-    to = {"once": True, "topic": f"{topic}-out"}
+    to: dict[str, Any] = {"once": True, "topic": f"{topic}-out"}
     finish(start(frame, sink, broker.address, checkpoint, **to))
 
     assert numbers(broker.address, f"{topic}-out") == each_once(1_000)

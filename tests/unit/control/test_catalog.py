@@ -295,7 +295,7 @@ def test_two_states_fed_with_the_same_commands_are_the_same() -> None:
     for state in (one, two):
         for offset, command in enumerate(commands):
             try:
-                state.apply(offset, decode(encode(command)))
+                state.apply(offset, decode(encode(command)))  # type: ignore[arg-type]
             except RequestError:
                 continue
 

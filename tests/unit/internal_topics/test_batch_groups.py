@@ -60,7 +60,7 @@ def abort(before: BatchGroupValue, members: dict[str, TransactionValue], asked: 
 
 
 def states(changes: Changes) -> dict[str, TransactionState | None]:
-    return {name: value and value.state for name, value in changes.members.items()}
+    return {name: value and value.state for name, value in changes.members.items()}  # type: ignore[misc]
 
 
 # -- the table -------------------------------------------------------------------------------------

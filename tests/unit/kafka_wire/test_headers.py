@@ -36,14 +36,14 @@ class Range(NamedTuple):
 def test_a_request_comes_back_with_its_header(version: int, client_id: str | None) -> None:
     header = RequestHeader(12, version, -5, client_id)
 
-    frame = b"".join(encode_request(header, HEARTBEAT))
+    frame = b"".join(encode_request(header, HEARTBEAT))  # type: ignore[arg-type]
 
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     assert decode_request(memoryview(frame)[4:]) == (header, HEARTBEAT)
 
 
 def test_tagged_fields_in_a_request_header_are_skipped() -> None:
-    frame = b"".join(encode_request(RequestHeader(12, 4, 1, "c"), HEARTBEAT))[4:]
+    frame = b"".join(encode_request(RequestHeader(12, 4, 1, "c"), HEARTBEAT))[4:]  # type: ignore[arg-type]
     assert frame[11] == 0
 
     tagged = frame[:11] + b"\x01\x07\x02ab" + frame[12:]
@@ -55,7 +55,7 @@ def test_records_are_a_view_of_the_frame() -> None:
     partition = ProduceRequest.Topic.Partition(index=0, records=b"x" * 100)
     topic = ProduceRequest.Topic(name="t", partition_data=[partition])
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
-    frame = b"".join(encode_request(RequestHeader(0, 9, 1), request))[4:]
+    frame = b"".join(encode_request(RequestHeader(0, 9, 1), request))[4:]  # type: ignore[arg-type]
 
     _, read = decode_request(frame)
 
@@ -69,20 +69,20 @@ def test_records_are_a_view_of_the_frame() -> None:
 @pytest.mark.parametrize("version", [4, 11, 12, 16])
 def test_a_response_carries_ranges_of_files_without_reading_them(version: int) -> None:
     spliced = [Range("a", 1_000), b"bytes", Range("b", 2**30)]
-    partition = FetchResponse.Topic.Partition(partition_index=0, high_watermark=9, records=spliced)
+    partition = FetchResponse.Topic.Partition(partition_index=0, high_watermark=9, records=spliced)  # type: ignore[arg-type]
     empty = FetchResponse.Topic.Partition(partition_index=1, high_watermark=9, records=[])
     topic = FetchResponse.Topic(topic="t", partitions=[partition, empty])
 
     chunks = encode_response(RequestHeader(1, version, 3), FetchResponse(responses=[topic]))
 
     assert [chunk for chunk in chunks if chunk in spliced] == spliced
-    assert int.from_bytes(chunks[0][:4]) == sum(map(size_of, chunks)) - 4
+    assert int.from_bytes(chunks[0][:4]) == sum(map(size_of, chunks)) - 4  # type: ignore[index]
     filled = b"".join(
-        chunk if not isinstance(chunk, Range) else b"\0" * chunk.size
+        chunk if not isinstance(chunk, Range) else b"\0" * chunk.size  # type: ignore[misc]
         for chunk in chunks
         if chunk != spliced[2]
     )
-    assert len(filled) == int.from_bytes(chunks[0][:4]) + 4 - 2**30
+    assert len(filled) == int.from_bytes(chunks[0][:4]) + 4 - 2**30  # type: ignore[index]
 
 
 def test_a_spliced_response_reads_like_one_of_a_piece() -> None:
@@ -92,7 +92,9 @@ def test_a_spliced_response_reads_like_one_of_a_piece() -> None:
             topic=name,
             partitions=[
                 FetchResponse.Topic.Partition(
-                    partition_index=index, high_watermark=1, records=parts[:index]
+                    partition_index=index,
+                    high_watermark=1,
+                    records=parts[:index],  # type: ignore[arg-type]
                 )
                 for index in range(4)
             ],
@@ -101,21 +103,21 @@ def test_a_spliced_response_reads_like_one_of_a_piece() -> None:
     ]
 
     chunks = encode_response(RequestHeader(1, 12, 3), FetchResponse(responses=topics))
-    _, read = decode_response(APIS[1], 12, b"".join(chunks)[4:])
+    _, read = decode_response(APIS[1], 12, b"".join(chunks)[4:])  # type: ignore[arg-type]
 
     assert isinstance(read, FetchResponse)
-    got = [bytes(p.records[0]) for t in read.responses for p in t.partitions]
+    got = [bytes(p.records[0]) for t in read.responses for p in t.partitions]  # type: ignore[arg-type, index]
     assert got == [b"", b"ab", b"abcd", b"abcdef"] * 2
 
 
 def test_the_answer_to_api_versions_has_the_oldest_header_in_every_version() -> None:
     for version in range(5):
         (frame,) = encode_response(RequestHeader(18, version, 7), api_versions(version, SERVED))
-        assert frame[4:10] == b"\0\0\0\7\0\0"  # Correlation id, then at once the error code.
+        assert frame[4:10] == b"\0\0\0\7\0\0"  # type: ignore[index]  # Correlation id, then at once the error code.
 
 
 def test_an_api_versions_from_the_future_is_answered_in_v0_with_our_range() -> None:
-    frame = b"".join(encode_request(RequestHeader(18, 4, 9, "c"), ApiVersionsRequest()))
+    frame = b"".join(encode_request(RequestHeader(18, 4, 9, "c"), ApiVersionsRequest()))  # type: ignore[arg-type]
     newer = frame[4:6] + b"\0\5" + frame[8:]
 
     with pytest.raises(UnsupportedRequest) as caught:
@@ -124,7 +126,7 @@ def test_an_api_versions_from_the_future_is_answered_in_v0_with_our_range() -> N
 
     assert answer is not None
     range_of_ours = ApiVersionsResponse.ApiRange(api_key=18, min_version=0, max_version=4)
-    assert decode_response(APIS[18], 0, b"".join(answer)[4:]) == (
+    assert decode_response(APIS[18], 0, b"".join(answer)[4:]) == (  # type: ignore[arg-type]
         9,
         ApiVersionsResponse(error_code=35, api_keys=[range_of_ours]),
     )
@@ -146,7 +148,7 @@ def test_what_is_not_served_is_refused_with_the_number_of_the_request(
 
 
 def test_an_api_without_a_handler_is_not_decoded() -> None:
-    frame = b"".join(encode_request(RequestHeader(12, 0, 1), HEARTBEAT))[4:]
+    frame = b"".join(encode_request(RequestHeader(12, 0, 1), HEARTBEAT))[4:]  # type: ignore[arg-type]
 
     with pytest.raises(UnsupportedRequest):
         decode_request(frame, served={18, 3})
@@ -159,7 +161,7 @@ def test_a_frame_without_a_whole_header_is_refused(frame: bytes) -> None:
 
 
 def test_bytes_behind_the_last_field_are_ignored_as_by_kafka() -> None:
-    frame = b"".join(encode_request(RequestHeader(12, 4, 1), HEARTBEAT))[4:]
+    frame = b"".join(encode_request(RequestHeader(12, 4, 1), HEARTBEAT))[4:]  # type: ignore[arg-type]
 
     _, request = decode_request(frame + b"\0\0\0")
 

@@ -113,7 +113,7 @@ def test_a_waiting_fetch_is_answered_when_the_high_watermark_moves() -> None:
     sent = leader.sync()
 
     assert leader.core.high_watermark == 2
-    assert [(to, type(m), m.high_watermark) for to, m in sent] == [(TWO, FetchReply, 2)]
+    assert [(to, type(m), m.high_watermark) for to, m in sent] == [(TWO, FetchReply, 2)]  # type: ignore[union-attr]
 
 
 def test_a_follower_that_does_not_know_the_high_watermark_is_answered_at_once() -> None:

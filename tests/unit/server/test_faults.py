@@ -94,7 +94,7 @@ def test_an_error_in_a_callback_of_the_loop_stops_the_node_if_it_is_the_nodes() 
     async def main() -> None:
         async with serving() as (service, life):
             loop = asyncio.get_running_loop()
-            loop.call_soon(service.node.hub.commits.apply_effects, None, None)
+            loop.call_soon(service.node.hub.commits.apply_effects, None, None)  # type: ignore[arg-type]
             await asyncio.wait({life})
 
             assert service.node.phase is Phase.FAILED

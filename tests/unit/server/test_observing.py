@@ -1,6 +1,7 @@
 """What the metrics of a node say, on a whole node on virtual time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -246,7 +247,7 @@ async def read(node: Node, *, where: str | None = None, topic: str = "orders") -
 
 
 @pytest.mark.parametrize("settings", [{}, {"message_ttl_ms": "1000"}])
-def test_records_that_expired_are_counted_for_each_reader(settings: dict[str, str]) -> None:
+def test_records_that_expired_are_counted_for_each_reader(settings: dict[str, Any]) -> None:
     async def story() -> None:
         async with running_orders(**settings) as node:
             sent = batch_of(*[message(b"%d" % at, ttl_ms=1_000) for at in range(3)])

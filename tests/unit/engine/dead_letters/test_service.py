@@ -43,7 +43,7 @@ async def make_dead_letters(node: Node, *values: bytes, subject: str | None = No
     assert subscriber.member is not None
     for one in subscriber.got:
         assert subscriber.member.reject(one.target, one.record.offset, "bad", "it says no")
-    await until(lambda: not subscriber.member._subscription.dispatcher.given_up)
+    await until(lambda: not subscriber.member._subscription.dispatcher.given_up)  # type: ignore[union-attr]
     subscriber.close()
 
 
@@ -113,7 +113,7 @@ def test_each_group_has_its_own_dead_letter_of_a_record() -> None:
             for name in ("one", "two"):
                 spec = SubscriptionSpec(name=name, topics=("orders",), start=Earliest())
                 subscriber = await Subscriber().subscribe(node, spec)
-                await until(lambda one=subscriber: len(one.got) == 1)
+                await until(lambda one=subscriber: len(one.got) == 1)  # type: ignore[misc]
                 assert subscriber.member is not None
                 assert subscriber.member.reject(ORDERS, 0)
             await pause()
@@ -271,7 +271,7 @@ def test_a_redrive_that_was_cut_short_goes_on_where_it_was() -> None:
 
             assert redriven.sent == 30 - done
             values = await values_in(node, "orders")
-            assert sorted(values[30:]) == sorted(values[:30])
+            assert sorted(values[30:]) == sorted(values[:30])  # type: ignore[type-var]
 
     run(story())
 
@@ -290,7 +290,7 @@ def test_whoever_leaves_in_the_middle_of_a_redrive_leaves_nothing_half_done(mome
             await node.dead_letters.redrive(SESSION, "orders", RedrivePlan())
 
             values = await values_in(node, "orders")
-            assert sorted(values[5:]) == sorted(values[:5])
+            assert sorted(values[5:]) == sorted(values[:5])  # type: ignore[type-var]
 
     run(story())
 

@@ -53,7 +53,7 @@ def stop_after_the_intent(shard: DeliveryShard, reached: asyncio.Event) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    shard.writer._append_and_commit = deliver  # type: ignore[method-assign]
+    shard.writer._append_and_commit = deliver  # type: ignore[assignment, method-assign]
 
 
 def stop_after_the_append(shard: DeliveryShard, reached: asyncio.Event) -> None:
@@ -66,7 +66,7 @@ def stop_after_the_append(shard: DeliveryShard, reached: asyncio.Event) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    writer._append_and_commit = deliver_and_stop  # type: ignore[method-assign]
+    writer._append_and_commit = deliver_and_stop  # type: ignore[assignment, method-assign]
 
 
 def stop_after_the_end(shard: DeliveryShard, reached: asyncio.Event) -> None:
@@ -78,7 +78,7 @@ def stop_after_the_end(shard: DeliveryShard, reached: asyncio.Event) -> None:
             asyncio.get_running_loop().call_soon(reached.set)
         return offset
 
-    shard.writer._record = write_and_tell  # type: ignore[method-assign,assignment]
+    shard.writer._record = write_and_tell  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("stop", [stop_after_the_intent, stop_after_the_append, stop_after_the_end])
@@ -256,7 +256,7 @@ def test_a_disk_that_refuses_once_makes_no_dead_letter_twice_and_loses_none(
             await until(lambda: len(subscriber.got) >= 2)
             await pause(60)
             letters = await node.dead_letters.list(SESSION, "orders")
-            together = [one.record.value or b"" for one in (*subscriber.got, *letters)]
+            together = [one.record.value or b"" for one in (*subscriber.got, *letters)]  # type: ignore[attr-defined]
 
             assert sorted(together) == [b"a", b"bad", b"c"]
 

@@ -1,6 +1,7 @@
 """Reads through filters: what passes, how a reader moves on, and how much work one read is."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,10 @@ BAD = parse("value contains 'bad'")
 LARGE = 2**20
 
 
-async def append(node: Node, *values: bytes, **options: object) -> None:
+async def append(node: Node, *values: bytes, **options: Any) -> None:
     made = encode_batch(
         [Record(at, NOW_MS, None, value) for at, value in enumerate(values)], **options
-    )  # type: ignore[arg-type]
+    )
     await node.partitions.append(SESSION, ORDERS, made, Acks.ALL)
 
 
@@ -212,7 +213,7 @@ def test_one_read_looks_at_a_bounded_stretch_and_answers_then(
                 await append(node, b"good" * 10)
             await append(node, b"bad")
             loop = asyncio.get_running_loop()
-            offset, reads, found = 0, 0, []
+            offset, reads, found = 0, 0, []  # type: ignore[var-annotated]
             while not found:
                 part = await read(node, offset, min_bytes=1, deadline=loop.time() + 100)
                 found = shown(part)

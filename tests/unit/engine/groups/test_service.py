@@ -1,6 +1,7 @@
 """Groups on a whole node: coordination, offsets, restarts, losing the lead, limits."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -235,7 +236,7 @@ def test_a_join_that_is_refused_leaves_no_group(
 def test_members_of_an_unknown_group_are_unknown() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            stranger = {"member_id": "x", "generation": 1}
+            stranger: dict[str, Any] = {"member_id": "x", "generation": 1}
             with pytest.raises(UnknownMember):
                 await node.groups.heartbeat(SESSION, GROUP, **stranger)
             with pytest.raises(UnknownMember):

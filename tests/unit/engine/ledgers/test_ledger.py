@@ -191,7 +191,7 @@ def test_records_of_a_transaction_are_handed_over_until_its_marker_comes(records
             sums = Sums()
             drafts = Drafts(sums)
             ledger = Ledger(at.replica, FixedClock(), sums.apply, transactions=drafts)
-            at.replica.watch(ledger.fold)
+            at.replica.watch(ledger.fold)  # type: ignore[arg-type]
 
             replies = [
                 await ledger.outcome(ledger.write(entries, producer=producer))

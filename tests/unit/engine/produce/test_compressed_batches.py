@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from typing import Any
 
 import pytest
 
@@ -172,7 +173,7 @@ def test_a_topic_without_queue_headers_takes_what_nobody_looks_into(codec: Codec
     ids=str,
 )
 def test_topics_that_read_every_record_do_so_on_a_thread_where_it_takes_long(
-    settings: dict[str, str],
+    settings: dict[str, Any],
 ) -> None:
     async def story() -> None:
         config = Config(limits=Limits(batch_decompressed_bytes_max=3 * MIB))

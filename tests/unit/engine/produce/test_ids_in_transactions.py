@@ -31,7 +31,7 @@ async def send(writer: Writer, *ids: bytes, target: TopicPartition = ORDERS) -> 
     async def once() -> Appended:
         return await writer.send(target, data)
 
-    return await patiently(once)
+    return await patiently(once)  # type: ignore[return-value]
 
 
 async def end(writer: Writer, *, commits: bool) -> None:

@@ -1,6 +1,7 @@
 """The window of message ids of a topic, made from the ends of its logs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_after_a_restart_ids_of_all_partitions_and_codecs_are_known() -> None:
 def test_after_a_restart_old_ids_are_forgotten() -> None:
     async def story() -> None:
         files = MemoryFiles()
-        settings = {
+        settings: dict[str, Any] = {
             "message_id_window_ms": "10000",
             "message_timestamp_type": "LogAppendTime",
         }

@@ -1,6 +1,7 @@
 """What becomes of batches whose records ask for something by header."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,10 @@ def test_a_bad_header_refuses_the_whole_batch() -> None:
 
 def test_a_topic_that_stamps_records_stamps_delayed_ones_when_they_enter() -> None:
     async def story() -> None:
-        settings = {"message_timestamp_type": "LogAppendTime", "compression_type": "gzip"}
+        settings: dict[str, Any] = {
+            "message_timestamp_type": "LogAppendTime",
+            "compression_type": "gzip",
+        }
         async with running_orders(**settings) as node:
             sent = batch_of(message(b"x", delay_ms=1_000))
             await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
@@ -423,7 +427,7 @@ def test_an_id_is_known_in_all_partitions_of_its_topic() -> None:
 
 def test_the_window_is_bounded_by_time_and_by_count() -> None:
     async def story() -> None:
-        settings = {"message_id_window_ms": "1000", "message_id_count_max": "2"}
+        settings: dict[str, Any] = {"message_id_window_ms": "1000", "message_id_count_max": "2"}
         async with running_orders(**settings) as node:
 
             async def is_new(message_id: bytes) -> bool:
@@ -447,7 +451,7 @@ def test_the_window_is_bounded_by_time_and_by_count() -> None:
 @pytest.mark.parametrize("setting", ["message_id_window_ms", "message_id_count_max"])
 def test_without_a_window_ids_do_not_count(setting: str) -> None:
     async def story() -> None:
-        async with running_orders(**{setting: "0"}) as node:
+        async with running_orders(**{setting: "0"}) as node:  # type: ignore[arg-type]
             sent = batch_of(message(b"x", message_id=b"a"))
             for _ in range(2):
                 await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)

@@ -248,7 +248,7 @@ def test_a_dead_letter_that_does_not_fit_stays_and_is_in_nobodys_way() -> None:
             subscriber = await Subscriber().subscribe(node, BILLING)
             for value in (b"x" * 2_000, b"small"):
                 await publish(node, value)
-                await until(lambda value=value: value in subscriber.values)
+                await until(lambda value=value: value in subscriber.values)  # type: ignore[misc]
                 reject_all(subscriber)
                 subscriber.got.clear()
                 await pause(10)

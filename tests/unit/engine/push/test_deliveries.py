@@ -177,7 +177,7 @@ def test_members_of_one_subscription_share_its_records_in_turn() -> None:
             await pause()
 
             assert [len(member.got) for member in members] == [10, 10, 10]
-            together = sorted(value for member in members for value in member.values)
+            together = sorted(value for member in members for value in member.values)  # type: ignore[type-var]
             assert together == sorted(b"%d" % at for at in range(30))
 
     run(story())
@@ -239,7 +239,7 @@ def test_retries_wait_longer_each_time() -> None:
             await publish(node, b"a")
             member = await node.deliveries.subscribe(SESSION, spec, send)
             for count in range(1, 4):
-                await until(lambda count=count: len(times) == count)
+                await until(lambda count=count: len(times) == count)  # type: ignore[misc]
                 assert member.nack(ORDERS, 0)
             await until(lambda: len(times) == 4)
 
@@ -449,7 +449,7 @@ def test_a_member_holds_no_more_than_its_window() -> None:
             assert len(subscriber.got) == 7
 
             for at in range(50):
-                await until(lambda at=at: len(subscriber.got) > at)
+                await until(lambda at=at: len(subscriber.got) > at)  # type: ignore[misc]
                 assert subscriber.ack(subscriber.got[at])
             assert subscriber.values == [b"%d" % at for at in range(50)]
 
@@ -494,7 +494,7 @@ def test_a_slow_subscription_holds_up_no_other() -> None:
             assert slow.member.statistics().is_slow
 
             for at in range(100):
-                await until(lambda at=at: len(slow.got) > at)
+                await until(lambda at=at: len(slow.got) > at)  # type: ignore[misc]
                 assert slow.ack(slow.got[at])
             assert slow.values == fast.values
 
@@ -519,7 +519,7 @@ def test_what_does_not_fit_is_left_out_as_the_policy_says(
                 await publish(node, b"%d" % at)
             await pause()
             for at in range(5):
-                await until(lambda at=at: len(subscriber.got) > at)
+                await until(lambda at=at: len(subscriber.got) > at)  # type: ignore[misc]
                 assert subscriber.ack(subscriber.got[at])
             await pause()
 

@@ -73,7 +73,7 @@ def test_a_member_may_leave_while_it_is_sent_something() -> None:
             await publish(node, *[b"%d" % at for at in range(12)])
             await until(lambda: len(stays.got) == 12)
 
-            assert sorted(stays.values) == sorted(b"%d" % at for at in range(12))
+            assert sorted(stays.values) == sorted(b"%d" % at for at in range(12))  # type: ignore[type-var]
             view = await node.deliveries.describe(SESSION, "billing")
             assert view.cursors[ORDERS].floor == 12
             assert len(view.members) == 1

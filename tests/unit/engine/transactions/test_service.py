@@ -537,8 +537,8 @@ def interrupt(patch: pytest.MonkeyPatch, markers_written: int) -> None:
     """Let only so many markers be written, and none of it be remembered."""
     write = Markers.write
 
-    async def some(self: Markers, value: object, participants: list, *, epoch: int) -> None:  # type: ignore[type-arg]
-        await write(self, value, participants[:markers_written], epoch=epoch)
+    async def some(self: Markers, value: object, participants: list, *, epoch: int) -> None:
+        await write(self, value, participants[:markers_written], epoch=epoch)  # type: ignore[arg-type]
         await asyncio.Event().wait()
 
     patch.setattr(Markers, "write", some)

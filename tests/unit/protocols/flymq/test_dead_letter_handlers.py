@@ -27,7 +27,7 @@ async def give_up(listener: FlymqListener, *values: bytes) -> Connection:
         return True
 
     spec = SubscriptionSpec(name="readers", topics=("orders",), start=Earliest())
-    member = await listener.node.deliveries.subscribe(SESSION, spec, take)
+    member = await listener.node.deliveries.subscribe(SESSION, spec, take)  # type: ignore[arg-type]
     while len(delivered) < len(values):
         await asyncio.sleep(0.01)
     for one in delivered:

@@ -1,6 +1,7 @@
 """Configs as Kafka clients describe and alter them."""
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ async def describe(
 
 
 async def described(
-    node: Node, name: str, kind: int = TOPIC, **options: bool
+    node: Node, name: str, kind: int = TOPIC, **options: Any
 ) -> dict[str, Described]:
     result = await describe(node, name, kind, **options)
     assert result.error_code == 0
@@ -176,7 +177,7 @@ def test_a_described_value_is_one_that_can_be_set() -> None:
         if entry.name in TOPIC_CONFIGS
     }
 
-    assert with_overrides(TopicSettings(), shown) == TopicSettings()
+    assert with_overrides(TopicSettings(), shown) == TopicSettings()  # type: ignore[arg-type]
 
 
 # -- describe ----------------------------------------------------------------------------------

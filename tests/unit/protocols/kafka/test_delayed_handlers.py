@@ -49,7 +49,7 @@ def test_they_are_listed_looked_at_and_cancelled() -> None:
             assert rest.next_after is None
             place = ("orders", 0, DUE_MS)
             for one in (*rest.delayed, found, gone):
-                assert (one.topic, one.partition, one.due_ms) == place
+                assert (one.topic, one.partition, one.due_ms) == place  # type: ignore[attr-defined]
             assert (found.key, found.value) == (b"k", b"2")
             assert [(one.name, one.value) for one in found.headers] == [
                 ("ms-deliver-at", b"%d" % DUE_MS)
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_with_a_reason() -> None:
 
             assert nothing.error_code == ErrorCode.INVALID_REQUEST
             assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}
-            assert all(one.error_message for one in (nothing, nowhere, *unknown))
+            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}  # type: ignore[attr-defined]
+            assert all(one.error_message for one in (nothing, nowhere, *unknown))  # type: ignore[attr-defined]
 
     run(story())

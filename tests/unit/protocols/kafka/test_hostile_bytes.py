@@ -113,8 +113,8 @@ def test_a_missing_part_is_minus_one_and_a_present_one_anything_else() -> None:
     part = bytes.fromhex("01 02 61 00 00 00 05 00 00")
     with_one = read(DescribeTopicPartitionsRequest, 0, head + part, is_flexible=True)
 
-    assert without.cursor is None
-    assert (with_one.cursor.topic_name, with_one.cursor.partition_index) == ("a", 5)
+    assert without.cursor is None  # type: ignore[attr-defined]
+    assert (with_one.cursor.topic_name, with_one.cursor.partition_index) == ("a", 5)  # type: ignore[attr-defined]
 
 
 def test_records_longer_than_the_frame_are_refused() -> None:

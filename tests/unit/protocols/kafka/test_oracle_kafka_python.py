@@ -54,9 +54,9 @@ def check_response(case: tuple[int, int]) -> None:
     # Kafka-python reads whatever comes with an error code as v0.
     response = arbitrary(api.response, version, random)
     if key == 18:
-        response.error_code = 0
+        response.error_code = 0  # type: ignore[attr-defined]
 
-    frame = b"".join(encode_response(RequestHeader(key, version, 77), response))
+    frame = b"".join(encode_response(RequestHeader(key, version, 77), response))  # type: ignore[arg-type]
     read = theirs.decode(frame, version=version, header=True, framed=True)
     written = read.encode(header=True, framed=True)
 
@@ -72,7 +72,7 @@ def check_request(case: tuple[int, int]) -> None:
     request = arbitrary(api.request, version, random)
     header = RequestHeader(key, version, 77, "tester")
 
-    frame = b"".join(encode_request(header, request))
+    frame = b"".join(encode_request(header, request))  # type: ignore[arg-type]
     body = theirs.decode(frame, version=version, header=True, framed=True)
     body.with_header(correlation_id=77, client_id="tester")
     written = bytes(body.encode(version=version, header=True, framed=True))

@@ -29,7 +29,7 @@ VALUES_PER_CASE = 12
 
 def kio_type(case: Case) -> type:
     api, direction, version = case
-    module = load_payload_module(api.key, version, EntityType[direction])
+    module = load_payload_module(api.key, version, EntityType[direction])  # type: ignore[arg-type]
     return getattr(module, f"{api.name}{direction.capitalize()}")
 
 
@@ -85,15 +85,15 @@ def check_spelling(case: Case) -> None:
     ours, theirs = message_type(case), kio_type(case)
     is_flexible = api.is_flexible(version)
     random = Random(case_id(case))
-    assert theirs.__flexible__ == is_flexible
+    assert theirs.__flexible__ == is_flexible  # type: ignore[attr-defined]
 
     for _ in range(VALUES_PER_CASE):
         message = arbitrary(ours, version, random)
 
-        out, splices = bytearray(), []
+        out, splices = bytearray(), []  # type: ignore[var-annotated]
         writer_of(ours, version, is_flexible=is_flexible)(message, out, splices)
-        written = b"".join(splice(out, splices))
-        read_by_kio, size = entity_reader(theirs)(written, 0)
+        written = b"".join(splice(out, splices))  # type: ignore[arg-type]
+        read_by_kio, size = entity_reader(theirs)(written, 0)  # type: ignore[var-annotated]
         written_by_kio = io.BytesIO()
         entity_writer(theirs)(written_by_kio, read_by_kio)
         reader = reader_of(ours, version, is_flexible=is_flexible)

@@ -99,18 +99,18 @@ def test_no_more_requests_are_begun_than_the_pipeline_holds(run: Run, is_one_chu
 def test_a_slow_reader_is_not_written_to_without_bound_and_stops_nobody_else(run: Run) -> None:
     async def main() -> None:
         async with line_server(write_buffer_bytes_max=2**16) as server:
-            server.blocks = [Block(BIG) for _ in range(8)]
+            server.blocks = blocks = [Block(BIG) for _ in range(8)]
             slow, other = await server.connect(), await server.connect()
-            slow.writer.transport.pause_reading()
+            slow.pause_reading()
             slow.send(b"send", b"echo behind it")
-            await until(lambda: server.blocks[0].bytes_read > 0)
+            await until(lambda: blocks[0].bytes_read > 0)
 
             for _ in range(50):
                 await _ask_elsewhere(other)
 
             # What fits into the socket is on its way, the rest still lies in its file.
-            assert server.blocks[-1].bytes_read == 0
-            slow.writer.transport.resume_reading()
+            assert blocks[-1].bytes_read == 0
+            slow.resume_reading()
             assert len(await slow.reader.readexactly(8 * BIG)) == 8 * BIG
             assert await slow.line() == b"behind it"
 
@@ -122,7 +122,7 @@ def test_a_connection_on_which_nothing_moves_is_dropped(run: Run) -> None:
         async with line_server(connection_idle_ms_max=50) as server:
             server.blocks = [Block(BIG)]
             idle, slow, waiting = [await server.connect() for _ in range(3)]
-            slow.writer.transport.pause_reading()
+            slow.pause_reading()
             slow.send(b"send")
             waiting.send(b"wait for ever")
 
@@ -137,12 +137,12 @@ def test_a_connection_on_which_nothing_moves_is_dropped(run: Run) -> None:
 def test_a_slow_reader_who_says_goodbye_still_counts_until_the_bytes_are_gone(run: Run) -> None:
     async def main() -> None:
         async with line_server(connection_idle_ms_max=300) as server:
-            server.blocks = [Block(BIG)]
+            server.blocks = blocks = [Block(BIG)]
             slow = await server.connect()
-            slow.writer.transport.pause_reading()
+            slow.pause_reading()
             slow.send(b"send")
             slow.writer.write_eof()
-            await until(lambda: server.blocks[0].bytes_read > 0)
+            await until(lambda: blocks[0].bytes_read > 0)
 
             assert server.listener.connection_count == 1
             await until(lambda: server.listener.connection_count == 0)
@@ -363,16 +363,16 @@ def test_a_client_that_vanishes_leaves_nothing_waiting(run: Run) -> None:
 def test_a_reset_is_the_end_even_with_bytes_on_the_way(run: Run) -> None:
     async def main() -> None:
         async with line_server(write_buffer_bytes_max=2**16) as server:
-            server.blocks = [Block(BIG), Block(BIG)]
+            server.blocks = blocks = [Block(BIG), Block(BIG)]
             client, other = await server.connect(), await server.connect()
-            client.writer.transport.pause_reading()
+            client.pause_reading()
             client.send(b"send", b"send")
-            await until(lambda: server.blocks[0].bytes_read > 0)
+            await until(lambda: blocks[0].bytes_read > 0)
 
             client.reset()
 
             await until(lambda: server.listener.connection_count == 1)
-            assert server.blocks[1].bytes_read == 0
+            assert blocks[1].bytes_read == 0
             await _ask_elsewhere(other)
 
     run(main())

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.fixture(params=["sendfile", "read", "memory"])
 def ranges(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[bytes], FileRange]]:
+) -> Callable[[bytes], FileRange]:
     """Files whose bytes leave in each of the ways there are."""
     smallest = {"sendfile": 1, "read": 2**40}.get(request.param, writer.SENDFILE_BYTES_MIN)
     monkeypatch.setattr(writer, "SENDFILE_BYTES_MIN", smallest)
@@ -85,10 +85,10 @@ def test_a_reader_who_pauses_gets_every_byte_in_order(
             client = await ask(server, b"send", b"echo behind it")
             received = b""
             for _ in range(8):
-                client.writer.transport.pause_reading()
+                client.pause_reading()
                 for _ in range(100):
                     await asyncio.sleep(0)
-                client.writer.transport.resume_reading()
+                client.resume_reading()
                 received += await client.reader.readexactly(LARGE // 16)
 
             received += await client.reader.readexactly(len(b"head") + LARGE // 2)
@@ -109,12 +109,12 @@ def test_a_file_that_is_deleted_while_it_is_sent_arrives_whole(
             files.open("blob", create=True).write(0, [data])
             server.blocks = [FileRange(files.open("blob"), 0, LARGE, 0, 1)]
             client = await server.connect()
-            client.writer.transport.pause_reading()
+            client.pause_reading()
             client.send(b"send")
             await until(lambda: bool(server.gateways and server.gateways[0].awaited))
 
             files.remove("blob")
-            client.writer.transport.resume_reading()
+            client.resume_reading()
 
             assert await client.reader.readexactly(LARGE) == data
 
@@ -136,7 +136,7 @@ def test_a_client_that_vanishes_while_a_file_is_sent_leaves_nothing_open(
             for _ in range(5):
                 server.blocks = [FileRange(files.open("blob"), 0, LARGE, 0, 1)]
                 client = await server.connect()
-                client.writer.transport.pause_reading()
+                client.pause_reading()
                 client.send(b"send")
                 await until(lambda: bool(server.gateways and server.gateways[-1].awaited))
                 client.reset()
@@ -156,7 +156,7 @@ def test_a_slow_reader_of_a_file_holds_little_memory(run: Run, tmp_path: Path) -
             file.write(0, [bytes(LARGE)])
             server.blocks = [FileRange(file, 0, LARGE, 0, 1)]
             client = await server.connect()
-            client.writer.transport.pause_reading()
+            client.pause_reading()
             client.send(b"send")
             await until(lambda: bool(server.gateways and server.gateways[0].awaited))
             for _ in range(100):
@@ -223,7 +223,7 @@ def test_who_asks_and_never_reads_is_not_answered_without_bound(run: Run) -> Non
         async with line_server(pipeline_requests_max=8) as server:
             server.answers_at_once = True
             client = await server.connect()
-            client.writer.transport.pause_reading()
+            client.pause_reading()
             line = b"echo " + b"x" * 2**16
             for _ in range(1024):
                 client.send(line)
@@ -232,7 +232,7 @@ def test_who_asks_and_never_reads_is_not_answered_without_bound(run: Run) -> Non
             await until(lambda: not connection._is_reading and bool(connection._pending))
 
             assert len(server.gateways[0].begun) < 1024
-            client.writer.transport.resume_reading()
+            client.resume_reading()
             for _ in range(1024):
                 assert len(await client.line()) == 2**16
 

@@ -35,7 +35,7 @@ def test_jobs_run_side_by_side_up_to_the_number_of_threads() -> None:
             *[threads.run(lambda: together.wait(SECONDS_MAX)) for _ in range(THREADS_MAX)]
         )
 
-        jobs = [threads.run(lambda number=number: number) for number in range(50)]
+        jobs = [threads.run(lambda number=number: number) for number in range(50)]  # type: ignore[misc]
         assert await asyncio.gather(*jobs) == list(range(50))
 
     run_on("asyncio", main())
@@ -49,7 +49,7 @@ def test_without_another_thread_work_waits_for_those_there_are(
         await threads.run(lambda: None)
         monkeypatch.setattr(threading.Thread, "start", refuse)
 
-        jobs = [threads.run(lambda number=number: number) for number in range(20)]
+        jobs = [threads.run(lambda number=number: number) for number in range(20)]  # type: ignore[misc]
 
         assert await asyncio.gather(*jobs) == list(range(20))
         with pytest.raises(OutOfResources):

@@ -1,5 +1,7 @@
 """The options of the sink: Kafka's names, and a sentence for every mistake."""
 
+from typing import Any
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -30,7 +32,7 @@ def options(*, is_streaming: bool = True, **given: str) -> SinkOptions:
     return sink_options(needed | named, is_streaming=is_streaming)
 
 
-def refused(**given: str) -> str:
+def refused(**given: Any) -> str:
     with pytest.raises(InvalidOption) as problem:
         options(**given)
     return str(problem.value)
@@ -138,7 +140,7 @@ def schema(ddl: str) -> StructType:
     return StructType([StructField(name, TYPES[kind]) for name, kind in fields])
 
 
-def check(ddl: str, **given: str) -> None:
+def check(ddl: str, **given: Any) -> None:
     check_rows(schema(ddl), options(**given))
 
 

@@ -36,7 +36,7 @@ def marker(base: int, kind: ControlKind, producer: int) -> bytes:
     )
 
 
-def bases(raw: bytes, *, start: int = 0, end: int = FOREVER, aborted: tuple[Aborted, ...] = ()):  # type: ignore[no-untyped-def]
+def bases(raw: bytes, *, start: int = 0, end: int = FOREVER, aborted: tuple[Aborted, ...] = ()):
     selected = select(raw, start=start, end=end, aborted=aborted)
     return [header.base_offset for header, _ in selected.batches], selected.next_offset
 

@@ -27,7 +27,7 @@ FOREVER = 2**63 - 1
 
 
 def rows_of(raw: bytes, start: int = 0, end: int = FOREVER) -> list[dict[str, object]]:
-    found = []
+    found = []  # type: ignore[var-annotated]
     for data, payloads in open_batches(raw, select(raw, start=start, end=end).batches):
         rows = find_rows(data, payloads).between(start, end)
         found += record_batch(ORDERS, rows, ROW).to_pylist() if len(rows.offsets) else []

@@ -16,7 +16,7 @@ from millstream.spark.values.protobuf import protobuf_decode, protobuf_type
 Field = descriptor_pb2.FieldDescriptorProto
 
 
-def field(name: str, number: int, kind: int, **more: Any) -> Field:
+def field(name: str, number: int, kind: int, **more: Any) -> Field:  # type: ignore[valid-type]
     label = more.pop("label", Field.LABEL_OPTIONAL)
     return Field(name=name, number=number, type=kind, label=label, **more)
 

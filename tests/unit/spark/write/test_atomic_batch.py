@@ -65,7 +65,7 @@ def be_kafka(broker: FakeBroker) -> None:
     """Serve what Apache Kafka serves, and no more."""
 
     def versions(request: ApiVersionsRequest) -> ApiVersionsResponse:
-        return ApiVersionsResponse(api_keys=advertised(k for k in APIS if k < OWN_KEYS_FIRST))
+        return ApiVersionsResponse(api_keys=advertised(k for k in APIS if k < OWN_KEYS_FIRST))  # type: ignore[arg-type]
 
     broker.answers[ApiVersionsRequest] = versions
 

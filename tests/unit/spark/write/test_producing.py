@@ -50,7 +50,7 @@ class Log:
                     partition_responses=[
                         parts.Partition(
                             index=part.index,
-                            error_code=trouble
+                            error_code=trouble  # type: ignore[arg-type]
                             or self._take(TopicPartition(topic.name, part.index), part.records),
                             base_offset=0,
                         )

@@ -75,7 +75,7 @@ def test_nothing_behind_the_last_stable_offset_is_touched() -> None:
 
 
 def test_small_neighbours_become_one_segment_up_to_its_bound() -> None:
-    it = sealed(*([(f"k{n}", LARGE)] for n in range(5)))
+    it = sealed(*([(f"k{n}", LARGE)] for n in range(5)))  # type: ignore[arg-type]
 
     assert it.compact()
 
@@ -140,7 +140,7 @@ def test_the_last_batch_of_a_segment_stays_empty() -> None:
 
 
 def test_a_log_with_more_keys_than_memory_is_cleaned_in_several_runs() -> None:
-    it = sealed(*([(f"k{n % 6}", str(n))] for n in range(18)))
+    it = sealed(*([(f"k{n % 6}", str(n))] for n in range(18)))  # type: ignore[arg-type]
 
     ends = []
     for _ in range(100):
@@ -221,7 +221,7 @@ def interrupted(it: CompactedLog, change: object) -> bool:
 def four_large_segments() -> CompactedLog:
     """Of three offsets each, of which the first goes."""
     return sealed(
-        *([(f"a{n}", "old"), (f"a{n}", LARGE), (f"b{n}", LARGE)] for n in range(4)),
+        *([(f"a{n}", "old"), (f"a{n}", LARGE), (f"b{n}", LARGE)] for n in range(4)),  # type: ignore[arg-type]
     )
 
 

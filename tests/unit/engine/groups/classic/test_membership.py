@@ -1,6 +1,7 @@
 """The rules of classic groups, one claim each, without a clock, a log or a network."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_every_question_in_every_state_has_its_answer(ask: str, state: GroupStat
         result = refusal
 
     if isinstance(result, int):  # A ticket.
-        result = room.answers.get(result, PARKED)
+        result = room.answers.get(result, PARKED)  # type: ignore[call-overload]
     if isinstance(result, RequestError):
         result = type(result)
     assert (result if result == PARKED or isinstance(result, type) else DONE) == OUTCOMES[
@@ -282,7 +283,7 @@ def test_absent_static_members_are_kept() -> None:
     room.join(member_id="a")
     room.sync("s")
     room.sync("a", assignments=own_names("a", "s"))
-    long = {"session_timeout_ms": 30 * 60 * 1000}
+    long: dict[str, Any] = {"session_timeout_ms": 30 * 60 * 1000}
     room.join(member_id="s", instance_id="i", protocols=(*RANGE, Protocol("x", b"")), **long)
     room.join(member_id="a", **long)
     room.sync("a")

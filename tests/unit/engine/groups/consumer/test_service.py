@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -48,7 +49,7 @@ JOIN = Beat(
 class Reader:
     """A well-behaved member, one heartbeat at a time."""
 
-    def __init__(self, node: Node, member_id: str, **settings: object) -> None:
+    def __init__(self, node: Node, member_id: str, **settings: Any) -> None:
         self.node = node
         self.joining = replace(JOIN, member_id=member_id, **settings)
         self.epoch = 0
@@ -64,7 +65,7 @@ class Reader:
     async def join(self) -> Beaten:
         return await self._say(self.joining)
 
-    async def beat(self, **changes: object) -> Beaten:
+    async def beat(self, **changes: Any) -> Beaten:
         return await self._say(replace(self.identity, owned=self.owned, **changes))
 
     async def leave(self, epoch: int = LEAVING) -> None:
@@ -88,7 +89,7 @@ async def pair(node: Node) -> tuple[Reader, Reader]:
     return readers
 
 
-async def commit(node: Node, **member: object) -> RequestError | None:
+async def commit(node: Node, **member: Any) -> RequestError | None:
     outcomes = await node.groups.commit_offsets(SESSION, GROUP, {ORDERS: Commit(5)}, **member)
     return outcomes[ORDERS]
 
@@ -239,7 +240,7 @@ def test_a_pattern_does_not_find_the_brokers_own_topics() -> None:
         {"names": ("x" * 2_000,)},
     ],
 )
-def test_a_heartbeat_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
+def test_a_heartbeat_that_makes_no_sense_is_refused(changes: dict[str, Any]) -> None:
     async def story() -> None:
         config = Config(limits=Limits(member_metadata_bytes_max=1_000))
         async with running_groups(config) as node:
