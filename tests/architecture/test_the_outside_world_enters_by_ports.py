@@ -50,20 +50,20 @@ FORBIDDEN_CALLS = {"open", "asyncio.to_thread", "uuid.uuid4", "uuid4", "asyncio.
 
 
 def violations(tree: ast.Module) -> list[str]:
-    found = []
+    collected = []
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                found += [n.name for n in names if n.name.split(".")[0] in FORBIDDEN_MODULES]
+                collected += [n.name for n in names if n.name.split(".")[0] in FORBIDDEN_MODULES]
             case ast.ImportFrom(module=str(module), names=names):
                 if module.split(".")[0] in FORBIDDEN_MODULES:
                     pairs = {(module, n.name) for n in names} - ALLOWED_NAMES
-                    found += [f"{m}.{n}" for m, n in pairs]
+                    collected += [f"{m}.{n}" for m, n in pairs]
             case ast.Call(func=func) if dotted(func) in FORBIDDEN_CALLS:
-                found.append(f"{dotted(func)}()")
+                collected.append(f"{dotted(func)}()")
             case ast.Call(func=ast.Attribute(attr="run_in_executor")):
-                found.append("run_in_executor()")
-    return found
+                collected.append("run_in_executor()")
+    return collected
 
 
 def test_only_real_ports_touch_the_outside_world() -> None:

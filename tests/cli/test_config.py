@@ -17,7 +17,7 @@ def test_each_value_is_shown_with_its_origin(offline: Cli, tmp_path: Path) -> No
 
     shown = offline.json("config", "show", "--config", str(file), "--port", "9")
 
-    origins = {one["key"]: (one["value"], one["origin"]) for one in shown}
+    origins = {row["key"]: (row["value"], row["origin"]) for row in shown}
     assert origins["port"] == (9, "flag --port")
     assert origins["storage"] == ("memory", "environment MILLSTREAM_STORAGE")
     assert origins["timing.tick_ms"] == (7, f"file {file}")
@@ -47,7 +47,7 @@ def test_an_unknown_key_and_a_bad_value_name_themselves(offline: Cli) -> None:
 
 
 def test_every_key_says_what_it_takes(offline: Cli) -> None:
-    keys = {one["key"]: one for one in offline.json("config", "keys")}
+    keys = {row["key"]: row for row in offline.json("config", "keys")}
 
     assert keys["durability"]["takes"] == "one of sync, write"
     assert keys["timing.tick_ms"]["variable"] == "MILLSTREAM_TIMING__TICK_MS"

@@ -30,7 +30,7 @@ def test_another_context_can_be_used_and_forgotten(offline: Cli) -> None:
     offline.run("context", "use", "work")
     offline.run("context", "delete", "home", typed="y\n")
 
-    assert [one["name"] for one in offline.json("context", "list")] == ["work"]
+    assert [row["name"] for row in offline.json("context", "list")] == ["work"]
     assert "work" in offline.text("context", "list")
 
 

@@ -97,7 +97,7 @@ def test_a_stopped_node_is_repaired_offline(tmp_path: Path, cli: Cli) -> None:
     assert (gone["base_offset"], gone["end_offset"]) == (BAD, BAD + BATCH)
     assert (data / gone["kept_in"]).stat().st_size == gone["size"]
     assert "is sound" in cli.refusal(*place)
-    (shown,) = [one for one in cli.json("inspect", str(data)) if one["topic"] == "orders"]
+    (shown,) = [row for row in cli.json("inspect", str(data)) if row["topic"] == "orders"]
     assert shown["problems"] == []
     assert shown["skipped"] == [f"{BAD} to {BAD + BATCH - 1}"]
     process = BrokerProcess(tmp_path)

@@ -42,7 +42,7 @@ def topic(cli: Cli, broker: BrokerProcess, names: Callable[[], str]) -> str:
 
 
 def values(cli: Cli, topic: str) -> list[str]:
-    return [one["value"] for one in cli.json("dlq", "list", topic)]
+    return [row["value"] for row in cli.json("dlq", "list", topic)]
 
 
 def test_dead_letters_are_listed_with_where_they_come_from_and_why(cli: Cli, topic: str) -> None:

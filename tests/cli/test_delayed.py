@@ -17,7 +17,7 @@ def topic(cli: Cli, names: Callable[[], str]) -> str:
 
 
 def ids(cli: Cli, topic: str) -> list[str]:
-    return [one["id"] for one in cli.json("delayed", "list", topic)["delayed"]]
+    return [row["id"] for row in cli.json("delayed", "list", topic)["delayed"]]
 
 
 # -- list, describe, cancel --------------------------------------------------------------------
@@ -28,14 +28,14 @@ def test_those_that_wait_are_listed(cli: Cli, topic: str) -> None:
 
     cli.run("produce", topic, "--delay", "1h", "--partition", "1", typed="a\nb\nc\n")
 
-    found = cli.json("delayed", "list", topic)
-    assert found["next_after"] is None
-    assert [(one["topic"], one["partition"]) for one in found["delayed"]] == [(topic, 1)] * 3
+    answer = cli.json("delayed", "list", topic)
+    assert answer["next_after"] is None
+    assert [(one["topic"], one["partition"]) for one in answer["delayed"]] == [(topic, 1)] * 3
     lines = cli.text("delayed", "list", topic).splitlines()
     assert lines[0].split() == ["ID", "TOPIC", "PARTITION", "DUE"]
-    assert lines[1].split()[:3] == [found["delayed"][0]["id"], topic, "1"]
+    assert lines[1].split()[:3] == [answer["delayed"][0]["id"], topic, "1"]
     assert len(lines) == 4
-    assert topic in {one["topic"] for one in cli.json("delayed", "list")["delayed"]}
+    assert topic in {row["topic"] for row in cli.json("delayed", "list")["delayed"]}
 
 
 def test_a_list_says_how_it_goes_on(cli: Cli, topic: str) -> None:
@@ -43,11 +43,11 @@ def test_a_list_says_how_it_goes_on(cli: Cli, topic: str) -> None:
     all_ids = ids(cli, topic)
 
     some = cli.text("delayed", "list", topic, "--limit", "2")
-    rest = cli.text("delayed", "list", topic, "--after", all_ids[1])
+    remaining = cli.text("delayed", "list", topic, "--after", all_ids[1])
 
     assert some.endswith(f"\nmore are waiting; --after {all_ids[1]} shows them\n")
-    assert all_ids[2] in rest
-    assert "more" not in rest
+    assert all_ids[2] in remaining
+    assert "more" not in remaining
     assert cli.json("delayed", "list", topic, "--limit", "2")["next_after"] == all_ids[1]
 
 
@@ -55,11 +55,11 @@ def test_one_is_shown_with_what_will_be_delivered(cli: Cli, topic: str) -> None:
     cli.run("produce", topic, '{"id": 1}', "--key", "k", "--delay", "1h", "--header", "a=1")
     (name,) = ids(cli, topic)
 
-    found = cli.json("delayed", "describe", name, "--decoder", "json")
+    answer = cli.json("delayed", "describe", name, "--decoder", "json")
 
-    assert (found["id"], found["topic"], found["key"]) == (name, topic, "k")
-    assert found["value"] == {"id": 1}
-    assert ["a", "1"] in found["headers"]
+    assert (answer["id"], answer["topic"], answer["key"]) == (name, topic, "k")
+    assert answer["value"] == {"id": 1}
+    assert ["a", "1"] in answer["headers"]
     assert 'value      {"id": 1}' in cli.text("delayed", "describe", name)
 
 
@@ -147,14 +147,14 @@ def test_a_delayed_record_comes_when_it_is_due(cli: Cli, topic: str) -> None:
 
 def test_a_time_may_be_given_instead(cli: Cli, topic: str) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    told = at.strftime("%Y-%m-%d %H:%M:%SZ")
+    time_text = at.strftime("%Y-%m-%d %H:%M:%SZ")
 
     said = cli.text("produce", topic, "x", "--deliver-at", at.isoformat(), "--partition", "0")
     past = cli.text("produce", topic, "y", "--deliver-at", "2020-01-01T00:00:00Z", "--key", "k")
 
-    assert said == f"{topic}/0, delayed until {told}\n"
+    assert said == f"{topic}/0, delayed until {time_text}\n"
     assert "@" in past
-    assert cli.text("delayed", "list", topic).splitlines()[1].endswith(told)
+    assert cli.text("delayed", "list", topic).splitlines()[1].endswith(time_text)
     assert cli.json("produce", topic, "x", "--delay", "1h")["is_delayed"] is True
 
 

@@ -84,9 +84,9 @@ def test_no_record_can_drive_the_terminal(data: bytes, form: Form) -> None:
     ],
 )
 def test_what_bytes_are_is_guessed(data: bytes, kind: str, text: str) -> None:
-    found = show(data, Form.AUTO)
+    page = show(data, Form.AUTO)
 
-    assert (found.kind, found.text) == (kind, text)
+    assert (page.kind, page.text) == (kind, text)
 
 
 def test_what_is_not_json_is_shown_as_text_and_says_so() -> None:
@@ -105,10 +105,10 @@ def test_a_tombstone_is_not_an_empty_value() -> None:
 def test_of_a_very_long_value_the_beginning_is_shown(form: Form, piece: bytes) -> None:
     data = b"[" + piece * (2**20 // len(piece)) + b"0]"
 
-    found = show(data, form)
+    page = show(data, form)
 
-    assert "the beginning of 1.0 MiB" in found.note
-    assert len(found.text) <= 5 * decoding.DETAIL_BYTES_MAX
+    assert "the beginning of 1.0 MiB" in page.note
+    assert len(page.text) <= 5 * decoding.DETAIL_BYTES_MAX
     assert len(summary(data, form)) <= decoding.SUMMARY_CHARACTERS_MAX
 
 
@@ -161,9 +161,9 @@ def test_the_next_match_is_the_nearest_on_that_side(
     records = [record(value=b"x" if is_hit else b"-") for is_hit in hits]
     sides = [n for n, is_hit in enumerate(hits) if is_hit and (n - start) * step >= 0]
 
-    found = find(records, parse_query("x"), start=start, step=step)
+    entry = find(records, parse_query("x"), start=start, step=step)
 
-    assert found == (min(sides, key=lambda n: abs(n - start)) if sides else None)
+    assert entry == (min(sides, key=lambda n: abs(n - start)) if sides else None)
 
 
 # -- pages and what is held ----------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Log:
     """A topic with gaps, as compaction leaves it."""
 
     def __init__(self, offsets: list[list[int]]) -> None:
-        self.offsets = [sorted(one) for one in offsets]
+        self.offsets = [sorted(offset) for offset in offsets]
         self.bounds = {p: Span(0, 60) for p in range(len(offsets))}
 
     def within(self, partition: int, span: Span) -> list[int]:

@@ -55,7 +55,7 @@ def test_the_newest_page_and_those_before_it_are_the_whole_topic(reader: Reader)
     assert newest.spans == {0: Span(100, 300), 1: Span(0, 20), 2: Span(0, 0)}
     assert len(newest.records) == 220
     assert oldest.spans == {0: Span(0, 100), 1: Span(0, 0), 2: Span(0, 0)}
-    assert [one.offset for one in oldest.records] == list(range(100))
+    assert [record.offset for record in oldest.records] == list(range(100))
     assert reader.older(reader.turn(), oldest.spans).records == []
 
 
@@ -66,7 +66,7 @@ def test_pages_go_forward_from_an_offset_and_from_a_time(client: Client, reader:
     at_time = reader.begin(reader.turn(), placed.timestamp, None)
 
     assert first.spans == {0: Span(50, 250), 1: Span(20, 20), 2: Span(0, 0)}
-    assert [one.offset for one in second.records] == list(range(250, 300))
+    assert [record.offset for record in second.records] == list(range(250, 300))
     assert [one.value for one in at_time.records] == [b"late"]
 
 
@@ -75,10 +75,10 @@ def test_a_place_behind_the_end_shows_the_newest(reader: Reader) -> None:
 
 
 def test_one_partition_can_be_read_alone(reader: Reader) -> None:
-    found = reader.begin(reader.turn(), "latest", 1)
+    page = reader.begin(reader.turn(), "latest", 1)
 
-    assert found.spans == {1: Span(0, 20)}
-    assert {one.partition for one in found.records} == {1}
+    assert page.spans == {1: Span(0, 20)}
+    assert {record.partition for record in page.records} == {1}
 
 
 def test_offsets_without_records_are_no_end(client: Client, topic: str) -> None:
@@ -88,13 +88,13 @@ def test_offsets_without_records_are_no_end(client: Client, topic: str) -> None:
             transaction.send(topic, f"t{number}", partition=2)
     reader = Reader(client, topic)
 
-    found = reader.begin(reader.turn(), "latest", 2)
+    page = reader.begin(reader.turn(), "latest", 2)
     again = reader.newer(reader.turn(), {2: Span(0, 0)})
     behind = reader.newer(reader.turn(), {2: Span(11, 11)})
     reader.close()
 
-    assert [one.offset for one in found.records] == [0, 2, 4, 6, 8, 10]
-    assert again.spans == found.spans == {2: Span(0, 12)}
+    assert [record.offset for record in page.records] == [0, 2, 4, 6, 8, 10]
+    assert again.spans == page.spans == {2: Span(0, 12)}
     assert behind.records == []
     assert behind.spans == {2: Span(11, 12)}
 
@@ -111,11 +111,11 @@ def test_going_back_reaches_over_a_long_gap(
         raise Undone
     reader = Reader(client, topic)
 
-    found = reader.begin(reader.turn(), "latest", 2)
+    page = reader.begin(reader.turn(), "latest", 2)
     reader.close()
 
-    assert [one.value for one in found.records] == [b"before"]
-    assert found.spans == {2: Span(0, 33)}
+    assert [record.value for record in page.records] == [b"before"]
+    assert page.spans == {2: Span(0, 33)}
 
 
 def test_what_comes_is_followed_without_a_gap(client: Client, reader: Reader) -> None:
@@ -128,7 +128,7 @@ def test_what_comes_is_followed_without_a_gap(client: Client, reader: Reader) ->
     while len(seen) < 5 and monotonic() < deadline:
         chunk = reader.follow(reader.turn(), spans, 0.5)
         spans |= chunk.spans
-        seen += [one.value for one in chunk.records]
+        seen += [record.value for record in chunk.records]
 
     assert seen == [b"live0", b"live1", b"live2", b"live3", b"live4"]
 
@@ -138,11 +138,11 @@ def test_who_reads_gives_up_when_another_asks(reader: Reader) -> None:
     waiting = threading.Thread(target=reader.follow, args=(reader.turn(), spans, 2 * DEADLINE_S))
     waiting.start()
 
-    found = reader.begin(reader.turn(), "earliest", 1)
+    page = reader.begin(reader.turn(), "earliest", 1)
     waiting.join(DEADLINE_S)
 
     assert not waiting.is_alive()
-    assert len(found.records) == 20
+    assert len(page.records) == 20
 
 
 def test_what_retention_deleted_is_left_out(client: Client, reader: Reader) -> None:
@@ -204,7 +204,7 @@ def test_an_end_seen_earlier_hides_nothing_that_came_since(
 
     monkeypatch.setattr(consumer, "poll", slow_at_first)
 
-    found = reader.newer(turn, spans)
+    page = reader.newer(turn, spans)
 
-    assert [one.value for one in found.records] == [b"new0", b"new1", b"new2"]
-    assert found.spans == {1: Span(20, 23)}
+    assert [record.value for record in page.records] == [b"new0", b"new1", b"new2"]
+    assert page.spans == {1: Span(20, 23)}

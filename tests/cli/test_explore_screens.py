@@ -221,7 +221,7 @@ def test_one_partition_is_looked_at_alone(client: Client, topic: str) -> None:
         await user.answer("1")
         await user.until_seen("partition 1 only")
         await user.until(
-            lambda: {one.partition for one in user.browser.window.records} == {1}, "only it"
+            lambda: {record.partition for record in user.browser.window.records} == {1}, "only it"
         )
         await user.press("shift+tab", "home")
         await user.press("number_sign")
@@ -357,7 +357,7 @@ def test_a_record_is_sent_and_shown(client: Client, topic: str) -> None:
     drive(client, scenario, topic=topic)
 
     with client.consumer(topic, from_="earliest") as consumer:
-        (sent,) = [one for one in consumer.take(101) if one.value == b"typed"]
+        (sent,) = [record for record in consumer.take(101) if record.value == b"typed"]
     assert (sent.key, sent.partition, sent.headers) == (b"ann", 2, (("a", b"b"),))
 
 

@@ -43,7 +43,7 @@ def inspector(tmp_path: Path) -> Cli:
 
 def log_directory(data: Path, inspector: Cli) -> Path:
     shown = inspector.json("inspect", str(data))
-    return data / "logs" / next(one["directory"] for one in shown if one["topic"] == "orders")
+    return data / "logs" / next(row["directory"] for row in shown if row["topic"] == "orders")
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -57,7 +57,7 @@ def digest(directory: Path) -> dict[str, str]:
 def test_logs_are_shown_with_their_topics(data: Path, inspector: Cli) -> None:
     before = digest(data)
 
-    shown = {(one["topic"], one["partition"]): one for one in inspector.json("inspect", str(data))}
+    shown = {(row["topic"], row["partition"]): row for row in inspector.json("inspect", str(data))}
 
     assert shown["orders", 0]["end_offset"] == 12  # Ten, one in a transaction, its marker.
     assert shown["orders", 0]["problems"] == []
@@ -74,7 +74,7 @@ def test_segments_batches_and_records_are_shown(data: Path, inspector: Cli) -> N
     batches = inspector.json("inspect", file)
     records = inspector.json("inspect", file, "--records")
 
-    assert sum(one["records"] for one in batches) == len(records) == 12
+    assert sum(batch["records"] for batch in batches) == len(records) == 12
     assert batches[-1]["kind"] == "control+transactional"
     assert (records[0]["key"], records[0]["value"]) == ("k0", "v0")
     assert records[0]["headers"] == [["h", "x"]]

@@ -38,8 +38,8 @@ def deaf_listener() -> Iterator[str]:
 def verdicts(cli: Cli, *arguments: str, code: int = 0) -> dict[str, str]:
     import json
 
-    found = json.loads(cli.run("doctor", *arguments, "--output", "json", code=code).stdout)
-    return {one["check"]: one["verdict"] for one in found}
+    parsed = json.loads(cli.run("doctor", *arguments, "--output", "json", code=code).stdout)
+    return {one["check"]: one["verdict"] for one in parsed}
 
 
 def test_a_broker_that_serves_everything_is_healthy(cli: Cli) -> None:

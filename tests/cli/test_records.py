@@ -106,7 +106,7 @@ def test_bytes_travel_as_base64_or_as_a_whole_file(cli: Cli, topic: str, tmp_pat
     cli.run("produce", topic, "--file", str(file), "--encoder", "binary")
 
     shown = cli.text("consume", topic, "--decoder", "binary").split()
-    assert [base64.b64decode(one) for one in shown] == [b"\xff\x00", b"\xff\n\x00"]
+    assert [base64.b64decode(row) for row in shown] == [b"\xff\x00", b"\xff\n\x00"]
     assert cli.text("consume", topic, "--count", "1") == "\\xff\x00\n"
     assert "not base64" in cli.refusal("produce", topic, "!", "--encoder", "binary")
 

@@ -13,11 +13,11 @@ def test_a_topic_is_created_listed_and_described(cli: Cli, names: Callable[[], s
     said = cli.text("topic", "create", name, "--partitions", "3", "--set", "retention.ms=60000")
 
     assert said == f"created topic {name}\n"
-    listed = {one["topic"]: one for one in cli.json("topic", "list")}
+    listed = {row["topic"]: row for row in cli.json("topic", "list")}
     assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1, "view_of": None}
     assert name in cli.text("topic", "list")
     described = cli.json("topic", "describe", name)
-    assert [one["end_offset"] for one in described["partitions"]] == [0, 0, 0]
+    assert [item["end_offset"] for item in described["partitions"]] == [0, 0, 0]
     text = cli.text("topic", "describe", name)
     assert "retention.ms" in text
     assert "60000" in text
@@ -41,7 +41,9 @@ def test_settings_and_partitions_are_altered(cli: Cli, names: Callable[[], str])
     cli.run("topic", "alter", name, "--partitions", "4")
 
     described = cli.json("topic", "describe", name)
-    changed = {one["name"]: one["value"] for one in described["settings"] if not one["is_default"]}
+    changed = {
+        item["name"]: item["value"] for item in described["settings"] if not item["is_default"]
+    }
     assert changed == {"retention.ms": "5000"}
     assert len(described["partitions"]) == 4
 
@@ -55,7 +57,7 @@ def test_deleting_asks_first(cli: Cli, names: Callable[[], str]) -> None:
     assert "nothing was done" in cli.run("topic", "delete", kept, code=1).stderr
     cli.run("topic", "delete", gone, "--yes")
 
-    listed = {one["topic"] for one in cli.json("topic", "list")}
+    listed = {row["topic"] for row in cli.json("topic", "list")}
     assert kept in listed
     assert gone not in listed
 
@@ -145,14 +147,14 @@ def test_the_health_of_a_topic_is_shown_with_the_lag_of_its_groups(
     cli.run("consume", topic, "--group", group)
     cli.run("produce", topic, "--partition", "1", typed="d\n")
 
-    found = cli.json("topic", "describe", topic, "--health")
+    answer = cli.json("topic", "describe", topic, "--health")
 
-    empty, full = found["partitions"]
+    empty, full = answer["partitions"]
     assert (empty["high_watermark"], empty["size_bytes"]) == (0, 0)
     assert (full["low_watermark"], full["high_watermark"], full["end_offset"]) == (0, 4, 4)
     assert (full["last_stable_offset"], full["segment_count"], full["index_gaps"]) == (4, 1, 0)
     assert full["size_bytes"] > 0
-    lags = [one for one in found["lags"] if one["partition"] == 1]
+    lags = [one for one in answer["lags"] if one["partition"] == 1]
     assert lags == [{"group_id": group, "partition": 1, "committed_offset": 3, "records": 1}]
     assert group in cli.text("topic", "describe", topic, "--health")
     assert "nowhere" in cli.refusal("topic", "describe", "nowhere", "--health")

@@ -16,7 +16,7 @@ def test_transactions_are_listed_and_described(cli: Cli, names: Callable[[], str
     with connect(address) as client, client.transaction(name) as transaction:
         transaction.send(topic, "a")
 
-    listed = {one["transactional_id"]: one for one in cli.json("txn", "list")}
+    listed = {row["transactional_id"]: row for row in cli.json("txn", "list")}
     assert "omplete" in listed[name]["state"]
     assert cli.json("txn", "describe", name) == listed[name]
     assert name in cli.text("txn", "list")

@@ -29,7 +29,7 @@ def test_a_view_is_created_listed_described_read_and_deleted(
     expected = {"view": view, "topic": topic, "partitions": 1, "where": WHERE}
     assert expected in cli.json("view", "list")
     assert topic not in {one["view"] for one in cli.json("view", "list")}
-    listed = {one["topic"]: one["view_of"] for one in cli.json("topic", "list")}
+    listed = {row["topic"]: row["view_of"] for row in cli.json("topic", "list")}
     assert (listed[view], listed[topic]) == (topic, None)
     assert "VIEW OF" in cli.text("topic", "list")
     assert f"that of {topic}" in cli.text("topic", "describe", view)
@@ -72,7 +72,7 @@ def test_a_topic_with_views_is_not_deleted(cli: Cli, names: Callable[[], str], t
 
     assert f"view delete {view}" in cli.refusal("topic", "delete", topic, "--yes")
     cli.run("topic", "delete", topic, view, "--yes")
-    assert topic not in {one["topic"] for one in cli.json("topic", "list")}
+    assert topic not in {row["topic"] for row in cli.json("topic", "list")}
 
 
 def test_nothing_is_produced_to_a_view(cli: Cli, names: Callable[[], str], topic: str) -> None:
@@ -108,7 +108,7 @@ def test_an_automatic_view_of_an_older_client_goes_with_its_topic(cli: Cli, topi
 
     cli.run("topic", "delete", topic, "--yes")
 
-    assert old not in {one["topic"] for one in cli.json("topic", "list")}
+    assert old not in {row["topic"] for row in cli.json("topic", "list")}
 
 
 def test_a_group_reads_on_through_a_filter(cli: Cli, names: Callable[[], str], topic: str) -> None:

@@ -26,7 +26,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 def test_the_cluster_is_described(client: Client, broker: BrokerProcess) -> None:
     cluster = client.admin.describe_cluster()
 
-    assert [(one.host, one.port) for one in cluster.nodes] == [(broker.host, broker.port)]
+    assert [(node.host, node.port) for node in cluster.nodes] == [(broker.host, broker.port)]
     assert cluster.controller_id == cluster.nodes[0].node_id
     assert cluster.cluster_id
 
@@ -35,7 +35,7 @@ def test_a_topic_lives_its_life(client: Client) -> None:
     admin, name = client.admin, f"orders-{uuid4()}"
 
     admin.create_topic(name, partitions=2, settings={"retention.ms": 5_000})
-    listed = {one.name: one for one in admin.list_topics()}[name]
+    listed = {topic.name: topic for topic in admin.list_topics()}[name]
     for n in range(3):
         client.produce(name, str(n), partition=1)
     admin.alter_topic(name, {"cleanup.policy": "compact"}, unset=["retention.ms"])
@@ -47,7 +47,7 @@ def test_a_topic_lives_its_life(client: Client) -> None:
     assert [one.partition for one in described.partitions] == [0, 1, 2, 3]
     assert [one.offset_count for one in described.partitions] == [0, 3, 0, 0]
     assert described.partitions[0].in_sync_ids == described.partitions[0].replica_ids
-    settings = {one.name: one for one in described.settings}
+    settings = {setting.name: setting for setting in described.settings}
     assert (settings["cleanup.policy"].value, settings["cleanup.policy"].origin) == (
         "compact",
         "topic",
@@ -61,7 +61,7 @@ def test_a_dry_run_creates_nothing(client: Client) -> None:
 
     client.admin.create_topic(name, dry_run=True)
 
-    assert name not in {one.name for one in client.admin.list_topics()}
+    assert name not in {topic.name for topic in client.admin.list_topics()}
 
 
 def test_offsets_are_found_by_time(client: Client, topic: str) -> None:
@@ -207,7 +207,7 @@ def test_settings_may_be_spelt_with_dots_or_underscores_and_be_any_scalar(client
     client.admin.create_topic(name, settings=settings)
     client.admin.alter_topic(name, {"segment_ms": 70_000}, unset=["max_message_bytes"])
 
-    values = {one.name: one.value for one in client.admin.topic_settings(name)}
+    values = {setting.name: setting.value for setting in client.admin.topic_settings(name)}
 
     assert (values["retention.ms"], values["retention.bytes"]) == ("60000", "1000000000")
     assert (values["segment.ms"], values["max.message.bytes"]) == ("70000", "1048588")

@@ -40,14 +40,14 @@ def test_records_are_produced_and_read(broker: BrokerProcess, topic: str, group:
         async with client.producer() as producer:
             for n in range(1, 1_000):
                 await producer.send(topic, {"n": n}, partition=1)
-        found = []
+        collected = []
         async with await client.consumer(topic, group=group, **MEMBER) as consumer:
             async for message in consumer:
-                found.append(message.value["n"])
-                if len(found) == 1_000:
+                collected.append(message.value["n"])
+                if len(collected) == 1_000:
                     break
         assert await client.admin.committed(group) == {TopicPartition(topic, 1): 1_000}
-        return found
+        return collected
 
     async def main() -> list[object]:
         async with opened(broker) as client:
@@ -83,7 +83,7 @@ def test_many_tasks_produce_at_once(broker: BrokerProcess, topic: str) -> None:
             sent = await asyncio.gather(
                 *(client.produce(topic, b"%d" % n, partition=0) for n in range(200))
             )
-        return [one.offset for one in sent]
+        return [sample.offset for sample in sent]
 
     assert sorted(asyncio.run(main())) == list(range(200))
 
@@ -95,7 +95,7 @@ def test_a_full_buffer_makes_the_task_wait_and_not_the_loop(
         async with opened(broker) as client, client.producer(buffer_records_max=5) as producer:
             sent = [await producer.send(topic, b"x", partition=0) for _ in range(100)]
             await producer.flush()
-            return [(await one).offset for one in sent]
+            return [(await sample).offset for sample in sent]
 
     assert asyncio.run(main()) == list(range(100))
 
@@ -182,7 +182,7 @@ def test_a_wait_that_was_given_up_loses_no_record(
 ) -> None:
     async def main() -> list[bytes]:
         async with opened(broker) as client:
-            found: list[bytes] = []
+            collected: list[bytes] = []
             async with await client.consumer(topic, group=group, **MEMBER) as consumer:
                 await consumer.wait_assigned()
                 for n in range(20):
@@ -190,8 +190,8 @@ def test_a_wait_that_was_given_up_loses_no_record(
                         async with asyncio.timeout(0):
                             await anext(consumer)
                     await client.produce(topic, b"%d" % n, partition=0)
-                    found.append((await anext(consumer)).value)
-            return found
+                    collected.append((await anext(consumer)).value)
+            return collected
 
     assert asyncio.run(main()) == [b"%d" % n for n in range(20)]
 

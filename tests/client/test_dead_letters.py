@@ -136,7 +136,7 @@ def test_the_health_of_a_topic_is_that_of_its_logs(client: Client, topic: str, g
     assert [one.partition for one in found.partitions] == list(range(PARTITIONS))
     first = found.partitions[0]
     assert (first.low_watermark, first.high_watermark, first.end_offset) == (1, 4, 4)
-    assert [(one.group_id, one.records) for one in found.lags if one.partition == 0] == [(group, 1)]
+    assert [(lag.group_id, lag.records) for lag in found.lags if lag.partition == 0] == [(group, 1)]
     with client.transaction() as transaction:
         transaction.send(topic, "open", partition=0).result()
         held = client.health(topic).partitions[0]

@@ -13,7 +13,7 @@ HOUR = timedelta(hours=1)
 
 
 def ids(client: Client, topic: str) -> list[str]:
-    return [one.id for one in client.delayed.list(topic).records]
+    return [record.id for record in client.delayed.list(topic).records]
 
 
 def test_those_that_wait_are_listed_by_topic_in_pages(client: Client, topic: str) -> None:
@@ -28,7 +28,7 @@ def test_those_that_wait_are_listed_by_topic_in_pages(client: Client, topic: str
     assert [(one.topic, one.partition, one.due) for one in first.records] == [(topic, 2, at)] * 2
     assert first.next_after == first.records[-1].id
     assert (len(second.records), second.next_after) == (1, None)
-    everything = {one.topic for one in client.delayed.list(limit=1_000).records}
+    everything = {record.topic for record in client.delayed.list(limit=1_000).records}
     assert everything >= {topic, f"{topic}.other"}
 
 
@@ -36,10 +36,15 @@ def test_one_is_shown_with_what_will_be_delivered(client: Client, topic: str) ->
     client.produce(topic, b"late", key=b"k", headers={"a": "1"}, delay=HOUR)
 
     (name,) = ids(client, topic)
-    found = client.delayed.describe(name)
+    described = client.delayed.describe(name)
 
-    assert (found.id, found.topic, found.key, found.value) == (name, topic, b"k", b"late")
-    assert ("a", b"1") in found.headers
+    assert (described.id, described.topic, described.key, described.value) == (
+        name,
+        topic,
+        b"k",
+        b"late",
+    )
+    assert ("a", b"1") in described.headers
 
 
 def test_one_that_is_cancelled_never_comes_and_frees_its_message_id(
@@ -71,7 +76,7 @@ def test_delayed_records_of_one_batch_have_no_offsets(client: Client, topic: str
         sent = [producer.send(topic, b"x", delay=HOUR, partition=0) for _ in range(3)]
         past = producer.send(topic, b"y", delay=datetime(2020, 1, 1, tzinfo=UTC), partition=0)
 
-    assert [one.result().offset for one in sent] == [-1, -1, -1]
+    assert [sample.result().offset for sample in sent] == [-1, -1, -1]
     assert past.result().offset >= 0
 
 

@@ -46,9 +46,9 @@ def java_partition(key: bytes, count: int) -> int:
         k = int.from_bytes(key[at : at + 4], "little") * m & mask
         k = (k ^ k >> 24) * m & mask
         h = (h * m & mask) ^ k
-    rest = key[len(key) - len(key) % 4 :]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    remaining = key[len(key) - len(key) % 4 :]
+    if remaining:
+        h = (h ^ int.from_bytes(remaining, "little")) * m & mask
     h = (h ^ h >> 13) * m & mask
     return ((h ^ h >> 15) & 0x7FFFFFFF) % count
 
@@ -57,7 +57,7 @@ def test_many_records_are_batched_and_each_has_a_future(client: Client, topic: s
     with client.producer() as producer:
         deliveries = [producer.send(topic, b"%d" % n, partition=0) for n in range(5_000)]
 
-    assert [one.result().offset for one in deliveries] == list(range(5_000))
+    assert [delivery.result().offset for delivery in deliveries] == list(range(5_000))
 
 
 def test_a_full_buffer_makes_the_sender_wait_and_loses_nothing(client: Client, topic: str) -> None:
@@ -67,7 +67,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_loses_nothing(client: Client, t
             deliveries.append(producer.send(topic, b"%d" % n, partition=0))
             assert producer.buffered_count <= 10
 
-    assert [one.result().offset for one in deliveries] == list(range(300))
+    assert [delivery.result().offset for delivery in deliveries] == list(range(300))
 
 
 def test_a_record_that_is_too_large_fails_by_its_future_or_at_the_end(
@@ -160,8 +160,8 @@ def test_a_delayed_record_comes_when_it_is_due(client: Client, topic: str) -> No
     client.produce(topic, b"early", partition=0)
 
     with client.consumer(topic, idle_s=20) as consumer:
-        found = [next(iter(consumer)).value for _ in range(2)]
-    assert found == [b"early", b"late"]
+        collected = [next(iter(consumer)).value for _ in range(2)]
+    assert collected == [b"early", b"late"]
     assert time() - before >= 0.4
 
 

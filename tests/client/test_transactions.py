@@ -19,8 +19,8 @@ from tests.support.broker_process import BrokerProcess
 def committed(client: Client, topic: str, count: int) -> list[bytes]:
     """What a reader sees: so many, and no more."""
     with client.consumer(topic, idle_s=1.0) as consumer:
-        found = [m.value for m in consumer.take(count)]
-        return sorted([*found, *(m.value for m in consumer)])
+        collected = [m.value for m in consumer.take(count)]
+        return sorted([*collected, *(m.value for m in consumer)])
 
 
 def fail_halfway(client: Client, consumer: Consumer, output: str, taken: list[Message]) -> None:

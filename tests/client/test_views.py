@@ -25,9 +25,9 @@ def test_a_consumer_with_a_filter_gets_what_the_broker_let_through(
     client: Client, loads: str
 ) -> None:
     with client.consumer(loads, filter=HEAVY) as consumer:
-        found = consumer.take(4)
+        taken = consumer.take(4)
 
-    assert sorted(message.value["kg"] for message in found) == [6, 7, 8, 9]
+    assert sorted(message.value["kg"] for message in taken) == [6, 7, 8, 9]
 
 
 def test_reading_through_a_filter_creates_nothing_and_blocks_no_deletion(
@@ -56,7 +56,7 @@ def test_a_filtered_name_is_read_like_a_topic(client: Client, loads: str, group:
 
     assert len(found.partitions) == PARTITIONS
     assert {"view.of": loads, "view.where": HEAVY}.items() <= {
-        one.name: one.value for one in found.settings
+        setting.name: setting.value for setting in found.settings
     }.items()
     with pytest.raises(NotFound):
         client.admin.delete_topic(name)
@@ -69,7 +69,7 @@ def test_automatic_views_of_older_clients_go_with_their_topic(client: Client, lo
 
     client.admin.delete_topic(loads)
 
-    assert loads not in {one.name for one in client.admin.list_topics()}
+    assert loads not in {topic.name for topic in client.admin.list_topics()}
     assert client.views.list() == ()
 
 

@@ -117,7 +117,7 @@ class Copier(threading.Thread):
             producer = self._open()
             while not self._stopping.is_set():
                 records = self._consumer.consume(COPY_RECORDS, timeout=0.2)
-                good = [one for one in records if one.error() is None]
+                good = [record for record in records if record.error() is None]
                 if good:
                     producer = self._copy(producer, good)
         except Exception as problem:
@@ -155,8 +155,8 @@ class Copier(threading.Thread):
         """One transaction; return the producer to go on with."""
         try:
             producer.begin_transaction()
-            for one in records:
-                producer.produce(self._target, one.value(), partition=one.partition())  # type: ignore[arg-type]
+            for record in records:
+                producer.produce(self._target, record.value(), partition=record.partition())  # type: ignore[arg-type]
             positions = self._consumer.position(self._consumer.assignment())
             offsets = [one for one in positions if one.offset >= 0]
             metadata = self._consumer.consumer_group_metadata()
@@ -218,7 +218,7 @@ def read_all(address: str, topic: str, ends: list[int], *, seconds_max: float) -
             **QUIET,
         }
     )
-    found: list[list[int]] = [[] for _ in ends]
+    collected: list[list[int]] = [[] for _ in ends]
     finished: set[int] = set()
     try:
         consumer.assign([TopicPartition(topic, at, 0) for at in range(len(ends))])
@@ -226,13 +226,13 @@ def read_all(address: str, topic: str, ends: list[int], *, seconds_max: float) -
         while time.monotonic() < deadline:
             for one in consumer.consume(1_000, timeout=0.2):
                 if one.error() is None:
-                    found[one.partition()].append(int(one.value()))  # type: ignore[arg-type, index]
+                    collected[one.partition()].append(int(one.value()))  # type: ignore[arg-type, index]
                     finished.discard(one.partition())
                 elif one.error().code() == KafkaError._PARTITION_EOF:  # type: ignore[union-attr]
                     finished.add(one.partition())  # type: ignore[arg-type]
-            enough = all(len(got) >= end for got, end in zip(found, ends, strict=True))
+            enough = all(len(got) >= end for got, end in zip(collected, ends, strict=True))
             if enough and len(finished) == len(ends):
                 break
-        return found
+        return collected
     finally:
         consumer.close()

@@ -232,10 +232,10 @@ def test_what_was_found_after_a_crash_survives_the_next_one(life: Life, reorder:
         random = Random(seed)
         life.files.restore(moment.disk)
         life.files.power_cut(random, reorder=reorder) if seed % 2 else life.files.kill()
-        found = said(check(life, moment))
+        state = said(check(life, moment))
 
         life.files.power_cut(worst=True)
-        assert said(open_journal(life.files, bytes_max=BYTES_MAX)) == found
+        assert said(open_journal(life.files, bytes_max=BYTES_MAX)) == state
 
 
 def test_a_journal_goes_on_after_a_crash_and_keeps_what_it_is_told_then(life: Life) -> None:
@@ -383,9 +383,9 @@ class JournalLives(RuleBasedStateMachine):
 
     def reopen(self, durable: int) -> None:
         self.journal = open_journal(self.files, bytes_max=self.bytes_max)
-        found = said(self.journal)
-        assert found in self.history[durable:]
-        self.history = [found]
+        state = said(self.journal)
+        assert state in self.history[durable:]
+        self.history = [state]
         self.durable = 0
 
 

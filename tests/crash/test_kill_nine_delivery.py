@@ -48,15 +48,15 @@ def _dead_letters(address: str, count: int) -> "Counter[int]":
             **QUIET,
         }
     )
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     deadline = time.monotonic() + SECONDS_MAX
     try:
         consumer.subscribe(["jobs.dlq"])
         while time.monotonic() < deadline:
             records = consumer.consume(500, 2.0)
-            found.update(int(one.value()) for one in records if one.error() is None)  # type: ignore[arg-type]
-            if not records and found.total() >= count:
+            counts.update(int(record.value()) for record in records if record.error() is None)  # type: ignore[arg-type]
+            if not records and counts.total() >= count:
                 break
     finally:
         consumer.close()
-    return found
+    return counts

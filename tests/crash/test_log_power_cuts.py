@@ -85,7 +85,7 @@ class Story:
         self.states = self.states[begun:]
 
     def truncate(self, end: int) -> None:
-        kept = tuple(one for one in self.states[-1] if read_header(one).end_offset <= end)
+        kept = tuple(state for state in self.states[-1] if read_header(state).end_offset <= end)
         self.states.append(kept)
         self.log.truncate(end)
         before = tuple(b for b in self.boundaries if b.start_offset <= end)
@@ -121,30 +121,30 @@ class Story:
 
 def survives(files: CrashingFiles, moment: Moment) -> None:
     """Open what is left; check it, and that opening it made it durable."""
-    found = check(files, moment)
+    problems = check(files, moment)
     files.power_cut(worst=True)
     again = check(files, moment)
     # More may come back than there was: a cut that no round had made durable yet.
-    assert again[: len(found)] == found
+    assert again[: len(problems)] == problems
 
 
 def check(files: CrashingFiles, moment: Moment) -> list[bytes]:
     log = open_small(files, start_offset=moment.start, boundaries=moment.boundaries)
-    found = read_all(log)
+    records = read_all(log)
     log.verify()
-    there = set(found)
+    there = set(records)
     states = [
-        [one for one in state if read_header(one).end_offset > moment.start]
+        [entry for entry in state if read_header(entry).end_offset > moment.start]
         for state in moment.states
     ]
     # What compaction dropped is back if the old file is.
     candidates = [
         [one for one in state if one in there or one not in moment.dropped] for state in states
     ]
-    assert any(found == candidate[: len(found)] for candidate in candidates), "garbage"
+    assert any(records == candidate[: len(records)] for candidate in candidates), "garbage"
     common = set(states[0]).intersection(*states[1:])
     assert common - moment.dropped <= there, "lost"
-    return found
+    return records
 
 
 def every_cut(story: Story, *, every: int = 1) -> None:
@@ -466,8 +466,8 @@ def test_a_killed_process_has_lost_nothing_that_it_had_synced(tmp_path: Path) ->
         child.communicate()
 
         log = open_small(DiskFiles(tmp_path))
-        found = read_all(log)
+        records = read_all(log)
         assert log.end_offset >= end
-        assert found == fill(open_small(CrashingFiles()), log.end_offset)
-        assert log.verify() == len(found)
+        assert records == fill(open_small(CrashingFiles()), log.end_offset)
+        assert log.verify() == len(records)
         log.abandon()

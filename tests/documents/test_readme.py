@@ -113,12 +113,12 @@ def test_the_demonstration_runs(newcomer: Newcomer) -> None:
 
 
 def test_the_commands_print_what_the_readme_says(served: Newcomer) -> None:
-    told = [
+    answers = [
         carried_out(step, directory=served.home, environment=served.environment)
         for step in QUICK_START
     ]
 
-    assert told == QUICK_START
+    assert answers == QUICK_START
 
 
 def test_the_lines_of_python_read_what_they_wrote(served: Newcomer) -> None:

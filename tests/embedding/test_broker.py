@@ -152,13 +152,13 @@ def test_topics_are_created_described_listed_and_deleted() -> None:
             with pytest.raises(TopicExists):
                 await broker.topics.create("orders")
 
-            found = broker.topics.describe("orders")
+            described = broker.topics.describe("orders")
 
             assert broker.topics.list() == ["bills", "orders"]
-            assert (found.name, found.topic_id) == ("orders", made.topic_id)
-            assert found.settings == {"retention_ms": "1000"}
-            assert [part.record_count for part in found.partitions] == [0, 2]
-            assert found.partitions[1].size_bytes > 0
+            assert (described.name, described.topic_id) == ("orders", made.topic_id)
+            assert described.settings == {"retention_ms": "1000"}
+            assert [part.record_count for part in described.partitions] == [0, 2]
+            assert described.partitions[1].size_bytes > 0
             await broker.topics.delete("orders")
             assert broker.topics.list() == ["bills"]
             with pytest.raises(UnknownTopic):
@@ -283,7 +283,7 @@ def test_a_group_is_described_with_its_members_and_its_lag(protocol: str) -> Non
             assert (details.offsets[orders].offset, details.offsets[orders].lag) == (2, 3)
             assert (figures.member_count, figures.partition_count) == (1, 1)
             assert (figures.lag_total, figures.lag_max, figures.state) == (3, 3, "stable")
-            assert [one.group_id for one in listed] == ["readers"]
+            assert [item.group_id for item in listed] == ["readers"]
             with pytest.raises(GroupNotFound):
                 await broker.groups.describe("strangers")
 
@@ -324,12 +324,13 @@ def test_every_metric_can_be_asked_for(tmp_path: Path) -> None:
             await broker.topics.create("orders", partitions=30)
             await broker.partitions.append("orders", 0, [NewRecord(b"x")] * 3)
 
-            found = {
-                (one.metric.name, one.labels): one.value for one in await broker.metrics.samples()
+            collected = {
+                (sample.metric.name, sample.labels): sample.value
+                for sample in await broker.metrics.samples()
             }
 
-            assert found["millstream_appended_records_total", ()] == 3
-            assert found["millstream_partition_high_watermark", ("orders", "0")] == 3
-            assert found["millstream_partition_high_watermark", ("orders", "29")] == 0
+            assert collected["millstream_appended_records_total", ()] == 3
+            assert collected["millstream_partition_high_watermark", ("orders", "0")] == 3
+            assert collected["millstream_partition_high_watermark", ("orders", "29")] == 0
 
     run(story())

@@ -174,8 +174,8 @@ def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_hea
                 place = TopicPartition("orders", target)  # type: ignore[arg-type]
                 writings.append(node.partitions.append(session, place, batch(b"x"), Acks.ALL))
             outcomes = await asyncio.gather(*writings, return_exceptions=True)
-            problems = [one for one in outcomes if isinstance(one, BaseException)]
-            assert all(isinstance(one, RequestError) for one in problems)
+            problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            assert all(isinstance(problem, RequestError) for problem in problems)
             assert bool(problems) == (queue_headers == "on")
             async with asyncio.timeout(60):
                 while sum(one.record.value == b"x" for one in pushed) < partitions:

@@ -53,8 +53,8 @@ def test_every_wanted_partition_goes_to_exactly_one_who_wants_it(
     shares = assignor(subscribers, counts)
 
     assigned = [partition for share in shares.values() for partition in share]
-    wanted = frozenset().union(*topics) & counts.keys()
-    assert sorted(assigned) == [LogId(t, i) for t in sorted(wanted) for i in range(counts[t])]
+    request = frozenset().union(*topics) & counts.keys()
+    assert sorted(assigned) == [LogId(t, i) for t in sorted(request) for i in range(counts[t])]
     for subscriber in subscribers:
         assert {
             partition.topic_id for partition in shares[subscriber.member_id]
@@ -139,13 +139,13 @@ def test_a_range_is_of_neighbours_and_the_same_in_every_topic() -> None:
 
 def test_static_members_keep_their_ranges_from_process_to_process() -> None:
     counts = {TOPICS[0]: 4}
-    wanted = frozenset(TOPICS)
+    topics = frozenset(TOPICS)
 
     first = range_(
-        [Subscriber("z", wanted, instance_id="a"), Subscriber("y", wanted, instance_id="b")], counts
+        [Subscriber("z", topics, instance_id="a"), Subscriber("y", topics, instance_id="b")], counts
     )
     second = range_(
-        [Subscriber("x", wanted, instance_id="a"), Subscriber("y", wanted, instance_id="b")], counts
+        [Subscriber("x", topics, instance_id="a"), Subscriber("y", topics, instance_id="b")], counts
     )
 
     assert first["z"] == second["x"]

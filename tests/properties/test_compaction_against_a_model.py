@@ -98,18 +98,18 @@ class CompactionMachine(RuleBasedStateMachine):
     def check_clean(self) -> None:
         """Below the clean end a key stands once, and no tombstone and no aborted record does."""
         it = self.it
-        found = [r for r in it.read_committed(it.start_offset) if r.offset < it.clean_end]
-        keys = [record.key for record in found]
+        collected = [r for r in it.read_committed(it.start_offset) if r.offset < it.clean_end]
+        keys = [record.key for record in collected]
         assert len(keys) == len(set(keys))
         assert None not in keys
-        assert all(record.value is not None for record in found)
+        assert all(record.value is not None for record in collected)
         cleaned = [
             header
             for header, _ in it.batches()
             if header.base_offset >= it.start_offset and header.end_offset <= it.clean_end
         ]
         count = sum(header.count for header in cleaned)
-        in_batches = sum(any(r.offset in range_of(h) for h in cleaned) for r in found)
+        in_batches = sum(any(r.offset in range_of(h) for h in cleaned) for r in collected)
         assert count == in_batches + sum(header.is_control for header in cleaned)
 
 

@@ -49,9 +49,9 @@ class Reader:
             names=("orders",),
             owned=self.owned,
         )
-        told = await node.consumer_groups.heartbeat(SESSION, GROUP, beat)
-        assert told.assignment is not None
-        self.epoch, self.owned = told.epoch, told.assignment
+        response = await node.consumer_groups.heartbeat(SESSION, GROUP, beat)
+        assert response.assignment is not None
+        self.epoch, self.owned = response.epoch, response.assignment
 
     async def leave(self, node: Node) -> None:
         beat = Beat(member_id=self.member_id, epoch=LEAVING)

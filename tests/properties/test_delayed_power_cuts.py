@@ -67,12 +67,12 @@ class World:
         self.sequence = 0
 
     def messages(self, now_ms: int) -> tuple[Message, ...]:
-        found = []
+        collected = []
         for _ in range(self.random.randint(1, 4)):
             self.count += 1
             value = b"%d" % self.count
             due_ms = now_ms + self.random.choice([1, 10, 100, 1_000])
-            found.append(
+            collected.append(
                 self.random.choice(
                     [
                         message(value, deliver_at=due_ms),
@@ -82,8 +82,8 @@ class World:
                     ]
                 )
             )
-        self.sent |= {one.value for one in found}
-        return tuple(found)
+        self.sent |= {one.value for one in collected}
+        return tuple(collected)
 
 
 async def send_once(node: Node, world: World, clock: FixedClock) -> None:

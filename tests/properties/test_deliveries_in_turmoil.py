@@ -61,8 +61,8 @@ class Worker:
         if self.member is None or self.random.random() < 0.1:
             return False
         self.got += deliveries
-        for one in deliveries:
-            self.answer(one)
+        for delivery in deliveries:
+            self.answer(delivery)
         return True
 
     def answer(self, one: Delivered) -> None:
@@ -171,7 +171,8 @@ def test_the_node_lives_and_all_that_stays_is_settled(seed: int) -> None:
 
             def finish(deliveries: Sequence[Delivered]) -> bool:
                 return bool(members) and all(
-                    members[0].ack(one.target, one.record.offset) for one in deliveries
+                    members[0].ack(delivery.target, delivery.record.offset)
+                    for delivery in deliveries
                 )
 
             members.append(await node.deliveries.subscribe(SESSION, SPECS[0], finish))
@@ -183,8 +184,10 @@ def test_the_node_lives_and_all_that_stays_is_settled(seed: int) -> None:
             }
             await until(lambda: all(dispatcher.cursors[at].floor >= ends[at] for at in ends))
             assert not dispatcher.given_up
-            letters = [one for one in await origins(node, "stays.dlq") if one.group == "kept"]
-            assert len({(one.target, one.offset) for one in letters}) == len(letters)
+            letters = [
+                origin for origin in await origins(node, "stays.dlq") if origin.group == "kept"
+            ]
+            assert len({(letter.target, letter.offset) for letter in letters}) == len(letters)
 
     run(story())
 
@@ -196,4 +199,4 @@ async def origins(node: Node, topic: str) -> list[Origin]:
         while (chunk := await read_records(node.partitions, SESSION, target, offset)).records:
             found += [origin_of(record) for record in chunk.records]
             offset = chunk.next_offset
-    return [one for one in found if one is not None]
+    return [item for item in found if item is not None]

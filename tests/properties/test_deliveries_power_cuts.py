@@ -60,18 +60,18 @@ class Worker:
     def send(self, deliveries: Sequence[Delivered]) -> bool:
         if self.member is None:
             return False
-        for one in deliveries:
-            offset = one.record.offset
+        for delivery in deliveries:
+            offset = delivery.record.offset
             assert offset not in self.dead, "a dead letter was delivered again"
             self.world.sent[offset] += 1
             choice = 0.0 if self.is_patient else self.random.random()
             if choice < 0.4:
-                assert self.member.ack(one.target, offset)
+                assert self.member.ack(delivery.target, offset)
                 self.world.acked.add(offset)
             elif choice < 0.6:
-                assert self.member.reject(one.target, offset, "bad", "by chance")
+                assert self.member.reject(delivery.target, offset, "bad", "by chance")
             elif choice < 0.8:
-                assert self.member.nack(one.target, offset)
+                assert self.member.nack(delivery.target, offset)
         return True
 
 
@@ -167,7 +167,8 @@ def test_every_dead_letter_is_sent_back_once(seed: int) -> None:
 
             def send(deliveries: Sequence[Delivered]) -> bool:
                 return bool(member) and all(
-                    member[0].reject(one.target, one.record.offset) for one in deliveries
+                    member[0].reject(delivery.target, delivery.record.offset)
+                    for delivery in deliveries
                 )
 
             member.append(await node.deliveries.subscribe(SESSION, BILLING, send))

@@ -40,8 +40,8 @@ def quoted(word: str) -> str:
 
 
 def last_header(record: Record, name: str) -> bytes | None:
-    found = [content for given_name, content in record.headers if given_name == name]
-    return found[-1] if found else None
+    collected = [content for given_name, content in record.headers if given_name == name]
+    return collected[-1] if collected else None
 
 
 def document(record: Record) -> object:
@@ -52,8 +52,8 @@ def document(record: Record) -> object:
 
 
 def member(record: Record) -> object:
-    found = document(record)
-    return found.get("m") if isinstance(found, dict) else None
+    parsed = document(record)
+    return parsed.get("m") if isinstance(parsed, dict) else None
 
 
 def number(content: bytes | None) -> float | None:
@@ -148,15 +148,15 @@ async def write(node: Node, log: list[tuple[list[Record], Codec]]) -> list[Recor
 async def read_to_the_end(
     node: Node, target: TopicPartition, *, bytes_max: int, end: int
 ) -> list[tuple[int, bytes | None]]:
-    found: list[tuple[int, bytes | None]] = []
+    collected: list[tuple[int, bytes | None]] = []
     offset = 0
     while offset < end:
         (part,) = await node.partitions.read(SESSION, [Want(target, offset, bytes_max)])
         assert part.error is None
         assert next_offset(part, offset) > offset, "a reader must always get on"
-        found += [one for one in shown(part) if one[0] >= offset]
+        collected += [row for row in shown(part) if row[0] >= offset]
         offset = next_offset(part, offset)
-    return found
+    return collected
 
 
 @pytest.fixture

@@ -24,16 +24,16 @@ def naive(text: str, content: bytes | None) -> bool:
 def test_a_text_is_found_wherever_its_lower_case_is(
     text: str, fields: list[tuple[bytes | None, bytes | None]]
 ) -> None:
-    wanted = flymq_filter(text)
+    filter_ = flymq_filter(text)
     sent = [Record(at, 0, key, value) for at, (key, value) in enumerate(fields)]
-    expected = [one for one in sent if naive(text, one.key) or naive(text, one.value)]
-    assert [one for one in sent if wanted.matches(one)] == expected
+    expected = [sample for sample in sent if naive(text, sample.key) or naive(text, sample.value)]
+    assert [one for one in sent if filter_.matches(one)] == expected
     if not sent:
         return
 
-    assert wanted.required.texts
+    assert filter_.required.texts
     steps = filter_steps(
-        encode_batch(sent), wanted.matches, decompressed_bytes_max=2**20, required=wanted.required
+        encode_batch(sent), filter_.matches, decompressed_bytes_max=2**20, required=filter_.required
     )
     kept = all_at_once(steps)
 
@@ -44,6 +44,6 @@ def test_a_text_is_found_wherever_its_lower_case_is(
 def test_no_other_character_has_a_letter_of_ascii_in_its_lower_case() -> None:
     others = [chr(code) for code in range(128, 0x110000)]
 
-    found = [one for one in others if any(part.isascii() for part in one.lower())]
+    collected = [other for other in others if any(part.isascii() for part in other.lower())]
 
-    assert found == ["\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "\N{KELVIN SIGN}"]
+    assert collected == ["\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "\N{KELVIN SIGN}"]

@@ -50,18 +50,18 @@ async def write(
 
 async def drain(client: Connection, random: Random, where: str = "") -> list[bytes]:
     """Fetch as a consumer does: from the start, always where the last fetch said to go on."""
-    found: list[bytes] = []
+    collected: list[bytes] = []
     offset = 0
     while True:
         count = random.choice([1, 2, 3, 7, 100])
         fetched = await client.fetch("orders", offset, count=count, where=where)
-        offsets = [one.offset for one in fetched.records]
+        offsets = [record.offset for record in fetched.records]
         assert fetched.record_count == len(offsets) <= count
         assert offsets == sorted({at for at in offsets if at >= offset})
         assert fetched.next_offset >= max([offset, *(at + 1 for at in offsets)])
         if not offsets and fetched.next_offset == offset:
-            return found
-        found += [one.value for one in fetched.records]
+            return collected
+        collected += [one.value for one in fetched.records]
         offset = fetched.next_offset
 
 
@@ -81,8 +81,8 @@ def test_fetches_return_what_was_committed(seed: int) -> None:
                 await asyncio.sleep(0.01)
 
             assert await drain(client, random) == written
-            wanted = [value for value in written if value.endswith(b"B")]
-            assert await drain(client, random, where=r"B$") == wanted
+            expected = [value for value in written if value.endswith(b"B")]
+            assert await drain(client, random, where=r"B$") == expected
             assert await drain(client, random, where="nothing like it") == []
 
     run(main())

@@ -56,8 +56,8 @@ def fold(batches: Iterable[tuple[Header, bytes]]) -> GroupsState:
 
 
 def view(state: GroupsState) -> View:
-    found = {group_id: state.find(group_id) or StoredGroup() for group_id in state}
-    return {key: (one.value, one.offsets, one.pending) for key, one in found.items()}
+    collected = {group_id: state.find(group_id) or StoredGroup() for group_id in state}
+    return {key: (one.value, one.offsets, one.pending) for key, one in collected.items()}
 
 
 class OffsetsMachine(RuleBasedStateMachine):

@@ -145,9 +145,9 @@ async def check(node: Node, told: Told) -> None:
 
 async def check_exact(node: Node, told: Told) -> None:
     await take_over(node)
-    found = await node.groups.fetch_offsets(SESSION, EXACT, TARGETS, must_be_stable=True)
-    offsets = {one.offset for one in found.values() if isinstance(one, Committed)}
-    assert len(offsets) == 1, found
+    committed = await node.groups.fetch_offsets(SESSION, EXACT, TARGETS, must_be_stable=True)
+    offsets = {one.offset for one in committed.values() if isinstance(one, Committed)}
+    assert len(offsets) == 1, committed
     assert told.safe[EXACT, TARGETS[0]] <= min(offsets) <= told.sent[EXACT, TARGETS[0]]
 
 

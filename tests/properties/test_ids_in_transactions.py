@@ -48,7 +48,7 @@ class Model:
 
 
 async def send(writer: Writer, how: str, wanted: list[bytes], codec: Codec) -> Appended:
-    messages = [message(b"x" + one, message_id=one) for one in wanted]
+    messages = [message(b"x" + item, message_id=item) for item in wanted]
     if how == "plain":
         data = batch_of(*messages, codec=codec)
         return await writer.node.partitions.append(SESSION, ORDERS, data, Acks.ALL)

@@ -92,9 +92,9 @@ class LogMachine(RuleBasedStateMachine):
     def held(self) -> list[bytes]:
         start = self.word.start
         return [
-            one
-            for one in self.state.lineage
-            if header_of(one).end_offset > start and one not in self.dropped
+            boundary
+            for boundary in self.state.lineage
+            if header_of(boundary).end_offset > start and boundary not in self.dropped
         ]
 
     @property
@@ -170,7 +170,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        ends = [header_of(one).end_offset for one in self.state.lineage if one not in self.dropped]
+        ends = [
+            header_of(boundary).end_offset
+            for boundary in self.state.lineage
+            if boundary not in self.dropped
+        ]
         ends = [end for end in ends if end >= self.word.start]
         if not ends:
             return
@@ -262,23 +266,23 @@ class LogMachine(RuleBasedStateMachine):
         self.word = word
         self.round = None
         self.log = self.open()
-        found = read_all(self.log)
+        records = read_all(self.log)
         start, resets = word.start, self.states[0].resets
         candidates = [self.visible(state, word) for state in self.states]
-        assert any(found == candidate[: len(found)] for candidate in candidates), "garbage"
+        assert any(records == candidate[: len(records)] for candidate in candidates), "garbage"
         if all(state.resets == resets for state in self.states):
             common = [one for one in self.common(self.states) if one not in self.dropped]
             kept = [one for one in common if header_of(one).end_offset > start]
-            assert found[: len(kept)] == kept, "lost"
+            assert records[: len(kept)] == kept, "lost"
         end = self.log.end_offset
         lineages = {
-            tuple(one for one in state.lineage if header_of(one).end_offset <= end)
+            tuple(boundary for boundary in state.lineage if header_of(boundary).end_offset <= end)
             for state, candidate in zip(self.states, candidates, strict=True)
-            if found == candidate[: len(found)]
+            if records == candidate[: len(records)]
         }
         if len(lineages) > 1 or any(state.resets != resets for state in self.states):
             # Nothing that can be seen tells what the log held below its start.
-            lineages = {tuple(found)}
+            lineages = {tuple(records)}
             self.are_producers_known = False
         self.state = State(lineages.pop(), self.states[-1].resets)
         kept_boundaries = tuple(b for b in word.boundaries if b.start_offset <= end)
@@ -301,16 +305,16 @@ class LogMachine(RuleBasedStateMachine):
 
     def visible(self, state: State, word: Word) -> list[bytes]:
         """What of a state the journal lets stand."""
-        found = []
-        for one in state.lineage:
-            header = header_of(one)
-            if header.end_offset <= word.start or one in self.dropped:
+        collected = []
+        for boundary in state.lineage:
+            header = header_of(boundary)
+            if header.end_offset <= word.start or boundary in self.dropped:
                 continue
             in_force = [b.epoch for b in word.boundaries if b.start_offset <= header.base_offset]
             if not in_force or in_force[-1] != header.epoch:
                 break
-            found.append(one)
-        return found
+            collected.append(boundary)
+        return collected
 
     def common(self, states: list[State]) -> list[bytes]:
         common = list(states[0].lineage)
@@ -389,8 +393,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def producers(self) -> None:
         expected = Producers()
-        for one in self.state.lineage:
-            expected.apply(header_of(one), None)
+        for boundary in self.state.lineage:
+            expected.apply(header_of(boundary), None)
         assert self.log.producers.describe() == expected.describe()
 
     @rule()

@@ -214,7 +214,7 @@ class Delivery(RuleBasedStateMachine):
     def the_cursor_is_kept(self) -> None:
         self.kept = self.dispatcher.cursors[TARGET].value()
         self.kept_settled = dict(self.settled)
-        unsettled = {one.offset for one in self.kept.unsettled}
+        unsettled = {delivery.offset for delivery in self.kept.unsettled}
         covered = {
             offset
             for offset in self.for_good()
@@ -232,7 +232,7 @@ class Delivery(RuleBasedStateMachine):
         dead_letter_written = dict.fromkeys(self.marks, "dead_letter_written")
         self.settled = {**self.kept_settled, **dead_letter_written}
         self.dispatcher = self.fresh(Cursor.restore(TARGET, self.kept, frozenset(self.marks)))
-        self.attempts = {one.offset: one.attempts for one in self.kept.unsettled}
+        self.attempts = {delivery.offset: delivery.attempts for delivery in self.kept.unsettled}
         self.windows, self.held, self.late, self.sent = [], {}, [], []
 
     # -- what must hold --------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Delivery(RuleBasedStateMachine):
         assert self.dispatcher._unsettled == len(in_flight)
         assert self.dispatcher._bytes == sum(one.size for one in in_flight)
         for window in self.windows:
-            mine = [one for one in in_flight if one.holder == window.number]
+            mine = [record for record in in_flight if record.holder == window.number]
             assert window.in_flight_count == sum(one.phase is Phase.SENT for one in mine)
 
     def teardown(self) -> None:

@@ -91,7 +91,7 @@ async def fill(node: Node) -> None:
 
 async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], list[range]]:
     """All batches of a partition, by base offset, and the offsets that were refused by name."""
-    found: dict[int, Batch] = {}
+    collected: dict[int, Batch] = {}
     refused: list[range] = []
     end = node.partitions.health(SESSION, target).high_watermark
     offset = node.partitions.health(SESSION, target).log.start_offset
@@ -110,9 +110,9 @@ async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], li
         assert part.records is not None
         data = part.records.read()
         header = read_header(data)
-        found[header.base_offset] = Batch(header.end_offset, data[: header.size])
+        collected[header.base_offset] = Batch(header.end_offset, data[: header.size])
         offset = header.end_offset
-    return found, refused
+    return collected, refused
 
 
 @cache
@@ -139,20 +139,20 @@ def world(is_clean: bool) -> World:
 
 
 def sizes(files: CrashingFiles, directory: str) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    collected: list[tuple[str, int]] = []
     for name in files.list(directory):
         path = f"{directory}/{name}" if directory else name
         try:
             size = files.open(path).size()
         except (IsADirectoryError, FileNotFoundError):
-            found += sizes(files, path)
+            collected += sizes(files, path)
             continue
         durable = size - files.unsynced_bytes(path)  # Only what is on the disk can rot there.
         if path == RESERVE:
             durable = min(durable, RESERVE_BYTES_FLIPPED)
         if durable > 0:
-            found.append((path, durable))
-    return found
+            collected.append((path, durable))
+    return collected
 
 
 async def check(node: Node, it: World) -> None:
@@ -200,8 +200,8 @@ async def check_services(node: Node, it: World) -> None:
     if any("knows no such topic" in why for _, why in (await node.repairs.list(SESSION)).closed):
         return
     try:
-        told = await node.groups.fetch_offsets(SESSION, GROUP, [ORDERS])
-        value = told[ORDERS]
+        committed = await node.groups.fetch_offsets(SESSION, GROUP, [ORDERS])
+        value = committed[ORDERS]
         if isinstance(value, Committed):
             assert value.offset == 7 or (not it.is_clean and value.offset == 5)
     except RequestError:

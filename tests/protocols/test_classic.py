@@ -110,7 +110,10 @@ def test_a_subscription_survives_that_the_broker_is_killed() -> None:
             assert client.subscribe_to_subscription("billing", arrived.put)
             messages = [arrived.get(timeout=SECONDS_MAX) for _ in range(2)]
 
-    assert [(one.sequence_number, one.body) for one in messages] == [(1, b"B"), (2, b"C")]
+    assert [(message.sequence_number, message.body) for message in messages] == [
+        (1, b"B"),
+        (2, b"C"),
+    ]
 
 
 def test_a_record_of_a_kafka_client_arrives_here_and_the_other_way_round(
@@ -138,7 +141,7 @@ def test_a_record_of_a_kafka_client_arrives_here_and_the_other_way_round(
     consumer.subscribe(["orders"])
     records = consumer.consume(2, SECONDS_MAX)
     consumer.close()
-    assert [(one.value(), one.key(), dict(one.headers())) for one in records] == [  # type: ignore[arg-type]
+    assert [(record.value(), record.key(), dict(record.headers())) for record in records] == [  # type: ignore[arg-type]
         (b"from kafka", b"k", headers),
         (b"from classic", b"z", {"shape": b"round"}),
     ]

@@ -115,7 +115,7 @@ def through_flux(broker: RunningBroker, topic: str) -> Seen:
         _, subject, _, header_bytes, size, _ = line.split()
         block = stream.read(int(header_bytes))
         value = stream.read(int(size) - int(header_bytes))
-    pairs = (one.split(b": ") for one in block.split(b"\r\n") if one)
+    pairs = (piece.split(b": ") for piece in block.split(b"\r\n") if piece)
     return Seen(value, None, {name.decode(): text for name, text in pairs}, subject.decode())
 
 

@@ -199,8 +199,8 @@ class Script(Group):
 
     def do_voters(self, word: str, *voters: str) -> None:
         """Ask a leader for these voters, and let the old ones vote."""
-        wanted = frozenset(NodeId(int(voter)) for voter in voters)
-        self._ask(word, lambda core: core.change_voters(wanted))
+        topics = frozenset(NodeId(int(voter)) for voter in voters)
+        self._ask(word, lambda core: core.change_voters(topics))
 
     def do_transfer(self, word: str, to: str) -> None:
         self._ask(word, lambda core: core.transfer(NodeId(int(to))))

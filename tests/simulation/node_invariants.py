@@ -17,20 +17,20 @@ Entry = tuple[Epoch, bytes | None]
 
 def read_committed(replica: Replica, start: Offset) -> dict[Offset, Entry]:
     """Epoch and value of every record from `start` to the high watermark."""
-    found: dict[Offset, Entry] = {}
+    collected: dict[Offset, Entry] = {}
     end, start = replica.high_watermark, max(start, replica.log.start_offset)
     while start < end:
         part = replica.log.read(start, bytes_max=2**20, end_offset=end)
         if part is None:
-            return found  # A watermark learnt from a log start may lie inside a batch.
+            return collected  # A watermark learnt from a log start may lie inside a batch.
         data, at = part.read(), 0
         for header in verify_batches(data):
             for record in decode_all(data, at, decompressed_bytes_max=2**20):
                 if record.offset >= start:
-                    found[record.offset] = Epoch(header.epoch), record.value
+                    collected[record.offset] = Epoch(header.epoch), record.value
             at += header.size
         start = part.end_offset
-    return found
+    return collected
 
 
 @dataclass

@@ -163,9 +163,9 @@ class Cluster:
                 self.network.cut = {(o, victim) if deaf else (victim, o) for o in ids}
             case 6:
                 half = set(random.sample(ids, len(ids) // 2))
-                rest = set(ids) - half
-                self.network.cut = {(a, b) for a in half for b in rest} | {
-                    (b, a) for a in half for b in rest
+                remaining = set(ids) - half
+                self.network.cut = {(a, b) for a in half for b in remaining} | {
+                    (b, a) for a in half for b in remaining
                 }
             case 7:
                 self.machines[victim].clock.skew_ms += random.randint(-3_600_000, 3_600_000)

@@ -49,13 +49,14 @@ def written(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    found = {
+    collected = {
         name: bytes(cell).decode() if isinstance(cell, bytes | bytearray) else cell
         for name, cell in row.items()
     }
-    if "headers" in found:
-        found["headers"] = {pair.key: bytes(pair.value).decode() for pair in found["headers"]}  # type: ignore[union-attr]
-    return found
+    if "headers" in collected:
+        headers: Any = collected["headers"]
+        collected["headers"] = {pair.key: bytes(pair.value).decode() for pair in headers}
+    return collected
 
 
 class Arrivals:
@@ -75,20 +76,20 @@ class Arrivals:
         self, made: DataFrame, batches: Sequence[Sequence[tuple[object, ...]]]
     ) -> tuple[list[dict[str, Any]], list[Any]]:
         """What comes out of all batches, and Spark's progress of them."""
-        found: list[dict[str, Any]] = []
+        collected: list[dict[str, Any]] = []
         progress: list[Any] = []
         for rows in batches:
             whole = frame_of(self._spark, rows).coalesce(1)
             whole.write.mode("append").parquet(str(self._directory / "in"))
             query = (
-                made.writeStream.foreachBatch(lambda frame, _: found.extend(written(frame)))
+                made.writeStream.foreachBatch(lambda frame, _: collected.extend(written(frame)))
                 .option("checkpointLocation", str(self._directory / "checkpoint"))
                 .trigger(availableNow=True)
                 .start()
             )
             query.awaitTermination()
             progress += [json.loads(one.json) for one in query.recentProgress]
-        return found, progress
+        return collected, progress
 
 
 def values(rows: Sequence[dict[str, Any]]) -> Iterator[Any]:

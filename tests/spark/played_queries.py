@@ -53,9 +53,9 @@ class Query:
         start, end = self.plan()
         if json.dumps(start) == json.dumps(end):
             return []
-        found = self.read(start, end)
+        records = self.read(start, end)
         self.checkpoint = json.dumps(end)
-        return found
+        return records
 
     def read(self, start: Json, end: Json) -> list[int]:
         return [

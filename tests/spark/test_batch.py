@@ -45,10 +45,10 @@ def load(
 
 
 def offsets_of(frame: DataFrame) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    collected: dict[int, list[int]] = {}
     for row in frame.select("partition", "offset").collect():
-        found.setdefault(row.partition, []).append(row.offset)
-    return {partition: sorted(found[partition]) for partition in sorted(found)}
+        collected.setdefault(row.partition, []).append(row.offset)
+    return {partition: sorted(collected[partition]) for partition in sorted(collected)}
 
 
 ALL = {0: list(range(COUNT)), 1: list(range(COUNT))}

@@ -77,9 +77,9 @@ class Cluster:
 
     def executors(self) -> list[str]:
         """What the workers started last, by the directories that executors log in."""
-        found = [path.parent for path in self._directory.glob("worker-*/app-*/*/stderr")]
-        newest = max((path.parent.name for path in found), default="")
-        return [str(path) for path in found if path.parent.name == newest]
+        collected = [path.parent for path in self._directory.glob("worker-*/app-*/*/stderr")]
+        newest = max((path.parent.name for path in collected), default="")
+        return [str(path) for path in collected if path.parent.name == newest]
 
     def stop(self) -> None:
         for daemon in self._daemons:

@@ -90,8 +90,8 @@ def test_a_range_that_is_read_again_puts_nothing_aside_again(
     reader: Reader, broker: BrokerProcess, topic: str
 ) -> None:
     for start, end in [(0, 30), (0, 30), (30, COUNT), (30, COUNT), (0, COUNT)]:
-        found = reader.read(start, end)
-        assert found == [number for number in range(start, end) if number % 3]
+        records = reader.read(start, end)
+        assert records == [number for number in range(start, end) if number % 3]
 
     assert aside(broker, topic) == each_once(0, COUNT)
 
@@ -130,9 +130,9 @@ def test_of_two_attempts_at_the_same_time_one_writes(
 
     monkeypatch.setattr(transactions, "add_partitions", joined)
 
-    found = reader.read(0, 30)
+    records = reader.read(0, 30)
 
-    assert found == rivals[0]
+    assert records == rivals[0]
     assert aside(broker, topic) == each_once(0, 30)
 
 

@@ -168,10 +168,10 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(mill: Pipeline, topics: 
     topics.create(mill.topic)
     mill.write(GRAMS)
 
-    found = mill.json("dry-run")
+    answer = mill.json("dry-run")
 
-    assert found["columns"] == {"grams": "key string, value string"}
-    assert found["flows"][0]["goes_on"] == "from the start"
+    assert answer["columns"] == {"grams": "key string, value string"}
+    assert answer["flows"][0]["goes_on"] == "from the start"
     assert not (mill.directory / ".millstream").exists()
     assert "pipeline mill is fine" in mill.do("dry-run").stdout
 
@@ -246,9 +246,9 @@ def test_continuous_flows_run_side_by_side_until_told_to_stop(
     )
     context = mill.context(spark, is_continuous=True, trigger_seconds=0.0)
     spec = load(mill.directory / "pipeline.yml")
-    found: dict[str, Summary] = {}
+    collected: dict[str, Summary] = {}
     thread = threading.Thread(
-        target=lambda: found.update(runner.run(spec, context, mill.directory))
+        target=lambda: collected.update(runner.run(spec, context, mill.directory))
     )
 
     thread.start()
@@ -259,7 +259,7 @@ def test_continuous_flows_run_side_by_side_until_told_to_stop(
     context.stop.set()
     thread.join(WAIT_SECONDS)
 
-    assert (found["grams"].rows_in, found["copy"].rows_out) == (8, 4)
+    assert (collected["grams"].rows_in, collected["copy"].rows_out) == (8, 4)
 
 
 def test_the_first_failure_stops_all_flows(

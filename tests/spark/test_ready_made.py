@@ -48,8 +48,8 @@ EXPECTATIONS = [
 
 
 def checked(**changed: Any) -> Any:
-    given = {"topic": "orders", "schema": ORDER, "expectations": EXPECTATIONS}
-    return parameters(validate, **{**given, **changed})
+    options = {"topic": "orders", "schema": ORDER, "expectations": EXPECTATIONS}
+    return parameters(validate, **{**options, **changed})
 
 
 def test_rows_are_sorted_into_good_and_bad_with_the_reason(spark: SparkSession) -> None:
@@ -190,8 +190,8 @@ def test_figures_become_json_with_the_group_as_key(spark: SparkSession) -> None:
 
 
 def test_several_groups_are_a_key_of_json_and_may_be_sql(spark: SparkSession) -> None:
-    given = {**TOTALS, "group_by": {"shop": "upper(shop)", "by": "record.partition"}}
-    asked = parameters(aggregate, **given, window={"kind": "tumbling", "size": "1m"})
+    options = {**TOTALS, "group_by": {"shop": "upper(shop)", "by": "record.partition"}}
+    asked = parameters(aggregate, **options, window={"kind": "tumbling", "size": "1m"})
 
     (found,) = written(aggregate.transform({"orders": frame_of(spark, [sale("a", 1, 0)])}, asked))
 
@@ -199,8 +199,8 @@ def test_several_groups_are_a_key_of_json_and_may_be_sql(spark: SparkSession) ->
 
 
 def test_late_rows_are_left_out_and_counted(arrivals: Arrivals) -> None:
-    given = {**TOTALS, "watermark": "30s", "window": {"kind": "tumbling", "size": "1m"}}
-    asked = parameters(aggregate, **given)
+    options = {**TOTALS, "watermark": "30s", "window": {"kind": "tumbling", "size": "1m"}}
+    asked = parameters(aggregate, **options)
     made = aggregate.as_records(aggregate.aggregated(arrivals.frame(), asked), asked)
 
     found, progress = arrivals.run(
@@ -312,8 +312,8 @@ def test_streams_are_joined_within_a_time(arrivals: Arrivals, spark: SparkSessio
         "schema": "order bigint, paid double",
         "within": "1m",
     }
-    given = {**JOINED, "join_on": "this.id = other.order", "add": ["other.paid"], "how": "inner"}
-    asked = parameters(enrich, **given, other=other)
+    options = {**JOINED, "join_on": "this.id = other.order", "add": ["other.paid"], "how": "inner"}
+    asked = parameters(enrich, **options, other=other)
     both = arrivals.frame()
     made = enrich.enriched(both.where("topic = 'orders'"), both.where("topic = 'payments'"), asked)
 

@@ -56,7 +56,7 @@ def test_the_examples_run_one_after_the_other(
     topics.send("orders", [*(json.dumps(one) for one in (good, good, bad)), "?"], key=b"7")
     topics.send("customers", [json.dumps({"name": "Ann", "since": "2020-05-01"})], key=b"7")
 
-    found: dict[str, Summary] = {}
+    collected: dict[str, Summary] = {}
     for section in SECTIONS.values():
         (text,) = _EXAMPLE.findall(section)
         flow = yaml.safe_load(text)
@@ -69,9 +69,11 @@ def test_the_examples_run_one_after_the_other(
             state_dir=str(tmp_path / "state"),
             name=f"document.{flow['name']}",
         )
-        found[flow["name"]] = ready_made.run(context, ready_made.checked(flow["with"], "document"))
+        collected[flow["name"]] = ready_made.run(
+            context, ready_made.checked(flow["with"], "document")
+        )
 
-    rows = {name: (one.rows_in, one.rows_out) for name, one in found.items()}
+    rows = {name: (one.rows_in, one.rows_out) for name, one in collected.items()}
     assert rows == {
         "checked": (4, 2),
         "totals": (2, 1),
@@ -83,7 +85,7 @@ def test_the_examples_run_one_after_the_other(
         "back": (2, 1),
         "report": (8, 0),
     }
-    assert found["checked"].rows_quarantined == 2
+    assert collected["checked"].rows_quarantined == 2
     context = Context(spark=spark, bootstrap=broker.address, state_dir="", name="reader")
     (named,) = read(context, "orders.named").collect()
     assert json.loads(named.value) == {

@@ -53,8 +53,8 @@ class Runner:
         return summary
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        found = read(self.context, topic, includeHeaders="true")
-        return written(found.orderBy("partition", "offset"))
+        records = read(self.context, topic, includeHeaders="true")
+        return written(records.orderBy("partition", "offset"))
 
     def values(self, topic: str) -> list[Any]:
         return [json.loads(row["value"]) for row in self.rows(topic)]
@@ -99,11 +99,11 @@ def test_validate_writes_good_and_bad_rows_and_redrive_sends_the_bad_back(
     }
     assert again.rows_in == 0, "the checkpoint says that all is done"
     assert sorted(value["id"] for value in runner.values(f"{topic}.valid")) == [1, 4]
-    told = {
+    answers = {
         (row["headers"]["ms-dlq-reason"], row["headers"]["ms-dlq-offset"])
         for row in runner.rows(f"{topic}.dlq")
     }
-    assert told == {("has id", "1"), ("schema", "1"), ("divides", "2")}
+    assert answers == {("has id", "1"), ("schema", "1"), ("divides", "2")}
 
     report = runner.run(dlq_report, topic=f"{topic}.dlq")
     everything = runner.run(dlq_report)
@@ -153,10 +153,10 @@ def test_aggregate_writes_closed_windows_and_counts_late_rows(
 
     assert (first.rows_in, first.details["late_rows"]) == (3, 0)
     assert second.details["late_rows"] == 1
-    found = {
+    collected = {
         row["key"]: json.loads(row["value"])["total"] for row in runner.rows(f"{topic}.totals")
     }
-    assert found == {"a": 1, "b": 2}
+    assert collected == {"a": 1, "b": 2}
 
     table = {**asked, "to": None, "path": str(tmp_path / "table")}
     summary = runner.run(aggregate, name="table", **table)
@@ -201,16 +201,16 @@ def test_enrich_joins_a_topic_as_a_table_files_and_a_stream(
         "stream": (stream, "this.who = cast(other.record.key as string)", "inner"),
     }
 
-    found = {}
+    collected = {}
     for name, (other, condition, how) in ways.items():
         to = f"{topic}.{name}"
         summary = runner.run(
             enrich, name=name, **asked, other=other, join_on=condition, how=how, to=to
         )
         assert summary.rows_out == len(runner.rows(to))
-        found[name] = sorted((value["id"], value["name"]) for value in runner.values(to))
+        collected[name] = sorted((value["id"], value["name"]) for value in runner.values(to))
 
-    assert found == {
+    assert collected == {
         "table": [(1, "Anna"), (2, None)],
         "files": [(1, "Aron")],
         "stream": [(1, "Ann"), (1, "Anna")],

@@ -92,9 +92,9 @@ class Run:
 
     def batch(self, batch_id: int) -> None:
         """Run a batch until it is in Spark's log."""
-        wanted = list(range(self.row_count, self.row_count + self.random.randint(0, ROWS_MAX)))
-        self.row_count += len(wanted)
-        while not self._attempt(batch_id, wanted):
+        expected = list(range(self.row_count, self.row_count + self.random.randint(0, ROWS_MAX)))
+        self.row_count += len(expected)
+        while not self._attempt(batch_id, expected):
             pass
 
     def _attempt(self, batch_id: int, wanted: list[int]) -> bool:

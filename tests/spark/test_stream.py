@@ -64,10 +64,10 @@ class Stream:
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the last batch ended, by Spark's own account."""
         assert self.query is not None
-        found: dict[str, dict[str, int]] = json.loads(
+        parsed: dict[str, dict[str, int]] = json.loads(
             self.query.recentProgress[-1].sources[0].endOffset
         )
-        return {topic: ends for topic, ends in found.items() if ends}  # Ids of topics have none.
+        return {topic: ends for topic, ends in parsed.items() if ends}  # Ids of topics have none.
 
     def sees(self, count: int) -> bool:
         """Wait until this many rows came; fails with the query's own error if it ended."""

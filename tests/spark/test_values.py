@@ -57,12 +57,12 @@ def test_avro_is_columns(
     topics.send(topic, [avro_order(1), None, avro_order(2)])
     options = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO)}
 
-    found = load(spark, broker, subscribe=topic, **options)
+    frame = load(spark, broker, subscribe=topic, **options)
 
-    assert found.schema["value"].dataType.simpleString() == (
+    assert frame.schema["value"].dataType.simpleString() == (
         "struct<id:bigint,at:timestamp,price:decimal(9,2),tags:map<string,array<string>>>"
     )
-    rows = found.orderBy("offset").selectExpr(
+    rows = frame.orderBy("offset").selectExpr(
         "value.id", "unix_millis(value.at) as at", "value.price", "value.tags", "value is null"
     )
     assert [tuple(row) for row in rows.collect()] == [
@@ -102,7 +102,7 @@ def test_protobuf_is_columns(
         (tmp_path / "s.desc").write_bytes(descriptors)
         schema = str(tmp_path / "s.desc")
 
-    found = load(
+    frame = load(
         spark,
         broker,
         subscribe=topic,
@@ -112,7 +112,7 @@ def test_protobuf_is_columns(
         onError="null",
     )
 
-    rows = found.orderBy("offset").selectExpr("cast(value.id as string)", "value.tags").collect()
+    rows = frame.orderBy("offset").selectExpr("cast(value.id as string)", "value.tags").collect()
     assert [tuple(row) for row in rows] == [(str(2**64 - 1), ["x"]), (None, None)]
 
 
@@ -146,10 +146,10 @@ def test_bad_records_go_to_the_dead_letters_and_good_ones_on(
     topics.create(topic)
     topics.send(topic, ['{"id": 1}', "oops", '{"id": 2}'], headers=[("mine", b"x")])
 
-    found = load(spark, broker, subscribe=topic, onError="dlq", **JSON)
+    frame = load(spark, broker, subscribe=topic, onError="dlq", **JSON)
 
-    assert [row[0] for row in found.selectExpr("value.id").collect()] == [1, 2]
-    assert found.count() == 2  # It is read again, and puts nothing aside again.
+    assert [row[0] for row in frame.selectExpr("value.id").collect()] == [1, 2]
+    assert frame.count() == 2  # It is read again, and puts nothing aside again.
     (letter,) = letters(spark, broker, topic)
     assert letter.pop("ms-dlq-error")
     assert letter.pop("ms-dlq-group").startswith("spark-kafka-relation-")
@@ -204,7 +204,7 @@ def test_a_task_that_is_run_again_puts_nothing_aside_twice(
         (tmp_path / "commits" / f".{last}.crc").unlink(missing_ok=True)
 
     found = letters(spark, broker, topic)
-    places = Counter((one["ms-dlq-partition"], int(one["ms-dlq-offset"])) for one in found)
+    places = Counter((item["ms-dlq-partition"], int(item["ms-dlq-offset"])) for item in found)
     assert places == Counter((p, offset) for p in ("0", "1") for offset in range(0, 30, 3))
 
 

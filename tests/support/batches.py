@@ -45,6 +45,8 @@ class Driver:
         await self._end(batch_id, members, commits=False)
 
     async def _end(self, batch_id: int, members: tuple[Writer, ...], *, commits: bool) -> None:
-        named: dict[str, Producer] = {one.transactional_id: one.producer for one in members}
+        named: dict[str, Producer] = {
+            member.transactional_id: member.producer for member in members
+        }
         ending = Ending(self.term, self.series, batch_id, named)
         await self.node.batch_groups.end(SESSION, self.group, ending, commits=commits)

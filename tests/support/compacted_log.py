@@ -126,7 +126,7 @@ class CompactedLog:
         codec: Codec = Codec.NONE,
     ) -> None:
         at = self.log.end_offset
-        found = [
+        collected = [
             Record(
                 at + n,
                 self.now_ms + n,
@@ -138,7 +138,7 @@ class CompactedLog:
         model = self.model
         sequence = -1 if producer_id < 0 else model.sequences.get(producer_id, 0)
         data = encode_batch(
-            found,
+            collected,
             base_offset=at,
             epoch=self.epoch,
             codec=codec,
@@ -148,10 +148,10 @@ class CompactedLog:
             is_transactional=transactional,
         )
         header = self._append(data)
-        written = [Written(record, None if transactional else True) for record in found]
+        written = [Written(record, None if transactional else True) for record in collected]
         model.written += written
         if producer_id >= 0:
-            model.sequences[producer_id] = sequence + len(found)
+            model.sequences[producer_id] = sequence + len(collected)
             model.last_batches[producer_id] = header
         if transactional:
             model.open.setdefault(producer_id, []).extend(written)
@@ -233,22 +233,24 @@ class CompactedLog:
 
     def read_committed(self, offset: int, *, bytes_max: int = BYTES_MAX) -> list[Record]:
         """What a consumer gets who reads to the stable end, fetch by fetch."""
-        found: list[Record] = []
+        collected: list[Record] = []
         end = self.stable_end
         while (data := self.log.read(offset, bytes_max=bytes_max, end_offset=end)) is not None:
             aborted = self.log.producers.aborted(offset, data.end_offset)
             batches = list(_split(data.read()))
-            found += _deliver(batches, [(a.first_offset, a.producer_id) for a in aborted], offset)
+            collected += _deliver(
+                batches, [(a.first_offset, a.producer_id) for a in aborted], offset
+            )
             offset = data.end_offset
-        return found
+        return collected
 
     def batches(self) -> list[tuple[Header, bytes]]:
         data = self.log.read(self.log.start_offset, bytes_max=2**30, end_offset=self.log.end_offset)
-        found: list[tuple[Header, bytes]] = []
+        collected: list[tuple[Header, bytes]] = []
         while data is not None:
-            found += _split(data.read())
+            collected += _split(data.read())
             data = self.log.read(data.end_offset, bytes_max=2**30, end_offset=self.log.end_offset)
-        return found
+        return collected
 
     # -- what must hold ----------------------------------------------------------------------------
 
@@ -261,13 +263,13 @@ class CompactedLog:
     def check_reading(self, offset: int, *, bytes_max: int = BYTES_MAX) -> None:
         """A reader sees records that were written and committed, in order, and of each key the
         newest. What is missing was superseded, or deleted for good."""
-        found = self.read_committed(offset, bytes_max=bytes_max)
+        records = self.read_committed(offset, bytes_max=bytes_max)
         committed = self.model.committed(offset, self.stable_end)
         by_offset = {record.offset: record for record in committed}
 
-        assert [record.offset for record in found] == sorted({r.offset for r in found})
-        assert all(by_offset.get(record.offset) == record for record in found)
-        assert latest(found) == latest(committed)
+        assert [record.offset for record in records] == sorted({r.offset for r in records})
+        assert all(by_offset.get(record.offset) == record for record in records)
+        assert latest(records) == latest(committed)
 
     def check_places(self) -> None:
         """Ends of epochs and of the log have not moved."""
@@ -350,7 +352,7 @@ def _deliver(
     """As the Java consumer does: the list says who starts to be aborted, markers say who stops."""
     waiting = sorted(aborted)
     dropped: set[int] = set()
-    found: list[Record] = []
+    collected: list[Record] = []
     for header, data in batches:
         while waiting and waiting[0][0] <= header.last_offset:
             dropped.add(waiting.pop(0)[1])
@@ -358,5 +360,5 @@ def _deliver(
             if header.count and decode_marker(data).kind is ControlKind.ABORT:
                 dropped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in dropped):
-            found += decode_all(data, decompressed_bytes_max=BYTES_MAX)
-    return [record for record in found if record.offset >= offset]
+            collected += decode_all(data, decompressed_bytes_max=BYTES_MAX)
+    return [record for record in collected if record.offset >= offset]

@@ -44,8 +44,10 @@ class Topics:
         return tuple(name for name in sorted(self._topics) if compiled.matches(name))
 
     def partitions(self, *names: str) -> frozenset[LogId]:
-        found = [self._topics[name] for name in names or self._topics if name in self._topics]
-        return frozenset(LogId(topic_id, at) for topic_id, count in found for at in range(count))
+        collected = [self._topics[name] for name in names or self._topics if name in self._topics]
+        return frozenset(
+            LogId(topic_id, at) for topic_id, count in collected for at in range(count)
+        )
 
 
 class Hall:

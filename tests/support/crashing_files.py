@@ -358,62 +358,62 @@ class CrashingFiles:
 
     def open(self, path: str, *, create: bool = False) -> CrashingFile:
         parent, name = self._parent(path)
-        found = parent.visible.get(name)
-        if isinstance(found, Directory):
+        entry = parent.visible.get(name)
+        if isinstance(entry, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-        if found is None:
+        if entry is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.operate("create", path)
             self._refuse_if_full()
-            found = Content()
-            parent.change(None, name, found)
-        return CrashingFile(self, path, found)
+            entry = Content()
+            parent.change(None, name, entry)
+        return CrashingFile(self, path, entry)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
     def list(self, directory: str) -> list[str]:
-        found = self._find(directory)
-        if isinstance(found, Content):
+        entry = self._find(directory)
+        if isinstance(entry, Content):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", directory)
-        return sorted(found.visible) if found is not None else []
+        return sorted(entry.visible) if entry is not None else []
 
     def make_directory(self, path: str) -> None:
         parts = split_path(path)
         directory = self._root
         for depth, part in enumerate(parts, start=1):
-            found = directory.visible.get(part)
-            if isinstance(found, Content):
+            entry = directory.visible.get(part)
+            if isinstance(entry, Content):
                 raise FileExistsError(errno.EEXIST, "a file is in the way", path)
-            if found is None:
+            if entry is None:
                 self.operate("make_directory", "/".join(parts[:depth]))
                 self._refuse_if_full()
-                found = Directory()
-                directory.change(None, part, found)
-            directory = found
+                entry = Directory()
+                directory.change(None, part, entry)
+            directory = entry
 
     def remove(self, path: str) -> None:
-        found = self._find(path)
-        if isinstance(found, Directory):
+        entry = self._find(path)
+        if isinstance(entry, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-        if found is not None:
-            self._remove(path, found)
+        if entry is not None:
+            self._remove(path, entry)
 
     def remove_directory(self, path: str) -> None:
         """One operation for each file, as on a real disk: a crash leaves the rest."""
-        found = self._find(path)
-        if isinstance(found, Content):
+        entry = self._find(path)
+        if isinstance(entry, Content):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
-        if found is None:
+        if entry is None:
             return
-        for name, node in sorted(found.visible.items()):
+        for name, node in sorted(entry.visible.items()):
             inner = f"{path}/{name}"
             if isinstance(node, Directory):
                 self.remove_directory(inner)
             else:
                 self._remove(inner, node)
-        self._remove(path, found)
+        self._remove(path, entry)
 
     def rename(self, source: str, target: str) -> None:
         parent, old = self._parent(source)
@@ -430,11 +430,11 @@ class CrashingFiles:
         parent.change(old, new, parent.visible[old])
 
     def sync_directory(self, path: str) -> None:
-        found = self._find(path)
-        if not isinstance(found, Directory):
+        entry = self._find(path)
+        if not isinstance(entry, Directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self.operate("sync_directory", path)
-        self.sync_node(found, path)
+        self.sync_node(entry, path)
 
     def lock(self, path: str) -> CrashingFile:
         if path in self._locks:
@@ -522,9 +522,9 @@ class CrashingFiles:
         return found
 
     def _content(self, path: str) -> Content:
-        found = self._find(path)
-        assert isinstance(found, Content), f"no file {path}"
-        return found
+        entry = self._find(path)
+        assert isinstance(entry, Content), f"no file {path}"
+        return entry
 
     def _parent(self, path: str) -> tuple[Directory, str]:
         directory, _, name = path.rpartition("/")

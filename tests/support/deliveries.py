@@ -26,7 +26,7 @@ class Subscriber:
 
     @property
     def values(self) -> list[bytes | None]:
-        return [one.record.value for one in self.got]
+        return [delivery.record.value for delivery in self.got]
 
     async def subscribe(self, node: Node, spec: SubscriptionSpec) -> "Subscriber":
         self.member = await node.deliveries.subscribe(SESSION, spec, self.send)
@@ -37,8 +37,8 @@ class Subscriber:
             return False
         self.got += deliveries
         if self.acks and self.member is not None:
-            for one in deliveries:
-                assert self.member.ack(one.target, one.record.offset)
+            for delivery in deliveries:
+                assert self.member.ack(delivery.target, delivery.record.offset)
         return True
 
     def ack(self, one: Delivered) -> bool:
@@ -46,8 +46,8 @@ class Subscriber:
         return self.member.ack(one.target, one.record.offset)
 
     def ack_all(self) -> None:
-        for one in self.got:
-            self.ack(one)
+        for delivery in self.got:
+            self.ack(delivery)
 
     def close(self) -> None:
         assert self.member is not None

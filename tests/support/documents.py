@@ -53,12 +53,12 @@ def plot(text: str) -> list[Step | Program]:
 
 def steps(text: str) -> list[Step]:
     """The commands of all `console` blocks, in order."""
-    found = []
+    collected = []
     for block in blocks(text, "console"):
         for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = step.partition("\n")
-            found.append(Step(command, output))
-    return found
+            collected.append(Step(command, output))
+    return collected
 
 
 def carried_out(step: Step, *, directory: Path, environment: Mapping[str, str]) -> Step:

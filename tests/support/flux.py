@@ -63,7 +63,7 @@ class Message:
 
 def messages(heard: bytes) -> list[Message]:
     """The messages among what a client heard; replies are left out."""
-    found = []
+    collected = []
     while heard:
         line, _, heard = heard.partition(b"\r\n")
         words = line.decode().split()
@@ -73,5 +73,5 @@ def messages(heard: bytes) -> list[Message]:
             header_size = int(words[3]) if words[0] == "HMSG" else 0
             body, heard = heard[:size], heard[size + 2 :]
             value, headers = body[header_size:], body[:header_size]
-            found.append(Message(words[1], words[2], int(sequence), value, headers))
-    return found
+            collected.append(Message(words[1], words[2], int(sequence), value, headers))
+    return collected

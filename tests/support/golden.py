@@ -13,14 +13,14 @@ def scripts(directory: str) -> list[Path]:
 
 def check_script(script: Path, run: Callable[[str], str], *, is_update: bool) -> None:
     """Carry a script out: what comes of it is what it tells, or is told from now on."""
-    told = script.read_text(encoding="utf-8")
+    recorded = script.read_text(encoding="utf-8")
 
-    came_of_it = run(told)
+    came_of_it = run(recorded)
 
     if is_update:
         script.write_text(came_of_it, encoding="utf-8")
     else:
-        assert came_of_it == told
+        assert came_of_it == recorded
 
 
 def text(directory: str, claim: str) -> str:

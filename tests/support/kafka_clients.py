@@ -57,15 +57,15 @@ def all_messages(bootstrap: str, topic: str) -> Sequence[Message]:
         if low == high:
             return []
         reader.assign([TopicPartition(topic, 0, low)])
-        found: list[Message] = []
+        collected: list[Message] = []
         deadline = time.monotonic() + SECONDS_MAX
         while reader.position([TopicPartition(topic, 0)])[0].offset < high:
-            assert time.monotonic() < deadline, f"read {len(found)} records up to {high}"
+            assert time.monotonic() < deadline, f"read {len(collected)} records up to {high}"
             message = reader.poll(0.2)
             if message is not None:
                 if message.error() is not None:
                     raise KafkaException(message.error())
-                found.append(message)
-        return found
+                collected.append(message)
+        return collected
     finally:
         reader.close()

@@ -92,27 +92,27 @@ def sync(log: Log) -> None:
 
 def split(data: bytes) -> list[bytes]:
     """Cut a run of batches into batches."""
-    found = []
+    collected = []
     at = 0
     while at < len(data):
         size = read_header(data, at).size
-        found.append(data[at : at + size])
+        collected.append(data[at : at + size])
         at += size
-    return found
+    return collected
 
 
 def read_all(log: Log, *, bytes_max: int = 700) -> list[bytes]:
     """Every batch from the log start, as a reader gets them, range by range."""
-    found: list[bytes] = []
+    collected: list[bytes] = []
     offset = log.start_offset
     while (part := log.read(offset, bytes_max=bytes_max, end_offset=log.end_offset)) is not None:
         batches = split(part.read())
         assert read_header(batches[0]).base_offset == part.base_offset
         assert part.end_offset > offset
-        found += batches
+        collected += batches
         offset = part.end_offset
     assert offset == log.end_offset
-    return found
+    return collected
 
 
 def offsets(batches: list[bytes]) -> list[int]:

@@ -66,20 +66,20 @@ async def running_orders(
 
 async def found_in(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
     """Every record of a partition that readers see."""
-    found: list[Record] = []
+    collected: list[Record] = []
     offset = 0
     while True:
         (part,) = await node.partitions.read(SESSION, [Want(target, offset, 2**20)])
         assert part.error is None, part.error
         if part.records is None:
-            return found
+            return collected
         data = part.records.read()
         at = 0
         while at < len(data):
             header = read_header(data, at)
             if not header.is_control:
                 some = decode_all(data, at, decompressed_bytes_max=2**24)
-                found += [record for record in some if record.offset >= offset]
+                collected += [record for record in some if record.offset >= offset]
             at += header.size
         offset = part.records.end_offset
 
@@ -94,9 +94,9 @@ async def until_count(node: Node, count: int, target: TopicPartition = ORDERS) -
         while len(await found_in(node, target)) < count:
             await asyncio.sleep(0.05)
     await asyncio.sleep(2)
-    found = await found_in(node, target)
-    assert len(found) == count, found
-    return found
+    records = await found_in(node, target)
+    assert len(records) == count, records
+    return records
 
 
 async def until(condition: Callable[[], bool]) -> None:

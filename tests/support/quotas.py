@@ -32,7 +32,7 @@ def set_quotas(address: str, client_id: str, **rates: float) -> None:
     )
     answer = _ask(address, ALTER, request)
     assert isinstance(answer, AlterClientQuotasResponse)
-    assert [one.error_code for one in answer.entries] == [0]
+    assert [entry.error_code for entry in answer.entries] == [0]
 
 
 def quotas_of(address: str) -> dict[str | None, dict[str, float]]:

@@ -139,7 +139,7 @@ async def committed(node: Node, target: TopicPartition = ORDERS) -> list[bytes |
     data = b"" if part.records is None else part.records.read()
     begins = {one.first_offset: one.producer_id for one in part.aborted}
     aborting: set[int] = set()
-    found: list[bytes | None] = []
+    collected: list[bytes | None] = []
     at = 0
     while at < len(data):
         header = read_header(data, at)
@@ -149,9 +149,11 @@ async def committed(node: Node, target: TopicPartition = ORDERS) -> list[bytes |
             if decode_marker(data, at).kind is ControlKind.ABORT:
                 aborting.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborting):
-            found += [record.value for record in decode_all(data, at, decompressed_bytes_max=2**20)]
+            collected += [
+                record.value for record in decode_all(data, at, decompressed_bytes_max=2**20)
+            ]
         at += header.size
-    return found
+    return collected
 
 
 async def stable(node: Node, target: TopicPartition = ORDERS) -> None:

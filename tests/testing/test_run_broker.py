@@ -138,7 +138,9 @@ def test_a_process_of_its_own_says_which_knobs_it_lacks() -> None:
         with connect(broker.bootstrap) as client:
             described = client.admin.describe_topic("orders")
         assert len(described.partitions) == 2
-        assert "60000" in {one.value for one in described.settings if one.name == "retention.ms"}
+        assert "60000" in {
+            setting.value for setting in described.settings if setting.name == "retention.ms"
+        }
 
     with run_broker(mode="subprocess") as broker:
         refused(broker)

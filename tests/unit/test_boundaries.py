@@ -57,9 +57,9 @@ def test_a_log_contains_exactly_the_places_it_passed_through(
 ) -> None:
     position = at(epoch, offset)
 
-    found = contains(log.boundaries, position, base_offset=0, end_offset=log.end_offset)
+    is_inside = contains(log.boundaries, position, base_offset=0, end_offset=log.end_offset)
 
-    assert found == (position in log.positions)
+    assert is_inside == (position in log.positions)
 
 
 @settings
@@ -97,7 +97,7 @@ def test_a_boundary_travels_only_with_the_records_before_it(
 
     sent = between(log.boundaries, place, end_offset)
 
-    assert all(place.end_offset <= one.start_offset <= end_offset for one in sent)
+    assert all(place.end_offset <= sample.start_offset <= end_offset for sample in sent)
     assert last_position([*cut(log.boundaries, place.epoch), *sent], end_offset) in log.positions
 
 

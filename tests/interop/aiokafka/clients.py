@@ -35,13 +35,13 @@ async def produce(
         futures = [
             await producer.send(
                 topic,
-                value=one.value,
-                key=one.key,
-                headers=one.headers,
+                value=item.value,
+                key=item.key,
+                headers=item.headers,
                 partition=0,
-                timestamp_ms=one.timestamp_ms,
+                timestamp_ms=item.timestamp_ms,
             )
-            for one in wanted
+            for item in wanted
         ]
         answers = await asyncio.wait_for(asyncio.gather(*futures), SECONDS_MAX)
     return [answer and answer.offset for answer in answers]

@@ -33,7 +33,7 @@ def test_topics_are_listed_and_described(broker: BrokerProcess, topic: str) -> N
 
     assert topic in listed
     assert len(described[0]["partitions"]) == PARTITIONS
-    assert {one["leader"] for one in described[0]["partitions"]} == {1}
+    assert {item["leader"] for item in described[0]["partitions"]} == {1}
 
 
 def test_the_cluster_is_one_node_at_the_dialled_address(broker: BrokerProcess) -> None:
@@ -43,7 +43,7 @@ def test_the_cluster_is_one_node_at_the_dialled_address(broker: BrokerProcess) -
 
     cluster = asyncio.run(scenario())
 
-    nodes = [(one["node_id"], one["host"], one["port"]) for one in cluster["brokers"]]
+    nodes = [(node["node_id"], node["host"], node["port"]) for node in cluster["brokers"]]
     assert nodes == [(1, broker.host, broker.port)]
     assert cluster["controller_id"] == 1
 
@@ -162,4 +162,4 @@ def test_a_client_behind_a_port_forward_stays_behind_it(tmp_path: Path) -> None:
             broker.kill()
 
     assert len(taken) == len(samples())
-    assert [one["port"] for one in cluster["brokers"]] == [forwarder.port]
+    assert [node["port"] for node in cluster["brokers"]] == [forwarder.port]

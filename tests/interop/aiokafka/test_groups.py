@@ -123,7 +123,7 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     committed, rest = asyncio.run(after())
 
     assert committed == 3
-    assert [record.value for record in rest] == [one.value for one in sent[3:]]
+    assert [record.value for record in rest] == [sample.value for sample in sent[3:]]
 
 
 @LEAVE

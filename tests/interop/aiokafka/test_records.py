@@ -49,13 +49,13 @@ def test_a_reader_finds_the_first_record_at_or_after_a_time(
         async with consuming(broker.address) as consumer:
             consumer.assign([target])
             times = [sent[2].timestamp_ms, sent[2].timestamp_ms + 1, sent[-1].timestamp_ms + 1]
-            found = [(await consumer.offsets_for_times({target: ms}))[target] for ms in times]
-            consumer.seek(target, found[0].offset)
-            return found, await take(consumer, len(sent) - 2)
+            collected = [(await consumer.offsets_for_times({target: ms}))[target] for ms in times]
+            consumer.seek(target, collected[0].offset)
+            return collected, await take(consumer, len(sent) - 2)
 
-    found, taken = asyncio.run(scenario())
+    collected, taken = asyncio.run(scenario())
 
-    assert found == [(2, sent[2].timestamp_ms), (3, sent[3].timestamp_ms), None]
+    assert collected == [(2, sent[2].timestamp_ms), (3, sent[3].timestamp_ms), None]
     assert [as_sample(record) for record in taken] == sent[2:]
 
 

@@ -103,7 +103,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(
     place = TopicPartition(topic, 0)
 
     async def scenario() -> list[int | None]:
-        found = []
+        collected = []
         async with (
             transacting(broker, topic) as producer,
             consuming(broker.address, group_id=group) as consumer,
@@ -118,11 +118,11 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(
                     await producer.commit_transaction()
                 else:
                     await producer.abort_transaction()
-                found.append(await consumer.committed(place))
+                collected.append(await consumer.committed(place))
             # A commit is answered before its marker is written, and this client asks for what is.
             async with asyncio.timeout(SECONDS_MAX):
-                while found[-1] is None:
-                    found[-1] = await consumer.committed(place)
-        return found
+                while collected[-1] is None:
+                    collected[-1] = await consumer.committed(place)
+        return collected
 
     assert asyncio.run(scenario()) == [None, 1]

@@ -34,23 +34,23 @@ def test_the_position_moves_over_what_does_not_match(
 ) -> None:
     texts = ["ERROR 1", *["x" * 500] * 3_000, "ERROR 2", *["ok"] * 9]
     now_ms = int(time.time() * 1000)
-    wanted = [Sample(None, text.encode(), [], now_ms) for text in texts]
+    expected = [Sample(None, text.encode(), [], now_ms) for text in texts]
 
     async def story() -> None:
         view = await make(broker, topic)
-        await produce(broker.address, topic, wanted)
+        await produce(broker.address, topic, expected)
         settings = {"max_partition_fetch_bytes": 20_000, "isolation_level": isolation}
         async with consuming(broker.address, **settings) as consumer:
             at = TopicPartition(view, 0)
             consumer.assign([at])
             consumer.seek(at, 0)
 
-            found = await take(consumer, 2)
+            taken = await take(consumer, 2)
             async with asyncio.timeout(SECONDS_MAX):
                 while await consumer.position(at) < len(texts):
                     assert await consumer.getmany(timeout_ms=100) == {}
 
-            assert [(record.offset, record.value) for record in found] == [
+            assert [(record.offset, record.value) for record in taken] == [
                 (0, b"ERROR 1"),
                 (3_001, b"ERROR 2"),
             ]

@@ -48,10 +48,10 @@ def eventually(condition: Any) -> bool:
 
 def test_records_are_produced_and_read(client: Any, topic: str) -> None:
     assert client.create_topic(topic, 1)
-    told = [client.produce(topic, b"v%d" % at, b"k" if at else b"") for at in range(3)]
+    answers = [client.produce(topic, b"v%d" % at, b"k" if at else b"") for at in range(3)]
 
-    assert [one[:3] for one in told] == [(topic, 0, 0), (topic, 0, 1), (topic, 0, 2)]
-    assert [one[4:] for one in told] == [(-1, 2), (1, 2), (1, 2)]
+    assert [answer[:3] for answer in answers] == [(topic, 0, 0), (topic, 0, 1), (topic, 0, 2)]
+    assert [one[4:] for one in answers] == [(-1, 2), (1, 2), (1, 2)]
     assert client.consume(topic, 0, 1) == (b"k", b"v1")
     assert client.fetch(topic, 0, 0, 10) == (
         [(0, b"", b"v0"), (1, b"k", b"v1"), (2, b"k", b"v2")],
@@ -130,10 +130,10 @@ def test_transactions_end_both_ways_and_what_is_committed_is_there_at_once(
     client.create_topic(topic, 1)
     for commits in (True, False, True):
         name = client.begin()
-        told = client.produce_in(name, topic, b"kept" if commits else b"dropped")
+        answer = client.produce_in(name, topic, b"kept" if commits else b"dropped")
         client.end(name, commits=commits)
         if commits:
-            assert client.consume(topic, 0, told.offset) == (b"", b"kept")
+            assert client.consume(topic, 0, answer.offset) == (b"", b"kept")
 
     values = [value for _, _, value in client.fetch(topic, 0, 0, 10)[0]]
     assert values == [b"kept", b"kept"]

@@ -15,9 +15,9 @@ class TestAdministration(Administration):
         sent = samples()
         client.call("produce", topic=topic, records=to_wire(sent))
 
-        found = client.call("max_timestamp", topic=topic)
+        answer = client.call("max_timestamp", topic=topic)
 
-        assert found == [len(sent) - 1, sent[-1].timestamp_ms]
+        assert answer == [len(sent) - 1, sent[-1].timestamp_ms]
 
     def test_the_lag_of_a_group_is_what_it_has_not_committed(
         self, client: Program, topic: str, group: str

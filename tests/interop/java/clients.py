@@ -67,7 +67,7 @@ class Producer(Client):
     def start_sending(
         self, topic: str, wanted: Iterable[Sample], partition: int | None = 0
     ) -> None:
-        records = [written(one, partition) for one in wanted]
+        records = [written(item, partition) for item in wanted]
         parameters = self._written({"topic": topic, "record": records})
         self._driver.tell("producer.send", parameters)
 
@@ -77,7 +77,7 @@ class Producer(Client):
 
     def finish_sending(self) -> list[Any]:
         reports = self._driver.hear()
-        return [one["errors"] if "errors" in one else tuple(one) for one in reports]
+        return [report["errors"] if "errors" in report else tuple(report) for report in reports]
 
     def send_offset(self, consumer: "Consumer", topic: str, partition: int, offset: int) -> None:
         at = f"{topic},{partition}"
@@ -88,8 +88,8 @@ class Consumer(Client):
     kind = "consumer"
 
     def assign(self, topic: str, *partitions: int) -> None:
-        wanted = [f"{topic},{one}" for one in partitions or (0,)]
-        self.ask("assign", partition=wanted, from_beginning=True)
+        expected = [f"{topic},{one}" for one in partitions or (0,)]
+        self.ask("assign", partition=expected, from_beginning=True)
 
     def poll(self, count: int = 1, ms: int = 20) -> tuple[list[Record], list[Any]]:
         """At least `count` records, or fewer when so much time passed; and what the group did."""
@@ -147,7 +147,7 @@ class Java:
     ) -> list[Any]:
         with self.producer(address, **settings) as producer:
             reports = producer.send(topic, wanted)
-        assert [one for one in reports if isinstance(one, list)] == []
+        assert [report for report in reports if isinstance(report, list)] == []
         return reports
 
     def read(self, address: str, topic: str, count: int, **settings: Any) -> list[Record]:

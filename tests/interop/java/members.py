@@ -25,7 +25,7 @@ class Member:
         records, events = self._consumer.poll()
         # A poll hands out records after it called the listener.
         self.tell(events)
-        self.values += [one.sample.value or b"" for one in records]
+        self.values += [record.sample.value or b"" for record in records]
 
     def leave(self) -> None:
         self.tell(self._consumer.close())

@@ -137,12 +137,12 @@ def test_the_ends_of_a_partition_are_listed(
     java.write(broker.address, topic, sent)
     specs = ["earliest", "latest", "max_timestamp", sent[2].timestamp_ms]
 
-    found = [
+    collected = [
         admin.ask("list_offsets", partition=f"{topic},0", spec=spec)[f"{topic}-0"] for spec in specs
     ]
 
-    assert [offset for offset, _ in found] == [0, len(sent), len(sent) - 1, 2]
-    assert [at for _, at in found[2:]] == [sent[-1].timestamp_ms, sent[2].timestamp_ms]
+    assert [offset for offset, _ in collected] == [0, len(sent), len(sent) - 1, 2]
+    assert [at for _, at in collected[2:]] == [sent[-1].timestamp_ms, sent[2].timestamp_ms]
 
 
 def test_deleted_records_are_gone(
@@ -156,7 +156,7 @@ def test_deleted_records_are_gone(
     beyond = refusal(admin, "delete_records", partition=f"{topic},0", offset=1_000)
 
     assert marks == {f"{topic}-0": 4}
-    assert [one.sample for one in left] == sent[4:]
+    assert [item.sample for item in left] == sent[4:]
     assert beyond == "OffsetOutOfRangeException"
 
 
@@ -180,7 +180,7 @@ def test_log_directories_tell_the_size_of_each_replica(
 
     sizes = admin.ask("describe_log_dirs", broker=1)
 
-    assert sizes[f"{topic}-0"] > sum(len(one.value or b"") for one in samples())
+    assert sizes[f"{topic}-0"] > sum(len(sample.value or b"") for sample in samples())
     assert sizes[f"{topic}-1"] == 0
 
 

@@ -57,7 +57,7 @@ def test_a_member_that_stays_goes_on_when_the_broker_is_back(
         consumer.ask("commit")
         committed = consumer.committed(topic)
 
-    assert [one.offset for one in after] == list(range(len(sent), 2 * len(sent)))
+    assert [record.offset for record in after] == list(range(len(sent), 2 * len(sent)))
     assert committed == [2 * len(sent), ""]
 
 
@@ -125,7 +125,7 @@ def test_the_group_is_described_and_deleted_as_what_it_is(
         left = admin.ask("list_groups")
 
     assert (described["state"], described["type"]) == ("Stable", "Consumer")
-    assert [one["client_id"] for one in described["members"]] == ["reader"]
+    assert [item["client_id"] for item in described["members"]] == ["reader"]
     assert described["members"][0]["partitions"] == list(range(PARTITIONS))
     assert "GroupNotEmptyException" in refused.value.errors
     assert emptied == ["Empty", "Consumer"]
@@ -160,7 +160,7 @@ def test_a_pattern_finds_the_topics_it_names(
         consumer.ask("subscribe", pattern=rf"wanted\.{topic}\..*")
         taken = consumer.take(2)
 
-    assert {one.topic for one in taken} == {f"wanted.{topic}.a", f"wanted.{topic}.b"}
+    assert {record.topic for record in taken} == {f"wanted.{topic}.a", f"wanted.{topic}.b"}
 
 
 @pytest.mark.parametrize("release", [NEWEST], ids=[NEWEST.line], indirect=True)
@@ -192,9 +192,9 @@ def test_a_group_is_taken_over_from_the_classic_protocol_once_it_is_empty(
 
     with java.consumer(broker.address, group_id=group, group_protocol="consumer") as consumer:
         consumer.ask("subscribe", topic=topic)
-        rest = consumer.take(len(sent) - 2)
+        remaining = consumer.take(len(sent) - 2)
 
-    assert [one.sample for one in rest] == sent[2:]
+    assert [one.sample for one in remaining] == sent[2:]
 
 
 @pytest.mark.parametrize(

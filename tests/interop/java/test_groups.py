@@ -75,7 +75,7 @@ def test_a_pattern_finds_the_topics_it_names(
         consumer.ask("subscribe", pattern=rf"wanted\.{topic}\..*")
         taken = consumer.take(2)
 
-    assert {one.topic for one in taken} == {f"wanted.{topic}.a", f"wanted.{topic}.b"}
+    assert {record.topic for record in taken} == {f"wanted.{topic}.a", f"wanted.{topic}.b"}
 
 
 @LEAVES
@@ -99,8 +99,8 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     with java.consumer(broker.address, group_id=group) as consumer:
         assert consumer.committed(topic) == [3, "half way"]
         consumer.ask("subscribe", topic=topic)
-        rest = consumer.take(len(sent) - 3)
-    assert [one.sample for one in rest] == sent[3:]
+        remaining = consumer.take(len(sent) - 3)
+    assert [one.sample for one in remaining] == sent[3:]
 
 
 @LEAVES
@@ -128,7 +128,7 @@ def test_clients_that_stay_go_on_when_the_broker_is_back(
         consumer.ask("commit")
         committed = consumer.committed(topic)
 
-    assert [one.offset for one in after] == list(range(len(sent), 2 * len(sent)))
+    assert [record.offset for record in after] == list(range(len(sent), 2 * len(sent)))
     assert committed == [2 * len(sent), ""]
 
 

@@ -24,7 +24,7 @@ def test_records_come_back_as_they_were_sent(
     java.write(broker.address, topic, sent, compression_type=codec, acks=acks)
     taken = java.read(broker.address, topic, len(sent))
 
-    assert [one.sample for one in taken] == sent
+    assert [record.sample for record in taken] == sent
     assert [one.offset for one in taken] == list(range(len(sent)))
     assert {one.timestamp_type for one in taken} == {"CreateTime"}
 
@@ -47,7 +47,7 @@ def test_a_topic_may_stamp_its_records_itself(
     java.write(broker.address, topic, sent)
     taken = java.read(broker.address, topic, len(sent))
 
-    assert {one.timestamp_type for one in taken} == {"LogAppendTime"}
+    assert {record.timestamp_type for record in taken} == {"LogAppendTime"}
     assert min(one.sample.timestamp_ms for one in taken) > sent[-1].timestamp_ms
     assert [one.sample.value for one in taken] == [one.value for one in sent]
 
@@ -63,7 +63,7 @@ def test_equal_keys_land_in_one_partition_and_stay_in_order(
         consumer.assign(topic, *range(PARTITIONS))
         taken = consumer.take(len(sent))
 
-    homes = {(one.sample.key, one.partition) for one in taken}
+    homes = {(record.sample.key, record.partition) for record in taken}
     assert len(homes) == 10
     for key in {key for key, _ in homes}:
         numbers = [int(one.sample.value or b"") for one in taken if one.sample.key == key]
@@ -80,13 +80,15 @@ def test_a_reader_finds_the_first_record_at_or_after_a_time(
         consumer.assign(topic)
         at = f"{topic},0"
         times = [sent[2].timestamp_ms, sent[2].timestamp_ms + 1, sent[-1].timestamp_ms + 1]
-        found = [consumer.ask("offsets_for_time", partition=at, timestamp=ms)[0] for ms in times]
-        consumer.ask("seek", partition=at, offset=found[0])
+        collected = [
+            consumer.ask("offsets_for_time", partition=at, timestamp=ms)[0] for ms in times
+        ]
+        consumer.ask("seek", partition=at, offset=collected[0])
         taken = consumer.take(len(sent) - 2)
         ends = consumer.ask("ends", partition=at)
 
-    assert found == [2, 3, -1]
-    assert [one.sample for one in taken] == sent[2:]
+    assert collected == [2, 3, -1]
+    assert [record.sample for record in taken] == sent[2:]
     assert ends == [[0], [len(sent)]]
 
 
@@ -105,7 +107,7 @@ def test_a_reader_of_many_partitions_gets_what_comes_to_each_of_them_later(
         consumer.poll(1, 300)
         for partition in partitions:
             producer.send(topic, samples()[:1], partition)
-            assert [one.partition for one in consumer.take(1)] == [partition]
+            assert [record.partition for record in consumer.take(1)] == [partition]
         consumer.assign(topic, *partitions[:2])
         again = consumer.take(2)
 
@@ -122,7 +124,7 @@ def test_a_reader_beyond_the_end_is_set_back_to_the_start(
         consumer.ask("seek", partition=f"{topic},0", offset=1_000_000)
         taken = consumer.take(len(samples()))
 
-    assert [one.offset for one in taken] == list(range(len(samples())))
+    assert [record.offset for record in taken] == list(range(len(samples())))
 
 
 def test_a_reader_beyond_the_end_that_wants_no_reset_is_told(
@@ -201,7 +203,7 @@ def test_an_idempotent_producer_writes_each_record_once(
     )
     taken = java.read(broker.address, topic, len(sent))
 
-    assert [one.sample for one in taken] == sent
+    assert [record.sample for record in taken] == sent
     assert reports == [(0, offset) for offset in range(len(sent))]
 
 
@@ -223,7 +225,7 @@ def test_an_idempotent_producer_writes_each_record_once_though_the_broker_is_kil
     taken = java.read(broker.address, topic, len(sent))
 
     assert was_sending
-    assert [one.sample.value for one in taken] == [one.value for one in sent]
+    assert [record.sample.value for record in taken] == [one.value for one in sent]
     assert reports == [(0, offset) for offset in range(len(sent))]
 
 

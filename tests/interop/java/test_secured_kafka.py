@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,8 +115,12 @@ def settings(port: int, mechanism: str, password: str = "secret") -> ClientSetti
 def test_records_and_offsets_over_a_login(port: int, mechanism: str) -> None:
     topic = f"orders-{mechanism}"
     target = TopicPartition(topic, 0)
-    login = {"sasl_mechanism": mechanism, "sasl_username": "ann", "sasl_password": "secret"}
-    tls = {"security_protocol": "SASL_SSL", "ssl_ca_location": str(CERTIFICATE)}
+    login: dict[str, Any] = {
+        "sasl_mechanism": mechanism,
+        "sasl_username": "ann",
+        "sasl_password": "secret",
+    }
+    tls: dict[str, Any] = {"security_protocol": "SASL_SSL", "ssl_ca_location": str(CERTIFICATE)}
     with connect(f"{HOST}:{port}", timeout_s=60, **tls, **login) as client:
         client.admin.create_topic(topic)
         client.produce(topic, "hello")
@@ -138,8 +143,15 @@ def test_a_wrong_password_is_refused_at_once(port: int, mechanism: str) -> None:
 
 
 def test_the_client_library_says_denied(port: int) -> None:
-    login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "ann", "sasl_password": "secret"}
-    tls = {"security_protocol": "SASL_SSL", "enable_ssl_certificate_verification": "false"}
+    login: dict[str, Any] = {
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "ann",
+        "sasl_password": "secret",
+    }
+    tls: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "enable_ssl_certificate_verification": "false",
+    }
     with connect(f"{HOST}:{port}", timeout_s=60, **tls, **login) as client:
         client._link._settings["sasl.password"] = "guess"
 

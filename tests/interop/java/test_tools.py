@@ -103,11 +103,11 @@ def test_offsets_are_told_before_and_after_records_are_deleted(
     tools: Tools, java: Java, topic: str, tmp_path: Path
 ) -> None:
     java.write(tools.address, topic, samples())
-    wanted = tmp_path / "offsets.json"
+    request = tmp_path / "offsets.json"
     partitions = [{"topic": topic, "partition": 0, "offset": 4}]
-    wanted.write_text(json.dumps({"partitions": partitions, "version": 1}), encoding="utf-8")
+    request.write_text(json.dumps({"partitions": partitions, "version": 1}), encoding="utf-8")
 
-    deleted = tools.ask("delete-records", "--offset-json-file", str(wanted))
+    deleted = tools.ask("delete-records", "--offset-json-file", str(request))
     latest = tools.ask("get-offsets", "--topic", topic)
     earliest = tools.ask("get-offsets", "--topic", topic, "--time", "earliest")
 
@@ -135,9 +135,9 @@ def test_the_cluster_tells_its_id_its_apis_its_features_and_its_sizes(
     assert "Feature: metadata.version" in features
     assert "share.version" not in features
     (directory,) = sizes["brokers"][0]["logDirs"]
-    found = {one["partition"]: one["size"] for one in directory["partitions"]}
-    assert found[f"{topic}-0"] > 0
-    assert found[f"{topic}-1"] == 0
+    collected = {one["partition"]: one["size"] for one in directory["partitions"]}
+    assert collected[f"{topic}-0"] > 0
+    assert collected[f"{topic}-1"] == 0
 
 
 def test_throughput_is_measured(tools: Tools, topic: str) -> None:
@@ -161,7 +161,7 @@ def test_the_verifiable_clients_agree(tools: Tools, topic: str, group: str) -> N
     totals = wrote[-1]
     assert (totals["name"], totals["sent"], totals["acked"]) == ("tool_data", 200, 200)
     assert sum(one["count"] for one in read if one["name"] == "records_consumed") == 200
-    commits = [one["success"] for one in read if one["name"] == "offsets_committed"]
+    commits = [record["success"] for record in read if record["name"] == "offsets_committed"]
     assert commits
     assert all(commits)
 
@@ -186,7 +186,7 @@ def test_a_copier_moves_each_record_once_in_transactions(
         taken = consumer.drain()
 
     assert int(events[-1]["remaining"]) == 0
-    assert sorted(int(one.sample.value or b"") for one in taken) == list(range(100))
+    assert sorted(int(record.sample.value or b"") for record in taken) == list(range(100))
 
 
 def test_transactions_are_listed_and_described(tools: Tools, java: Java, topic: str) -> None:
@@ -267,10 +267,10 @@ def test_a_reassignment_is_throttled_and_verified(
     plan = tmp_path / "plan.json"
     part = {"topic": topic, "partition": 0, "replicas": [1]}
     plan.write_text(json.dumps({"version": 1, "partitions": [part]}))
-    wanted = ["--reassignment-json-file", str(plan)]
+    expected = ["--reassignment-json-file", str(plan)]
 
-    tools.ask("reassign-partitions", "--execute", "--throttle", "1000000", *wanted)
-    verified = tools.ask("reassign-partitions", "--verify", *wanted)
+    tools.ask("reassign-partitions", "--execute", "--throttle", "1000000", *expected)
+    verified = tools.ask("reassign-partitions", "--verify", *expected)
 
     assert f"Reassignment of partition {topic}-0 is completed" in verified
     assert "Clearing broker-level throttles on broker 1" in verified

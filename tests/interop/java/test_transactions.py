@@ -19,7 +19,7 @@ def numbers(first: int, count: int) -> list[Sample]:
 
 
 def values(records: list[Record]) -> list[int]:
-    return [int(one.sample.value or b"") for one in records]
+    return [int(record.sample.value or b"") for record in records]
 
 
 def read_all(java: Java, address: str, topic: str, isolation: str) -> list[int]:
@@ -102,7 +102,7 @@ def test_one_transaction_spans_topics_and_partitions(
         with java.consumer(broker.address, isolation_level="read_committed") as consumer:
             consumer.assign(name, 0, 1, 2)
             taken = consumer.drain()
-        assert sorted((one.partition, *values([one])) for one in taken) == [
+        assert sorted((record.partition, *values([record])) for record in taken) == [
             (0, 100),
             (1, 101),
             (2, 102),
@@ -205,7 +205,7 @@ def step(
     source, sink = topics
     taken = consumer.take(count)
     producer.ask("begin")
-    producer.send(sink, [Sample(None, b"%d" % (2 * one), [], -1) for one in values(taken)])
+    producer.send(sink, [Sample(None, b"%d" % (2 * value), [], -1) for value in values(taken)])
     producer.send_offset(consumer, source, 0, taken[-1].offset + 1)
     producer.ask(end)
 

@@ -35,6 +35,6 @@ def test_a_view_is_read_over_what_does_not_match_and_to_the_end(
         consumer.assign(view)
         taken = consumer.drain()  # Until its position is where the log ends.
 
-    assert [one.sample.value for one in taken] == [b"ERROR 1", b"ERROR 2"]
+    assert [record.sample.value for record in taken] == [b"ERROR 1", b"ERROR 2"]
     assert [one.offset for one in taken] == [0, GAP + 2]
     assert {one.topic for one in taken} == {view}

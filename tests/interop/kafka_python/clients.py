@@ -29,13 +29,13 @@ def produce(address: str, topic: str, wanted: Sequence[Sample], **settings: Any)
         futures = [
             producer.send(
                 topic,
-                value=one.value,
-                key=one.key,
-                headers=one.headers,
+                value=item.value,
+                key=item.key,
+                headers=item.headers,
                 partition=0,
-                timestamp_ms=one.timestamp_ms,
+                timestamp_ms=item.timestamp_ms,
             )
-            for one in wanted
+            for item in wanted
         ]
         producer.flush(timeout=SECONDS_MAX)
         return [future.get(timeout=SECONDS_MAX).offset for future in futures]

@@ -36,14 +36,14 @@ def test_topics_are_listed_and_described(broker: BrokerProcess, topic: str) -> N
 
     assert topic in listed
     assert len(described["partitions"]) == PARTITIONS
-    assert {one["leader_id"] for one in described["partitions"]} == {1}
+    assert {item["leader_id"] for item in described["partitions"]} == {1}
 
 
 def test_the_cluster_is_one_node_at_the_dialled_address(broker: BrokerProcess) -> None:
     with administering(broker.address) as admin:
         cluster = admin.describe_cluster()
 
-    nodes = [(one["broker_id"], one["host"], one["port"]) for one in cluster["brokers"]]
+    nodes = [(node["broker_id"], node["host"], node["port"]) for node in cluster["brokers"]]
     assert nodes == [(1, broker.host, broker.port)]
     assert cluster["controller_id"] == 1
 
@@ -149,7 +149,7 @@ def test_a_client_behind_a_port_forward_stays_behind_it(tmp_path: Path) -> None:
             broker.kill()
 
     assert len(taken) == len(samples())
-    assert [one["port"] for one in cluster["brokers"]] == [forwarder.port]
+    assert [node["port"] for node in cluster["brokers"]] == [forwarder.port]
 
 
 def test_the_cluster_says_who_leads_it_and_which_features_are_on(broker: BrokerProcess) -> None:

@@ -113,9 +113,9 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     broker.start()
 
     with consuming(broker.address, topic, group_id=group) as consumer:
-        rest = take(consumer, len(sent) - 3)
+        remaining = take(consumer, len(sent) - 3)
         found = consumer.committed(target, metadata=True)
-    assert [record.value for record in rest] == [one.value for one in sent[3:]]
+    assert [record.value for record in remaining] == [sample.value for sample in sent[3:]]
     assert (found.offset, found.metadata) == (3, "third")
 
 

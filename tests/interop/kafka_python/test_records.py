@@ -59,12 +59,12 @@ def test_a_reader_finds_the_first_record_at_or_after_a_time(
 
     with consuming(broker.address) as consumer:
         times = [sent[2].timestamp_ms, sent[2].timestamp_ms + 1, sent[-1].timestamp_ms + 1]
-        found = [consumer.offsets_for_times({target: ms})[target] for ms in times]
+        collected = [consumer.offsets_for_times({target: ms})[target] for ms in times]
         consumer.assign([target])
-        consumer.seek(target, found[0].offset)
+        consumer.seek(target, collected[0].offset)
         taken = take(consumer, len(sent) - 2)
 
-    assert [one and (one.offset, one.timestamp) for one in found] == [
+    assert [one and (one.offset, one.timestamp) for one in collected] == [
         (2, sent[2].timestamp_ms),
         (3, sent[3].timestamp_ms),
         None,

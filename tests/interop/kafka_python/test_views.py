@@ -40,13 +40,13 @@ def test_the_position_moves_over_what_does_not_match(broker: BrokerProcess, topi
         at = TopicPartition(view, 0)
         consumer.assign([at])
         consumer.seek(at, 0)
-        found = take(consumer, 2)
+        taken = take(consumer, 2)
         deadline = time.monotonic() + SECONDS_MAX
         while consumer.position(at) < 3_011 and time.monotonic() < deadline:
             assert poll(consumer) == []
         position, end = consumer.position(at), consumer.end_offsets([at])[at]
 
-    assert [(record.offset, record.value) for record in found] == [
+    assert [(record.offset, record.value) for record in taken] == [
         (0, b"ERROR 1"),
         (3_001, b"ERROR 2"),
     ]

@@ -45,8 +45,8 @@ class Kcat:
         return done.stderr.decode()
 
     def write(self, topic: str, values: list[str], *arguments: str, partition: int = 0) -> None:
-        given = "".join(f"{value}\n" for value in values).encode()
-        self.ask("-P", "-t", topic, "-p", f"{partition}", *arguments, given=given)
+        payload = "".join(f"{value}\n" for value in values).encode()
+        self.ask("-P", "-t", topic, "-p", f"{partition}", *arguments, given=payload)
 
     def read(self, topic: str, *arguments: str, partition: int = 0) -> list[Json]:
         """All of a partition as it is now, from the start unless `-o` says otherwise."""
@@ -57,7 +57,7 @@ class Kcat:
         return [json.loads(line) for line in printed.splitlines()]
 
     def values(self, topic: str, *arguments: str, partition: int = 0) -> list[str]:
-        return [one["payload"] for one in self.read(topic, *arguments, partition=partition)]
+        return [record["payload"] for record in self.read(topic, *arguments, partition=partition)]
 
     def start(self, directory: Path, name: str, *arguments: str) -> "Running":
         # -E: a broker that is stopped on purpose is not the end of it.
@@ -110,11 +110,11 @@ class Running:
         """What this member owns, as it tells on every rebalance."""
         owned: set[int] = set()
         for line in self.said.splitlines():
-            found = CHANGED.search(line)
-            if found is None:
+            match = CHANGED.search(line)
+            if match is None:
                 continue
-            changed = {int(number) for number in PARTITION.findall(found[2])}
-            owned = owned | changed if found[1] == "assign" else owned - changed
+            changed = {int(number) for number in PARTITION.findall(match[2])}
+            owned = owned | changed if match[1] == "assign" else owned - changed
         return owned
 
 

@@ -54,7 +54,7 @@ def write_to_all(kcat: Kcat, topic: str, first: int, count: int = 60) -> set[str
 def is_shared(*members: Running) -> bool:
     """Every member owns some, all is owned, and nothing twice."""
     owned = [member.partitions for member in members]
-    return all(owned) and sorted(each for one in owned for each in one) == sorted(ALL)
+    return all(owned) and sorted(each for partition in owned for each in partition) == sorted(ALL)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

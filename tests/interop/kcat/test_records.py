@@ -21,12 +21,12 @@ def test_records_come_back_as_they_were_sent(kcat: Kcat, topic: str, codec: str,
     before_ms = int(time.time() * 1000)
 
     # The second line has an empty key, the third no value (-Z), the last neither key nor delimiter.
-    given = "key=value\n=no key\ntombstone=\nschlüssel=wert ✓\nalone\n".encode()
+    payload = "key=value\n=no key\ntombstone=\nschlüssel=wert ✓\nalone\n".encode()
     headers = ["-H", "trace=1", "-H", "größe=naïve"]
-    kcat.ask("-P", "-t", topic, "-p", "0", "-K=", "-Z", *headers, *how, given=given)
-    found = kcat.read(topic)
+    kcat.ask("-P", "-t", topic, "-p", "0", "-K=", "-Z", *headers, *how, given=payload)
+    records = kcat.read(topic)
 
-    pairs = [(one["key"], one["payload"]) for one in found]
+    pairs = [(record["key"], record["payload"]) for record in records]
     assert pairs == [
         ("key", "value"),
         (None, "no key"),
@@ -34,10 +34,10 @@ def test_records_come_back_as_they_were_sent(kcat: Kcat, topic: str, codec: str,
         ("schlüssel", "wert ✓"),
         (None, "alone"),
     ]
-    assert [one["offset"] for one in found] == list(range(5))
-    assert {tuple(one["headers"]) for one in found} == {("trace", "1", "größe", "naïve")}
-    assert {one["tstype"] for one in found} == {"create"}
-    assert all(before_ms <= one["ts"] <= int(time.time() * 1000) for one in found)
+    assert [one["offset"] for one in records] == list(range(5))
+    assert {tuple(one["headers"]) for one in records} == {("trace", "1", "größe", "naïve")}
+    assert {one["tstype"] for one in records} == {"create"}
+    assert all(before_ms <= one["ts"] <= int(time.time() * 1000) for one in records)
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -65,13 +65,13 @@ def test_a_record_too_large_for_the_topic_is_refused(kcat: Kcat, topic: str) -> 
 
 
 def test_equal_keys_land_in_one_partition_and_stay_in_order(kcat: Kcat, topic: str) -> None:
-    given = "".join(f"key-{number % 10}={number}\n" for number in range(200)).encode()
-    kcat.ask("-P", "-t", topic, "-K=", given=given)
+    payload = "".join(f"key-{number % 10}={number}\n" for number in range(200)).encode()
+    kcat.ask("-P", "-t", topic, "-K=", given=payload)
 
     homes: dict[tuple[str, int], list[int]] = {}
     for partition in range(PARTITIONS):
-        for one in kcat.read(topic, partition=partition):
-            homes.setdefault((one["key"], partition), []).append(int(one["payload"]))
+        for record in kcat.read(topic, partition=partition):
+            homes.setdefault((record["key"], partition), []).append(int(record["payload"]))
 
     assert len(homes) == 10
     assert all(numbers == sorted(numbers) for numbers in homes.values())
@@ -81,7 +81,7 @@ def test_equal_keys_land_in_one_partition_and_stay_in_order(kcat: Kcat, topic: s
 def test_a_reader_starts_and_stops_at_times(kcat: Kcat, topic: str) -> None:
     for value in ("first", "second", "third"):
         kcat.write(topic, [value])  # Three processes: no two write in the same millisecond.
-    times = [one["ts"] for one in kcat.read(topic)]
+    times = [record["ts"] for record in kcat.read(topic)]
 
     from_second = kcat.values(topic, "-o", f"s@{times[1]}")
     to_third = kcat.values(topic, "-o", f"s@{times[1]}", "-o", f"e@{times[2]}")

@@ -21,13 +21,13 @@ def produce(
     reports: list[tuple[KafkaError | None, Message]] = []
     config = {dotted(key): value for key, value in settings.items()}
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **QUIET, **config})
-    for one in wanted:
+    for item in wanted:
         producer.produce(
             topic,
-            key=one.key,
-            value=one.value,
-            headers=one.headers,  # type: ignore[arg-type]
-            timestamp=one.timestamp_ms,
+            key=item.key,
+            value=item.value,
+            headers=item.headers,  # type: ignore[arg-type]
+            timestamp=item.timestamp_ms,
             partition=0,
             on_delivery=lambda error, message: reports.append((error, message)),
         )

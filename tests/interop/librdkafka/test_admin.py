@@ -79,7 +79,10 @@ def test_a_topic_is_described_with_its_leader(
 
     partitions = listed.topics[topic].partitions
     assert sorted(partitions) == list(range(PARTITIONS))
-    assert {(one.leader, *one.replicas, *one.isrs) for one in partitions.values()} == {(1, 1, 1)}
+    assert {
+        (partition.leader, *partition.replicas, *partition.isrs)
+        for partition in partitions.values()
+    } == {(1, 1, 1)}
 
 
 def test_the_cluster_is_one_node_at_the_dialled_address(
@@ -115,13 +118,13 @@ def test_the_ends_of_a_partition_are_listed(
     produce(broker.address, topic, sent)
     specs = [OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp()]
 
-    found = []
+    collected = []
     for spec in specs:
         target = TopicPartition(topic, 0)
-        found.append(admin.list_offsets({target: spec}, **WAIT)[target].result(SECONDS_MAX))
+        collected.append(admin.list_offsets({target: spec}, **WAIT)[target].result(SECONDS_MAX))
 
-    assert [one.offset for one in found] == [0, len(sent), len(sent) - 1]
-    assert found[2].timestamp == sent[-1].timestamp_ms
+    assert [one.offset for one in collected] == [0, len(sent), len(sent) - 1]
+    assert collected[2].timestamp == sent[-1].timestamp_ms
 
 
 @needs(DELETE_RECORDS)
@@ -154,8 +157,8 @@ def test_a_group_is_listed_and_described_then_emptied_and_deleted(
             admin.delete_consumer_groups([group], **WAIT)[group].result(SECONDS_MAX)
 
     listed = admin.list_consumer_groups(**WAIT).result(SECONDS_MAX).valid
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    offsets = admin.list_consumer_group_offsets(wanted, **WAIT)[group].result(SECONDS_MAX)
+    expected = [ConsumerGroupTopicPartitions(group)]
+    offsets = admin.list_consumer_group_offsets(expected, **WAIT)[group].result(SECONDS_MAX)
     admin.delete_consumer_groups([group], **WAIT)[group].result(SECONDS_MAX)
     left = admin.list_consumer_groups(**WAIT).result(SECONDS_MAX).valid
 
@@ -166,7 +169,7 @@ def test_a_group_is_listed_and_described_then_emptied_and_deleted(
     assert error_of(refused) == "NON_EMPTY_GROUP"
     assert {one.group_id: one.state for one in listed}[group] == ConsumerGroupState.EMPTY
     assert [(one.partition, one.offset) for one in offsets.topic_partitions] == [(0, 2)]
-    assert group not in {one.group_id for one in left}
+    assert group not in {item.group_id for item in left}
 
 
 def test_a_group_that_is_not_there_cannot_be_deleted(admin: AdminClient, group: str) -> None:
@@ -180,9 +183,9 @@ def test_offsets_of_a_group_are_altered_from_outside(
     broker: BrokerProcess, admin: AdminClient, topic: str, group: str
 ) -> None:
     produce(broker.address, topic, samples())
-    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 5)])
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 5)])
 
-    admin.alter_consumer_group_offsets([wanted], **WAIT)[group].result(SECONDS_MAX)
+    admin.alter_consumer_group_offsets([request], **WAIT)[group].result(SECONDS_MAX)
     with consuming(broker.address, group_id=group) as consumer:
         found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
 

@@ -202,7 +202,9 @@ def test_an_administrator_sees_the_group(broker: BrokerProcess, topic: str, grou
     (described_member,) = seen.members
     assert described_member.client_id == "reader"
     shares = described_member.assignment.topic_partitions
-    assert {(one.topic, one.partition) for one in shares} == {(topic, n) for n in range(PARTITIONS)}
+    assert {(share.topic, share.partition) for share in shares} == {
+        (topic, n) for n in range(PARTITIONS)
+    }
     assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
 
     client.delete_consumer_groups([group])[group].result(SECONDS_MAX)
@@ -239,10 +241,10 @@ def test_committed_offsets_are_found_again(broker: BrokerProcess, topic: str, gr
 
     with consuming(broker.address, group) as consumer:
         consumer.subscribe([topic])
-        rest = take(consumer, len(sent) - 3)
+        remaining = take(consumer, len(sent) - 3)
         found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
 
-    assert [message.value() for message in rest] == [one.value for one in sent[3:]]
+    assert [message.value() for message in remaining] == [sample.value for sample in sent[3:]]
     assert found.offset == 3
 
 

@@ -122,8 +122,8 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     with consuming(broker.address, group_id=group) as consumer:
         assert committed(consumer, topic) == 3
         consumer.subscribe([topic])
-        rest = take(consumer, len(sent) - 3)
-    assert [message.value() for message in rest] == [one.value for one in sent[3:]]
+        remaining = take(consumer, len(sent) - 3)
+    assert [message.value() for message in remaining] == [sample.value for sample in sent[3:]]
 
 
 @pytest.mark.parametrize("leave", [BrokerProcess.stop, BrokerProcess.kill], ids=["stop", "kill -9"])
@@ -155,8 +155,8 @@ def test_a_commit_carries_its_metadata(broker: BrokerProcess, topic: str, group:
     produce(broker.address, topic, samples())
 
     with consuming(broker.address, group_id=group) as consumer:
-        wanted = TopicPartition(topic, 0, 2, metadata="half way")
-        consumer.commit(offsets=[wanted], asynchronous=False)
+        target = TopicPartition(topic, 0, 2, metadata="half way")
+        consumer.commit(offsets=[target], asynchronous=False)
         found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
 
     assert (found.offset, found.metadata) == (2, "half way")

@@ -89,14 +89,14 @@ def test_a_reader_finds_the_first_record_at_or_after_a_time(
 
     with consuming(broker.address) as consumer:
         at = [sent[2].timestamp_ms, sent[2].timestamp_ms + 1, sent[-1].timestamp_ms + 1]
-        found = [
+        collected = [
             consumer.offsets_for_times([TopicPartition(topic, 0, ms)], timeout=10)[0].offset
             for ms in at
         ]
-        consumer.assign([TopicPartition(topic, 0, found[0])])
+        consumer.assign([TopicPartition(topic, 0, collected[0])])
         taken = take(consumer, len(sent) - 2)
 
-    assert found == [2, 3, OFFSET_END]
+    assert collected == [2, 3, OFFSET_END]
     assert [as_sample(message) for message in taken] == sent[2:]
 
 

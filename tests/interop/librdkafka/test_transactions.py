@@ -162,7 +162,7 @@ def test_offsets_and_records_are_committed_together(
             else:
                 producer.abort_transaction(SECONDS_MAX)
             found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
-            assert [one.offset for one in found] == ([1] if is_committed else [OFFSET_INVALID])
+            assert [item.offset for item in found] == ([1] if is_committed else [OFFSET_INVALID])
 
 
 def commit(producer: Producer) -> None:

@@ -37,7 +37,7 @@ def values(*texts: str) -> list[Sample]:
 
 def until_end(consumer: Consumer) -> list[bytes]:
     """Read until the consumer says that it is at the end; any other error is a failure."""
-    found: list[bytes] = []
+    collected: list[bytes] = []
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
         message = consumer.poll(0.2)
@@ -45,12 +45,12 @@ def until_end(consumer: Consumer) -> list[bytes]:
             continue
         error = message.error()
         if error is None:
-            found.append(message.value() or b"")
+            collected.append(message.value() or b"")
         elif error.code() == KafkaError._PARTITION_EOF:
-            return found
+            return collected
         else:
             raise AssertionError(error)
-    raise AssertionError(f"the end did not come after {found}")
+    raise AssertionError(f"the end did not come after {collected}")
 
 
 def test_a_view_made_by_an_admin_client_has_the_offsets_of_its_base(
@@ -62,10 +62,10 @@ def test_a_view_made_by_an_admin_client_has_the_offsets_of_its_base(
 
     with consuming(broker.address) as consumer:
         consumer.assign([TopicPartition(view, 0, 0)])
-        found = take(consumer, 2)
+        taken = take(consumer, 2)
         low, high = consumer.get_watermark_offsets(TopicPartition(view, 0), SECONDS_MAX)
 
-    assert [(m.topic(), m.offset(), m.value()) for m in found] == [
+    assert [(m.topic(), m.offset(), m.value()) for m in taken] == [
         (view, 1, b"ERROR 1"),
         (view, 3, b"ERROR 2"),
     ]
@@ -86,10 +86,10 @@ def test_a_long_stretch_without_a_match_is_passed_and_the_end_is_reached(
         broker.address, enable_partition_eof=True, fetch_message_max_bytes=20_000
     ) as consumer:
         consumer.assign([TopicPartition(view, 0, 0)])
-        found = until_end(consumer)
+        records = until_end(consumer)
         (position,) = consumer.position([TopicPartition(view, 0)])
 
-    assert found == [b"ERROR first", b"ERROR last"]
+    assert records == [b"ERROR first", b"ERROR last"]
     assert position.offset == 30_102
 
 
@@ -235,12 +235,12 @@ def test_what_is_no_view_is_refused_with_a_reason(
     broker: BrokerProcess, topic: str, config: dict[str, str], reason: str
 ) -> None:
     make_topic(broker, topic)
-    given = {key: topic if value == "BASE" else value for key, value in config.items()}
-    wanted = NewTopic(f"view-{topic}", config=given)
+    options = {key: topic if value == "BASE" else value for key, value in config.items()}
+    new_topic = NewTopic(f"view-{topic}", config=options)
     admin = admin_of(broker)
 
     with pytest.raises(KafkaException, match=reason):
-        admin.create_topics([wanted])[wanted.topic].result(SECONDS_MAX)
+        admin.create_topics([new_topic])[new_topic.topic].result(SECONDS_MAX)
 
 
 # -- time to live --------------------------------------------------------------------------------
@@ -263,14 +263,14 @@ def test_a_record_with_a_time_to_live_is_gone_when_it_is_over(
 ) -> None:
     make_topic(broker, topic, message_ttl_headers="on")
     now_ms = int(time.time() * 1000)
-    wanted = [
+    expected = [
         Sample(None, b"short", [("ms-ttl-ms", b"1")], now_ms - 60_000),
         Sample(None, b"long", [("ms-ttl-ms", b"3600000")], now_ms),
         Sample(None, b"soon", [("ms-ttl-ms", b"3000")], now_ms),
         Sample(None, b"ever", [], now_ms - 60_000),
     ]
 
-    produce(broker.address, topic, wanted)
+    produce(broker.address, topic, expected)
 
     assert b"short" not in read_again(broker, topic)
     wait_for(broker, topic, [b"long", b"ever"])
@@ -281,11 +281,11 @@ def test_a_topic_with_a_time_to_live_shows_no_older_records(
 ) -> None:
     make_topic(broker, topic, message_ttl_ms="600000")
     now_ms = int(time.time() * 1000)
-    wanted = [
+    expected = [
         Sample(None, b"old", [], now_ms - 700_000),
         Sample(None, b"new", [], now_ms),
     ]
 
-    produce(broker.address, topic, wanted)
+    produce(broker.address, topic, expected)
 
     assert read_again(broker, topic) == [b"new"]

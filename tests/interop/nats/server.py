@@ -72,16 +72,16 @@ class NatsConnection:
         for subject in subjects:
             self._say(f"PUB {subject} 0\r\n")
         self._say("PING")
-        found: dict[str, set[int]] = {subject: set() for subject in subjects}
+        collected: dict[str, set[int]] = {subject: set() for subject in subjects}
         while (line := self._lines.readline().strip()) != b"PONG":
             words = line.decode().split()
             if not words:
                 continue
             assert words[0] == "MSG", line
-            found[words[1]].add(int(words[2]))
+            collected[words[1]].add(int(words[2]))
         for number in range(len(patterns)):
             self._say(f"UNSUB {number}")
-        return found
+        return collected
 
     def close(self) -> None:
         self._lines.close()

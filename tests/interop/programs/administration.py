@@ -81,12 +81,12 @@ class Administration:
         client.call("produce", topic=topic, records=plain("abcdef"))
 
         client.call("delete_records", topic=topic, offset=4)
-        found = client.call("read", topic=topic, offset=4, count=2)
+        answer = client.call("read", topic=topic, offset=4, count=2)
         with pytest.raises(Refused) as refused:
             client.call("delete_records", topic=topic, offset=99)
 
         assert client.call("offsets", topic=topic) == [4, 6]
-        assert [one.value for one in from_wire(found)] == [b"e", b"f"]
+        assert [record.value for record in from_wire(answer)] == [b"e", b"f"]
         assert refused.value.name == "OFFSET_OUT_OF_RANGE"
 
     def test_a_group_is_listed_and_described_then_emptied_and_deleted(

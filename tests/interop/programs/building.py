@@ -17,10 +17,10 @@ INSTALL_SECONDS_MAX = 300
 
 
 def require(tool: str, advice: str) -> str:
-    found = shutil.which(tool)
-    if found is None:
+    path = shutil.which(tool)
+    if path is None:
         pytest.fail(f"`{tool}` is not installed and these tests need it. {advice}", pytrace=False)
-    return found
+    return path
 
 
 def run(command: Sequence[str | Path], folder: Path, purpose: str) -> None:

@@ -84,7 +84,7 @@ class Program:
         return f"{numbers}\n{self._log.read_text(encoding='utf-8')[-4_000:]}"
 
     def values_of(self, *members: str) -> list[str]:
-        return [one["value"] for one in self.records if one["member"] in members]
+        return [record["value"] for record in self.records if record["member"] in members]
 
     def kill(self) -> None:
         """kill -9: its members say no goodbye."""
@@ -123,24 +123,24 @@ def to_wire(wanted: Iterable[Sample], partition: int = 0) -> list[Json]:
     return [
         {
             "partition": partition,
-            "key": _encoded(one.key),
-            "value": _encoded(one.value),
-            "headers": [[name, _encoded(value)] for name, value in one.headers],
-            "timestamp": one.timestamp_ms,
+            "key": _encoded(item.key),
+            "value": _encoded(item.value),
+            "headers": [[name, _encoded(value)] for name, value in item.headers],
+            "timestamp": item.timestamp_ms,
         }
-        for one in wanted
+        for item in wanted
     ]
 
 
 def from_wire(records: Iterable[Json]) -> list[Sample]:
     return [
         Sample(
-            _decoded(one["key"]),
-            _decoded(one["value"]),
-            [(name, base64.b64decode(value)) for name, value in one["headers"] or []],
-            one["timestamp"],
+            _decoded(record["key"]),
+            _decoded(record["value"]),
+            [(name, base64.b64decode(value)) for name, value in record["headers"] or []],
+            record["timestamp"],
         )
-        for one in records
+        for record in records
     ]
 
 

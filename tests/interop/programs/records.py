@@ -23,10 +23,10 @@ class Records:
         sent = samples()
 
         client.call("produce", topic=topic, codec=codec, acks=acks, records=to_wire(sent))
-        found = client.call("read", topic=topic, count=len(sent))
+        answer = client.call("read", topic=topic, count=len(sent))
 
-        assert from_wire(found) == sent
-        assert [one["offset"] for one in found] == list(range(len(sent)))
+        assert from_wire(answer) == sent
+        assert [one["offset"] for one in answer] == list(range(len(sent)))
 
     def test_a_topic_is_made_by_the_first_record(self, client: Program, topic: str) -> None:
         client.call("produce", topic=topic, records=plain(["first"]), create=True)
@@ -54,8 +54,8 @@ class Records:
         homes: dict[str, list[int]] = {}
         for partition in range(PARTITIONS):
             _, end = client.call("offsets", topic=topic, partition=partition)
-            found = client.call("read", topic=topic, partition=partition, count=end)
-            for one, sample in zip(found, from_wire(found), strict=True):
+            answer = client.call("read", topic=topic, partition=partition, count=end)
+            for one, sample in zip(answer, from_wire(answer), strict=True):
                 assert sample.value is not None
                 homes.setdefault(f"{one['key']}-{partition}", []).append(int(sample.value))
 
@@ -71,10 +71,10 @@ class Records:
         client.call("produce", topic=topic, records=to_wire(sent))
         second_ms = sent[2].timestamp_ms
 
-        found = client.call("read", topic=topic, time_ms=second_ms, count=len(sent) - 2)
+        answer = client.call("read", topic=topic, time_ms=second_ms, count=len(sent) - 2)
         between = client.call("offset_at", topic=topic, time_ms=second_ms + 1)
 
-        assert from_wire(found) == sent[2:]
+        assert from_wire(answer) == sent[2:]
         assert between == 3
 
     def test_an_idempotent_producer_writes_each_record_once(
@@ -86,7 +86,7 @@ class Records:
         client.call("produce", topic=topic, acks="all", idempotent=True, records=plain(values))
         found = from_wire(client.call("read", topic=topic, count=len(values)))
 
-        assert [one.value for one in found] == [value.encode() for value in values]
+        assert [item.value for item in found] == [value.encode() for value in values]
         assert client.call("offsets", topic=topic) == [0, len(values)]
 
     def test_a_batch_whose_answer_was_lost_is_written_once(

@@ -14,8 +14,8 @@ FENCED = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
 def values(client: Program, topic: str, count: int, *, committed: bool = True) -> list[str]:
-    found = client.call("read", topic=topic, count=count, committed=committed)
-    return [(one.value or b"").decode() for one in from_wire(found)]
+    answer = client.call("read", topic=topic, count=count, committed=committed)
+    return [(record.value or b"").decode() for record in from_wire(answer)]
 
 
 class Transactions:

@@ -18,8 +18,8 @@ class Views:
         for texts in (["ERROR 1", "ok"], *[["x" * 2_000] * 100] * (GAP // 100), ["ERROR 2", "ok"]):
             client.call("produce", topic=topic, records=plain(texts))
 
-        found = client.call("read", topic=view, count=2)
+        answer = client.call("read", topic=view, count=2)
 
-        assert [one.value for one in from_wire(found)] == [b"ERROR 1", b"ERROR 2"]
-        assert [one["offset"] for one in found] == [0, GAP + 2]
+        assert [record.value for record in from_wire(answer)] == [b"ERROR 1", b"ERROR 2"]
+        assert [one["offset"] for one in answer] == [0, GAP + 2]
         assert client.call("offsets", topic=view) == [0, GAP + 4]

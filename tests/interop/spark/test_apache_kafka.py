@@ -104,9 +104,9 @@ def test_a_batch_starts_at_what_a_group_has_committed(
     topics.send(topic, texts(10, 4))
 
     options = {"subscribe": topic, "startingOffsets": "committed", **group}
-    found = read(spark, OURS, kafka.address, options)
+    records = read(spark, OURS, kafka.address, options)
 
-    assert values(found) == texts(10, 4)
+    assert values(records) == texts(10, 4)
 
 
 def test_aborted_transactions_are_not_read(
@@ -135,9 +135,9 @@ def test_topics_by_pattern_and_offsets_by_time(
         topics.send(name, texts(5, 5), timestamp=SECOND_MS)
     options = {"subscribePattern": f"{topic}-[ab]", "startingTimestamp": BETWEEN_MS}
 
-    found = read(spark, OURS, kafka.address, options)
+    records = read(spark, OURS, kafka.address, options)
 
-    assert values(found) == sorted(2 * texts(5, 5))
+    assert values(records) == sorted(2 * texts(5, 5))
 
 
 def test_a_running_query_sees_what_comes(

@@ -110,10 +110,10 @@ def test_a_trial_that_failed_is_named_and_leaves_a_gap() -> None:
 def test_lateness_counts_from_when_each_record_was_due() -> None:
     arrivals = [(1.005, [(b"", b"0" * 15 + b"0")]), (1.030, [(b"", b"0" * 15 + b"1")])]
 
-    told = lateness(arrivals, [1_000, 1_010])
+    figures = lateness(arrivals, [1_000, 1_010])
 
-    assert told["min_ms"] == pytest.approx(5.0)
-    assert told["max_ms"] == pytest.approx(20.0)
+    assert figures["min_ms"] == pytest.approx(5.0)
+    assert figures["max_ms"] == pytest.approx(20.0)
 
 
 def test_a_record_that_came_early_breaks_the_run() -> None:

@@ -8,21 +8,23 @@ def runs(*helps_s: float) -> list[dict[str, float]]:
 
 
 def test_the_median_is_held_against_the_goal() -> None:
-    found = {one.name: one for one in figures(runs(0.2, 0.29, 5.0), load=(0.5, 2.0))}
+    collected = {figure.name: figure for figure in figures(runs(0.2, 0.29, 5.0), load=(0.5, 2.0))}
 
-    assert (found[HELP].value, found[HELP].unit) == (290.0, "ms")
-    assert (found[HELP].goal, found[HELP].is_met) == ("< 300", True)
-    assert "median of 3 runs, 200 to 5000 ms; load 0.5 before, 2.0 after" in found[HELP].settings
+    assert (collected[HELP].value, collected[HELP].unit) == (290.0, "ms")
+    assert (collected[HELP].goal, collected[HELP].is_met) == ("< 300", True)
+    assert (
+        "median of 3 runs, 200 to 5000 ms; load 0.5 before, 2.0 after" in collected[HELP].settings
+    )
 
 
 def test_a_goal_that_is_missed_is_said_to_be() -> None:
-    (found,) = [one for one in figures(runs(0.31), load=(0.0, 0.0)) if one.name == HELP]
+    (found,) = [figure for figure in figures(runs(0.31), load=(0.0, 0.0)) if figure.name == HELP]
 
     assert found.is_met is False
 
 
 def test_what_has_no_goal_is_neither_met_nor_missed() -> None:
-    (found,) = [one for one in figures(runs(0.2), load=(0.0, 0.0)) if one.name == ACCEPTED]
+    (found,) = [figure for figure in figures(runs(0.2), load=(0.0, 0.0)) if figure.name == ACCEPTED]
 
     assert (found.goal, found.is_met) == ("", None)
     assert set(GOALS_MS) < set(SETTINGS)

@@ -45,10 +45,10 @@ def test_the_most_special_quota_counts() -> None:
     for first in range(len(PRECEDENCE)):
         quotas = with_quotas(*PRECEDENCE[first:])
 
-        found = quotas.find(PRODUCER_BYTE_RATE, "alice", "app")
+        entry = quotas.find(PRODUCER_BYTE_RATE, "alice", "app")
 
-        assert found is not None
-        assert found.rate == 1.0, PRECEDENCE[first]
+        assert entry is not None
+        assert entry.rate == 1.0, PRECEDENCE[first]
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,8 @@ def test_the_next_piece_is_asked_for_before_the_last_one_is_taken(
 
 
 def offsets_read(found: RangeReader, start: int, end: int) -> list[int]:
-    wanted = OffsetRange("orders", 0, start, end)
-    return [row["offset"] for part in found.read(wanted) for row in part.to_pylist()]
+    offsets = OffsetRange("orders", 0, start, end)
+    return [row["offset"] for part in found.read(offsets) for row in part.to_pylist()]
 
 
 def test_a_range_is_read_exactly(broker: FakeBroker, reader: Reader) -> None:
@@ -282,10 +282,10 @@ def test_a_fetch_that_breaks_off_is_asked_for_again(broker: FakeBroker, reader: 
     tries = iter((HangUp(), fetch_answer(code=NOT_LEADER), fetch_answer(batch(0, 3))))
 
     def answer(request: FetchRequest) -> FetchResponse:
-        found = next(tries)
-        if isinstance(found, HangUp):
-            raise found
-        return found
+        item = next(tries)
+        if isinstance(item, HangUp):
+            raise item
+        return item
 
     broker.answers[FetchRequest] = answer
 

@@ -208,13 +208,13 @@ def test_a_reader_who_comes_while_a_round_is_under_way_begins_no_round_of_its_ow
             begun = threads.begun
             deadline = asyncio.get_running_loop().time() + 60
 
-            found = await node.partitions.read(
+            records = await node.partitions.read(
                 SESSION, [Want(ORDERS, 0, 2**20)], min_bytes=1, deadline=deadline
             )
             await written
             await asyncio.sleep(2 * LINGER_S)
 
-            assert found[0].size > 0
+            assert records[0].size > 0
             assert threads.begun == begun
 
     run(story())

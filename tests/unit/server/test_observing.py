@@ -55,7 +55,9 @@ JOBS = SubscriptionSpec(name="workers", topics=("orders",), start=Earliest())
 
 def figures(node: Node, metric: Metric) -> dict[tuple[str, ...], float]:
     """The samples of one metric, by their labels."""
-    return {one.labels: one.value for one in node.metrics.samples() if one.metric is metric}
+    return {
+        sample.labels: sample.value for sample in node.metrics.samples() if sample.metric is metric
+    }
 
 
 def of(node: Node, metric: Metric, *labels: str) -> float:
@@ -70,8 +72,8 @@ def test_every_metric_is_declared_once_under_a_name_of_its_own() -> None:
 
     assert len(set(names)) == len(names)
     assert all(metric.help.endswith(".") for metric in DECLARED)
-    found = [one for one in vars(declared).values() if isinstance(one, Metric)]
-    assert set(DECLARED) == set(found)
+    collected = [var for var in vars(declared).values() if isinstance(var, Metric)]
+    assert set(DECLARED) == set(collected)
 
 
 def test_every_sample_has_the_labels_that_are_declared() -> None:
@@ -81,7 +83,7 @@ def test_every_sample_has_the_labels_that_are_declared() -> None:
 
             samples = list(node.metrics.samples())
 
-            keys = [(one.metric, one.labels) for one in samples]
+            keys = [(sample.metric, sample.labels) for sample in samples]
             assert len(set(keys)) == len(keys)
             assert all(len(one.labels) == len(one.metric.labels) for one in samples)
 

@@ -26,9 +26,9 @@ def test_a_java_home_goes_before_the_path(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", 'java version "1.8.0_301"')
     fake_java(tmp_path / "new", 'openjdk version "21" 2023-09-19')
 
-    found = java_home({"PATH": str(old.parent), "JAVA_HOME": str(tmp_path / "new")}, tmp_path)
+    home = java_home({"PATH": str(old.parent), "JAVA_HOME": str(tmp_path / "new")}, tmp_path)
 
-    assert found is None
+    assert home is None
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def test_a_stopped_run_says_so() -> None:
 
 
 def test_json_has_everything() -> None:
-    found = json.loads(text.as_json(text.run_json("mill", {"check": CHECK}, CHECK)))
+    parsed = json.loads(text.as_json(text.run_json("mill", {"check": CHECK}, CHECK)))
 
-    check = found["flows"]["check"]
-    assert (found["pipeline"], check["rows_per_second"]) == ("mill", 12_500.0)
+    check = parsed["flows"]["check"]
+    assert (parsed["pipeline"], check["rows_per_second"]) == ("mill", 12_500.0)
     assert check["details"]["observed"] == {"x": {"y": 1}}
 
 

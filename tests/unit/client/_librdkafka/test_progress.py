@@ -14,10 +14,10 @@ def raw(at: TopicPartition, offset: int) -> Raw:
 
 
 def drain(fetched: Fetched) -> list[tuple[int | None, int | None]]:
-    found = []
+    collected = []
     while (one := fetched.pop()) is not None:
-        found.append((one.partition(), one.offset()))
-    return found
+        collected.append((one.partition(), one.offset()))
+    return collected
 
 
 def test_a_record_in_hand_is_not_done() -> None:

@@ -41,8 +41,10 @@ async def make_dead_letters(node: Node, *values: bytes, subject: str | None = No
     subscriber = await Subscriber().subscribe(node, BILLING)
     await until(lambda: {*values} <= {*subscriber.values})
     assert subscriber.member is not None
-    for one in subscriber.got:
-        assert subscriber.member.reject(one.target, one.record.offset, "bad", "it says no")
+    for delivery in subscriber.got:
+        assert subscriber.member.reject(
+            delivery.target, delivery.record.offset, "bad", "it says no"
+        )
     await until(lambda: not subscriber.member._subscription.dispatcher.given_up)  # type: ignore[union-attr]
     subscriber.close()
 
@@ -55,7 +57,7 @@ def test_after_the_last_attempt_a_record_becomes_a_dead_letter() -> None:
             await publish(node, b"poison")
             await pause(10)
 
-            assert [one.attempt for one in subscriber.got] == [1, 2]
+            assert [delivery.attempt for delivery in subscriber.got] == [1, 2]
             (letter,) = await node.dead_letters.list(SESSION, "orders")
             assert letter.target == DEAD
             assert letter.record.value == b"poison"
@@ -365,8 +367,8 @@ def marks(node: Node) -> int:
     """How many dead letters are remembered one by one to have been sent back."""
     shards = node._engine.push.shards.all_here()
     names = {name for shard in shards for name in shard.stored._settled if name != "billing"}
-    found = [shard.stored.settled(name) for shard in shards for name in names]
-    return sum(len(offsets) for each in found for offsets in each.values())
+    collected = [shard.stored.settled(name) for shard in shards for name in names]
+    return sum(len(offsets) for each in collected for offsets in each.values())
 
 
 def test_what_was_sent_back_is_remembered_in_a_few_words() -> None:

@@ -111,13 +111,13 @@ def test_what_is_due_is_late_by_the_sync_under_way_and_its_own_at_most() -> None
             replica = here.replica
             replica.watch(lambda: seen.append((here.clock.now_ms(), replica.high_watermark)))
 
-            found = await until_count(here.node, len(times_ms))
+            records = await until_count(here.node, len(times_ms))
 
             arrived_ms = [
-                min(now_ms for now_ms, end in seen if end > record.offset) for record in found
+                min(now_ms for now_ms, end in seen if end > record.offset) for record in records
             ]
             late_ms = [
-                now - record.timestamp for now, record in zip(arrived_ms, found, strict=True)
+                now - record.timestamp for now, record in zip(arrived_ms, records, strict=True)
             ]
             assert min(late_ms) >= 0
             assert max(late_ms) <= 2 * SYNC_MS + 2 * SPACING_MS
@@ -134,8 +134,8 @@ def test_one_can_be_cancelled_until_its_time_and_the_others_go_on() -> None:
             cancelled = await here.node.delayed.cancel(SESSION, ids[1])
 
             assert cancelled.due_ms == NOW_MS + 1_001
-            found = await until_count(here.node, 3)
-            assert [record.value for record in found] == [b"1000", b"1002", b"1100"]
+            records = await until_count(here.node, 3)
+            assert [record.value for record in records] == [b"1000", b"1002", b"1100"]
             for name in ids:
                 with pytest.raises(UnknownDelayedRecord):
                     await here.node.delayed.cancel(SESSION, name)
@@ -191,9 +191,9 @@ def test_one_that_is_due_before_those_that_are_planned_overtakes_them() -> None:
             await here.until_ms(NOW_MS + 1_000 - LEAD_MS // 2)
             await here.delay(*due_at(990, 1_010))
 
-            found = await until_count(here.node, 4)
+            records = await until_count(here.node, 4)
 
-            assert [record.value for record in found] == [b"990", b"1000", b"1010", b"1150"]
+            assert [record.value for record in records] == [b"990", b"1000", b"1010", b"1150"]
 
     run(story())
 
@@ -226,8 +226,8 @@ def test_a_clock_that_steps_back_behind_a_plan_makes_nothing_early() -> None:
             await here.delay(*due_at(500))
             await here.node.delayed.cancel(SESSION, ids[0])
 
-            found = await until_count(here.node, 2)
-            assert [record.value for record in found] == [b"500", b"1001"]
+            records = await until_count(here.node, 2)
+            assert [record.value for record in records] == [b"500", b"1001"]
 
     run(story())
 
@@ -240,9 +240,11 @@ def test_trouble_at_the_target_is_waited_out() -> None:
             await here.until_ms(NOW_MS + 1_050)
             await here.node.delayed.cancel(SESSION, ids[0])  # It is late, and not decided yet.
 
-            found = await until_count(here.node, 99)
+            records = await until_count(here.node, 99)
 
-            assert [record.value for record in found] == [b"%d" % at for at in range(1_001, 1_100)]
+            assert [record.value for record in records] == [
+                b"%d" % at for at in range(1_001, 1_100)
+            ]
             assert len(here.shard.due_heap) == 0
 
     run(story())
@@ -271,9 +273,11 @@ def test_trouble_with_the_books_is_waited_out() -> None:
             ledger = here.shard.ledger
             ledger.write = refusing(ledger.write, 5)  # type: ignore[method-assign]
 
-            found = await until_count(here.node, 100)
+            records = await until_count(here.node, 100)
 
-            assert [record.value for record in found] == [b"%d" % at for at in range(1_000, 1_100)]
+            assert [record.value for record in records] == [
+                b"%d" % at for at in range(1_000, 1_100)
+            ]
 
     run(story())
 
@@ -322,8 +326,8 @@ def test_what_was_only_planned_before_a_restart_can_be_cancelled_after_it() -> N
             assert here.shard.writer.unfinished
         async with stage(files, NOW_MS + 950) as here:
             await here.node.delayed.cancel(SESSION, ids[1])
-            found = await until_count(here.node, 2)
-            assert [record.value for record in found] == [b"1000", b"1002"]
+            records = await until_count(here.node, 2)
+            assert [record.value for record in records] == [b"1000", b"1002"]
 
     run(story())
 
@@ -354,10 +358,10 @@ def test_many_that_are_due_at_once_go_in_batches_that_fit(monkeypatch: pytest.Mo
             times_ms = [1_000 + at % 7 for at in range(500)]
             await here.delay(*due_at(*times_ms))
 
-            found = await until_count(here.node, 500)
+            records = await until_count(here.node, 500)
 
-            assert [int(record.value or b"") for record in found] == sorted(times_ms)
-            assert {record.timestamp - NOW_MS for record in found} == set(times_ms)
+            assert [int(record.value or b"") for record in records] == sorted(times_ms)
+            assert {record.timestamp - NOW_MS for record in records} == set(times_ms)
             await until(lambda: not here.node._engine.delayed_scheduler._deliverers)
             assert here.shard.writer.unfinished == {}
 

@@ -45,7 +45,7 @@ def test_those_that_wait_are_listed_in_pages() -> None:
             first = await node.delayed.list(SESSION, "orders", count=3)
             second = await node.delayed.list(SESSION, "orders", after=first.next_after)
 
-            assert [one.id for one in first.delayed] == ids[:3]
+            assert [delayed_record.id for delayed_record in first.delayed] == ids[:3]
             assert [(one.id, one.target.partition) for one in second.delayed] == [(ids[3], 1)]
             assert second.next_after is None
             assert second.delayed[0].due_ms < first.delayed[0].due_ms
@@ -65,16 +65,16 @@ def test_those_of_all_topics_are_listed_in_pages() -> None:
                 sent = [message(b"x", delay_ms=60_000)] * 3
                 ids.update(await delay(node, *sent, target=TopicPartition(name, 0)))
 
-            found: list[str] = []
+            collected: list[str] = []
             after: str | None = None
             for _ in range(8):
                 page = await node.delayed.list(SESSION, after=after, count=2)
-                found += [one.id for one in page.delayed]
+                collected += [delayed_record.id for delayed_record in page.delayed]
                 after = page.next_after
 
             assert after is None
-            assert len(found) == 15
-            assert set(found) == ids
+            assert len(collected) == 15
+            assert set(collected) == ids
             await node.topics.delete(SESSION, "a")
             assert len((await node.delayed.list(SESSION)).delayed) == 12
 
@@ -95,7 +95,7 @@ def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
 
             seen = await node.delayed.list(Session(principal="stranger"))
 
-            assert [one.target.topic for one in seen.delayed] == ["payments"]
+            assert [delayed_record.target.topic for delayed_record in seen.delayed] == ["payments"]
 
     run(story())
 
@@ -139,9 +139,9 @@ def test_one_that_was_cancelled_is_never_delivered() -> None:
             await asyncio.sleep(5)
         async with running_orders(files=files) as node:
             listed = await node.delayed.list(SESSION, "orders")
-            assert [one.id for one in listed.delayed] == [ids[0], ids[2]]
-            found = await until_count(node, 2)
-            assert [record.value for record in found] == [b"0", b"2"]
+            assert [delayed_record.id for delayed_record in listed.delayed] == [ids[0], ids[2]]
+            records = await until_count(node, 2)
+            assert [record.value for record in records] == [b"0", b"2"]
 
     run(story())
 
@@ -229,9 +229,9 @@ def test_many_due_at_once_are_all_delivered_in_order() -> None:
                 ]
                 await delay(node, *some)
 
-            found = await until_count(node, 3_000)
+            records = await until_count(node, 3_000)
 
-            assert [record.value for record in found] == [b"%d" % at for at in range(3_000)]
+            assert [record.value for record in records] == [b"%d" % at for at in range(3_000)]
 
     run(story())
 
@@ -245,10 +245,10 @@ def test_records_of_one_batch_are_delivered_each_in_its_time() -> None:
             await asyncio.sleep(3)
             await node.delayed.cancel(SESSION, ids[gone])
 
-            found = await until_count(node, 99)
+            records = await until_count(node, 99)
 
             left = sorted(delays[:gone] + delays[gone + 1 :])
-            assert [int(record.value or b"") for record in found] == left
+            assert [int(record.value or b"") for record in records] == left
 
     run(story())
 

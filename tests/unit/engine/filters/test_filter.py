@@ -145,11 +145,11 @@ def test_a_path_finds_what_the_document_says(text: str, value: bytes) -> None:
     ids=["lists", "objects"],
 )
 def test_what_is_not_asked_for_takes_no_memory(value: bytes) -> None:
-    wanted = parse("$.a == 1")
-    wanted.matches(record(b"{}"))
+    filter_ = parse("$.a == 1")
+    filter_.matches(record(b"{}"))
     tracemalloc.start()
 
-    assert wanted.matches(record(value))
+    assert filter_.matches(record(value))
 
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -213,14 +213,14 @@ def test_one_read_looks_at_a_bounded_stretch_and_answers_then(
                 await append(node, b"good" * 10)
             await append(node, b"bad")
             loop = asyncio.get_running_loop()
-            offset, reads, found = 0, 0, []  # type: ignore[var-annotated]
-            while not found:
+            offset, reads, records = 0, 0, []  # type: ignore[var-annotated]
+            while not records:
                 part = await read(node, offset, min_bytes=1, deadline=loop.time() + 100)
-                found = shown(part)
+                records = shown(part)
                 assert next_offset(part, offset) > offset
                 offset, reads = next_offset(part, offset), reads + 1
 
-            assert found == [(50, b"bad")]
+            assert records == [(50, b"bad")]
             assert reads > 3
             assert loop.time() < 50
 

@@ -92,7 +92,7 @@ def test_no_batch_overtakes_one_that_is_being_unpacked() -> None:
                 )
             ]
 
-            offsets = [(await one).base_offset for one in writings]
+            offsets = [(await writing).base_offset for writing in writings]
 
             assert offsets == [0, 2, 3, 4, 6]
             seen = [(value or b"")[:1] for value in await values_in(node)]
@@ -111,7 +111,7 @@ def test_a_large_batch_that_is_sent_again_is_there_once() -> None:
                 for data in (first, second, first)
             ]
 
-            assert [(await one).base_offset for one in writings] == [0, 1, 0]
+            assert [(await writing).base_offset for writing in writings] == [0, 1, 0]
             assert len(await values_in(node)) == 2
 
     run(story())
@@ -187,7 +187,7 @@ def test_topics_that_read_every_record_do_so_on_a_thread_where_it_takes_long(
                 for data in (large, batch(b"small", key=b"k"))
             ]
 
-            assert [(await one).base_offset for one in writings] == [0, 5_000]
+            assert [(await writing).base_offset for writing in writings] == [0, 5_000]
             assert node.metrics.value(UNPACKED_BATCHES, "produce") >= 1
             with pytest.raises(UnpackedTooLarge):
                 await append(node, bomb(Codec.ZSTD))
@@ -205,7 +205,7 @@ def test_a_request_with_many_batches_unpacks_few_of_them_on_the_loop() -> None:
                 for at in range(count)
             ]
 
-            assert [(await one).base_offset for one in writings] == [0] * count
+            assert [(await writing).base_offset for writing in writings] == [0] * count
             on_threads = node.metrics.value(UNPACKED_BATCHES, "produce")
             assert on_threads == count - (TURN_BYTES_MAX + UNWATCHED_BYTES_MAX) // MIB - 2
 
@@ -258,7 +258,9 @@ def test_push_skips_what_it_cannot_read_and_keeps_it_as_a_dead_letter(
             while len(letters := await found_in(node, TopicPartition("orders.dlq", 0))) < 4:
                 await asyncio.sleep(0.1)
 
-            first = next(one for one in letters if len(one.value or b"") == len(bomb(codec)))
+            first = next(
+                letter for letter in letters if len(letter.value or b"") == len(bomb(codec))
+            )
             raw = bytearray(first.value or b"")
             raw[:8], raw[12:16] = bomb(codec)[:8], bomb(codec)[12:16]  # Stamped by the log.
             assert bytes(raw) == bomb(codec)
@@ -331,8 +333,8 @@ def test_a_large_batch_is_filtered_on_a_thread(codec: Codec) -> None:
         async with running_orders() as node:
             await append(node, batch_of(BIG, Message(b"wanted"), codec=codec))
 
-            wanted = parse("value == 'wanted'")
-            (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, MIB)], filter=wanted)
+            filter_ = parse("value == 'wanted'")
+            (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, MIB)], filter=filter_)
 
             assert values_of(part) == [b"wanted"]
             assert node.metrics.value(UNPACKED_BATCHES, "read") == 1
@@ -349,8 +351,8 @@ def test_a_filter_steps_over_what_it_cannot_read_and_says_so(
             for data in (bomb(codec), spoiled(codec), batch(b"wanted")):
                 await append(node, data)
 
-            wanted = parse("value == 'wanted'")
-            (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, MIB)], filter=wanted)
+            filter_ = parse("value == 'wanted'")
+            (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, MIB)], filter=filter_)
 
             assert values_of(part) == [b"wanted"]
             assert node.metrics.value(UNREADABLE_BATCHES, "filter") == 2

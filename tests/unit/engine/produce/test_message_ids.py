@@ -22,12 +22,12 @@ SETTINGS = TopicSettings(message_id_window_ms=100, message_id_count_max=3)
 
 async def duplicates(node: Node, *ids: bytes, target: TopicPartition = ORDERS) -> list[bool]:
     """Send a record with each id, one after the other; say which had been there."""
-    found = []
+    collected = []
     for message_id in ids:
         sent = batch_of(message(message_id, message_id=message_id))
         appended = await node.partitions.append(SESSION, target, sent, Acks.ALL)
-        found.append(bool(appended.duplicates))
-    return found
+        collected.append(bool(appended.duplicates))
+    return collected
 
 
 def test_a_window_forgets_by_age_and_by_count() -> None:

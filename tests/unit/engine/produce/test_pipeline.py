@@ -67,9 +67,9 @@ def test_records_are_delivered_by_time_not_by_arrival() -> None:
                 sent = batch_of(message(value, delay_ms=delay_ms))
                 await node.partitions.append(SESSION, ORDERS, sent, Acks.LEADER)
 
-            found = await until_count(node, 4)
+            records = await until_count(node, 4)
 
-            assert [record.value for record in found] == [b"a", b"b", b"b2", b"c"]
+            assert [record.value for record in records] == [b"a", b"b", b"b2", b"c"]
 
     run(story())
 
@@ -111,7 +111,7 @@ def test_later_batches_do_not_overtake_one_that_waits_for_the_books() -> None:
             ]
             outcomes = await asyncio.gather(*writing)
 
-            assert [one.base_offset for one in outcomes] == [0, 1, 3, 4]
+            assert [outcome.base_offset for outcome in outcomes] == [0, 1, 3, 4]
             assert await values_in(node) == [b"0", b"2", b"3", b"4"]
 
     run(story())
@@ -302,10 +302,10 @@ def test_an_idempotent_producer_counts_on_over_records_that_left_its_batch() -> 
             with pytest.raises(OutOfOrderSequence):
                 await node.partitions.append(SESSION, ORDERS, gap, Acks.ALL)
 
-            found = await until_count(node, 4)
+            records = await until_count(node, 4)
 
-            assert [record.value for record in found] == [b"a", b"b", b"later", b"later"]
-            assert [record.offset for record in found] == [1, 4, 5, 6]
+            assert [record.value for record in records] == [b"a", b"b", b"later", b"later"]
+            assert [record.offset for record in records] == [1, 4, 5, 6]
 
     run(story())
 
@@ -474,7 +474,7 @@ def test_ids_survive_a_restart() -> None:
                 for data in reversed(sent)
             ]
 
-            assert [one.duplicates for one in outcomes] == [{}, {0: 1}, {0: 0}]
+            assert [outcome.duplicates for outcome in outcomes] == [{}, {0: 1}, {0: 0}]
             assert await values_in(node) == [b"x0", b"x1", b"x2"]
 
     run(story())
@@ -540,7 +540,14 @@ def test_large_batches_with_the_same_ids_are_taken_once_wherever_they_go() -> No
 
             sizes = [len(await values_in(node, target)) for target in targets]
             assert sorted(sizes) == [0, 0, 2_000]
-            assert sorted(len(one.duplicates) for one in outcomes) == [0, 1, 1, 1, 2_000, 2_000]
+            assert sorted(len(outcome.duplicates) for outcome in outcomes) == [
+                0,
+                1,
+                1,
+                1,
+                2_000,
+                2_000,
+            ]
 
     run(story())
 

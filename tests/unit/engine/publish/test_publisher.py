@@ -28,7 +28,7 @@ def test_each_message_gets_the_receipt_of_its_place() -> None:
             )
             receipts = [await future for future in futures]
 
-            assert [one.offset for one in receipts] == [0, 1, 2]
+            assert [receipt.offset for receipt in receipts] == [0, 1, 2]
             assert {one.target for one in receipts} == {TopicPartition("orders", 0)}
             assert await values_in(node, "orders") == [b"a", b"b", b"c"]
 
@@ -124,8 +124,10 @@ def test_a_mixture_fares_as_its_messages_would_one_by_one() -> None:
                 receipts = await node.publisher.publish_many(SESSION, topic, messages)
                 outcomes.append(
                     [
-                        one if isinstance(one, RequestError) else (one.target.partition, one.offset)
-                        for one in receipts.outcomes()
+                        outcome
+                        if isinstance(outcome, RequestError)
+                        else (outcome.target.partition, outcome.offset)
+                        for outcome in receipts.outcomes()
                     ]
                 )
                 stored.append([await values_in(node, topic, at) for at in range(3)])
@@ -165,7 +167,7 @@ def test_keys_decide_and_others_take_turns() -> None:
                 (await node.publisher.publish_many(SESSION, "orders", [(None, b"v", ())]))[0]
                 for _ in range(8)
             ]
-            assert sorted(one.target.partition for one in turns) == [0, 0, 1, 1, 2, 2, 3, 3]
+            assert sorted(turn.target.partition for turn in turns) == [0, 0, 1, 1, 2, 2, 3, 3]
 
     run(story())
 
@@ -182,7 +184,7 @@ def test_a_given_time_and_partition_are_kept() -> None:
                 ],
             )
             receipts = [await future for future in futures]
-            assert [one.target.partition for one in receipts] == [1, 1]
+            assert [receipt.target.partition for receipt in receipts] == [1, 1]
             assert [one.offset for one in receipts] == [0, 1]
             assert await values_in(node, "orders", 1) == [b"a", b"b"]
 

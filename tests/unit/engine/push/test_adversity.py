@@ -50,8 +50,8 @@ class Rights:
 
 def reject_all(subscriber: Subscriber) -> None:
     assert subscriber.member is not None
-    for one in subscriber.got:
-        assert subscriber.member.reject(one.target, one.record.offset, "bad", "why")
+    for delivery in subscriber.got:
+        assert subscriber.member.reject(delivery.target, delivery.record.offset, "bad", "why")
 
 
 # -- times to live -----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_topic_may_go_while_many_of_its_records_become_dead_letters() -> None:
             await pause()
 
             letters = await node.dead_letters.list(SESSION, "orders", count_max=1_000)
-            assert [one.origin.offset for one in letters] == list(range(250))
+            assert [letter.origin.offset for letter in letters] == list(range(250))
             (shard,) = node._engine.push.shards.all_here()
             await until(lambda: shard.stored.settled("billing") == {})
 
@@ -456,7 +456,7 @@ def test_the_books_stay_small_and_say_the_same_however_long_they_are_kept(
             await until(lambda: len(subscriber.got) == 249)
             await pause()
 
-            assert [one.record.offset for one in subscriber.got] == list(range(3, 500, 2))
+            assert [delivery.record.offset for delivery in subscriber.got] == list(range(3, 500, 2))
             assert {one.attempt for one in subscriber.got} == {2}
             assert await values_in(node, "orders.dlq") == [b"1"]
 

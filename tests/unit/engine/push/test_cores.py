@@ -99,7 +99,7 @@ def test_what_was_settled_behind_something_unsent_is_kept() -> None:
     value = cursor.value()
 
     assert value.next_offset == 4
-    assert [one.offset for one in value.unsettled] == [0, 1, 2]
+    assert [delivery.offset for delivery in value.unsettled] == [0, 1, 2]
 
 
 def test_a_restored_cursor_takes_only_what_was_not_settled() -> None:
@@ -131,7 +131,7 @@ def test_records_that_retention_took_are_not_waited_for() -> None:
     cursor = Cursor.restore(TARGET, value)
     cursor.move_on(3)
 
-    assert [one.offset for one in cursor.value().unsettled] == [4]
+    assert [delivery.offset for delivery in cursor.value().unsettled] == [4]
 
 
 def test_a_mark_settles_what_the_cursor_calls_unsettled() -> None:

@@ -198,7 +198,9 @@ def test_what_a_member_had_goes_to_the_others_at_once_when_it_vanishes() -> None
 
             assert asyncio.get_running_loop().time() - before < 0.1
             assert second.values == [b"a", b"b"]
-            assert [one.attempt for one in second.got] == [2, 1], "only the first may be the reason"
+            assert [delivery.attempt for delivery in second.got] == [2, 1], (
+                "only the first may be the reason"
+            )
             assert not first.ack(first.got[0])
 
     run(story())
@@ -283,7 +285,9 @@ def test_a_durable_subscription_goes_on_where_it_was_after_a_restart() -> None:
             await until(lambda: len(again.got) == 4)
 
             assert again.values == [b"2", b"4", b"5", b"new"]
-            assert [one.attempt for one in again.got] == [1] * 4, "none of them has failed"
+            assert [delivery.attempt for delivery in again.got] == [1] * 4, (
+                "none of them has failed"
+            )
 
     run(story())
 
@@ -305,7 +309,7 @@ def test_how_often_a_record_has_failed_is_remembered_over_a_restart() -> None:
             await until(lambda: len(again.got) == 3)
 
             assert again.values == [b"a", b"b", b"c"]
-            assert [one.attempt for one in again.got] == [1, 3, 1]
+            assert [delivery.attempt for delivery in again.got] == [1, 3, 1]
 
     run(story())
 
@@ -470,7 +474,7 @@ def test_a_connection_without_room_gets_nothing_until_it_says_so() -> None:
             assert subscriber.member is not None
             subscriber.member.resume()
             await until(lambda: len(subscriber.got) == 2)
-            assert [one.attempt for one in subscriber.got] == [1, 1]
+            assert [delivery.attempt for delivery in subscriber.got] == [1, 1]
 
     run(story())
 

@@ -34,7 +34,7 @@ def open_dispatcher(
 
 
 def offsets_sent(dispatcher: Dispatcher, now_ms: int) -> list[int]:
-    return [one.offset for _, share in dispatcher.assign(now_ms) for one in share]
+    return [item.offset for _, share in dispatcher.assign(now_ms) for item in share]
 
 
 def test_what_failed_comes_again_in_the_order_of_the_log() -> None:
@@ -202,7 +202,7 @@ def test_errors_are_kept_as_far_as_there_is_room_for_them() -> None:
 
     value = dispatcher.cursors[TARGET].value()
 
-    assert sum(len(one.error) for one in value.unsettled) <= ERRORS_KEPT_MAX
+    assert sum(len(delivery.error) for delivery in value.unsettled) <= ERRORS_KEPT_MAX
     assert value.unsettled[0].error == "e" * 1_000
     assert value.unsettled[-1].error == ""
     assert value.unsettled[-1].reason == "r" * 100

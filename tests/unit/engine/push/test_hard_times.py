@@ -215,8 +215,8 @@ def test_a_retry_that_waits_does_not_hold_up_the_others() -> None:
             assert subscriber.member.nack(ORDERS, 0)
             await publish(node, *[b"%d" % at for at in range(50)])
             await until(lambda: len(subscriber.got) == 51)
-            for one in subscriber.got[1:]:
-                assert subscriber.ack(one)
+            for delivery in subscriber.got[1:]:
+                assert subscriber.ack(delivery)
             await until(lambda: len(subscriber.got) == 52)
             assert subscriber.values[-1] == b"sick"
 
@@ -292,7 +292,11 @@ def test_many_partitions_are_read_side_by_side() -> None:
             await until(lambda: len(subscriber.got) == 400)
 
             for partition in range(8):
-                mine = [one for one in subscriber.got if one.target.partition == partition]
+                mine = [
+                    delivery
+                    for delivery in subscriber.got
+                    if delivery.target.partition == partition
+                ]
                 assert [one.record.offset for one in mine] == list(range(50))
 
     run(story())

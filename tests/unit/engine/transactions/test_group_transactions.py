@@ -99,8 +99,10 @@ async def end(
 async def fetched(
     node: Node, target: TopicPartition = ORDERS, *, must_be_stable: bool = False
 ) -> int | type:
-    found = await node.groups.fetch_offsets(SESSION, GROUP, [target], must_be_stable=must_be_stable)
-    outcome = found[target]
+    committed = await node.groups.fetch_offsets(
+        SESSION, GROUP, [target], must_be_stable=must_be_stable
+    )
+    outcome = committed[target]
     return outcome.offset if isinstance(outcome, Committed) else type(outcome)
 
 

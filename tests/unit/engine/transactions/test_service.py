@@ -322,7 +322,7 @@ def test_batches_that_come_while_their_partition_joins_keep_their_order() -> Non
                 writer.send(ORDERS, writer.batch(ORDERS, b"%d" % number)) for number in range(20)
             ]
             assert node.partitions.health(SESSION, ORDERS).log.end_offset == 0
-            appended = [await one for one in sent]
+            appended = [await sample for sample in sent]
 
             assert [one.base_offset for one in appended] == list(range(20))
             view = await node.transactions.describe(SESSION, BILLING)
@@ -346,7 +346,7 @@ def test_a_partition_is_in_the_transaction_before_it_has_a_batch() -> None:
                 value = coordinator.stored.find(BILLING)
                 assert value is not None
                 if node.partitions.health(SESSION, ORDERS).log.end_offset:
-                    assert [one.target for one in value.participants] == [ORDERS]
+                    assert [participant.target for participant in value.participants] == [ORDERS]
                 await asyncio.sleep(0.0001)
 
     run(story())
@@ -378,7 +378,7 @@ def test_only_so_many_batches_wait_to_join() -> None:
             with pytest.raises(Overloaded):
                 writer.send(ORDERS, writer.batch(ORDERS, b"a"))
 
-            assert [(await one).base_offset for one in sent] == [0, 1]
+            assert [(await sample).base_offset for sample in sent] == [0, 1]
 
     run(story())
 
@@ -393,9 +393,9 @@ def test_a_producer_fenced_while_its_batches_wait_writes_none_of_them() -> None:
             with pytest.raises(TransactionInProgress):
                 await node.transactions.init(SESSION, BILLING, timeout_ms=60_000)
 
-            for one in sent:
+            for sample in sent:
                 with pytest.raises((StaleProducerEpoch, InvalidTransactionState)):
-                    await one
+                    await sample
             await until_state(node, TransactionState.COMPLETE_ABORT)
             await stable(node)
             assert await committed(node) == []

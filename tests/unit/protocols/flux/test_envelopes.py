@@ -38,7 +38,7 @@ def test_a_heading_that_comes_again_has_the_same_envelope() -> None:
     first, *others = [known.of(heading) for _ in range(3)]
 
     # What it has in common with others in a batch is found out when it comes again.
-    assert [one._replace(template=None) for one in others] == [first] * 2
+    assert [other._replace(template=None) for other in others] == [first] * 2
     assert others[0] is others[1]
     assert others[0].template is not None
     assert (others[0].template.key, others[0].template.size) == (b"orders", 5)

@@ -35,9 +35,9 @@ async def stored(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
 
 
 async def statistics(talk: FluxTalk, sid: str) -> dict[str, object]:
-    told: dict[str, dict[str, object]]
-    told = json.loads((await talk.say(b"STATS %b" % sid.encode())).removeprefix(b"+STATS "))
-    return told[sid]
+    answer: dict[str, dict[str, object]]
+    answer = json.loads((await talk.say(b"STATS %b" % sid.encode())).removeprefix(b"+STATS "))
+    return answer[sid]
 
 
 def batches(node: Node) -> float:
@@ -357,11 +357,11 @@ def test_the_last_message_is_the_last_however_large_those_before_it_are(
                 await talk.say(b"PUB orders 60", b"%060d" % number)
 
             one = messages(await talk.say(b"REPLAY LAST"))
-            told = await talk.say(b"REPLAY LAST 3")
+            answer = await talk.say(b"REPLAY LAST 3")
 
             assert [int(message.value) for message in one] == [9]
-            assert [int(message.value) for message in messages(told)] == [9]
-            assert told.endswith(b"-ERR cut after 1 messages\r\n")
+            assert [int(message.value) for message in messages(answer)] == [9]
+            assert answer.endswith(b"-ERR cut after 1 messages\r\n")
 
     run(story())
 
@@ -498,9 +498,9 @@ def test_a_flood_for_a_topic_that_is_not_there_yet_waits_and_is_not_refused() ->
                 for _ in range(10)
                 for request in talk.gateway.receive(said)
             ]
-            told = [await outcome for outcome in outcomes]  # type: ignore[misc]
+            answers = [await outcome for outcome in outcomes]  # type: ignore[misc]
 
-            assert told == [[b"+OK\r\n" * 60]] * 10
+            assert answers == [[b"+OK\r\n" * 60]] * 10
             assert len(await stored(node)) == 600
 
     run(story())

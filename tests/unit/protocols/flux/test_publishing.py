@@ -57,12 +57,12 @@ WAYS = [
 
 async def stored(node: Node, subject: bytes) -> list[Record]:
     topic = subject.decode().partition(".")[0]
-    found = []
+    collected = []
     for partition in range(PARTITIONS[topic]):
         target = TopicPartition(topic, partition)
         chunk = await read_records(node.partitions, SESSION, target, 0)
-        found.append([record for record in chunk.records if record.key == subject])
-    (only,) = [some for some in found if some] or [[]]  # They are all in one partition.
+        collected.append([record for record in chunk.records if record.key == subject])
+    (only,) = [some for some in collected if some] or [[]]  # They are all in one partition.
     return only
 
 
@@ -80,16 +80,18 @@ def test_all_is_stored_in_order_and_answered_in_order(rows: list[tuple[Said, int
             breath = b"".join(said.spelled(number) for number, said in enumerate(order))
             replies = (await talk.say(breath)).split(b"\r\n")
 
-            told = [reply == b"+OK" for reply in replies if reply]
-            assert told == [said.is_stored for said in order]
+            answers = [reply == b"+OK" for reply in replies if reply]
+            assert answers == [said.is_stored for said in order]
             for subject in {said.subject for said in order if said.is_stored}:
                 expected = [
                     said.stored(number)
                     for number, said in enumerate(order)
                     if said.subject == subject and said.is_stored
                 ]
-                found = await stored(node, subject)
-                assert [(one.key, one.value, one.headers) for one in found] == expected
+                records = await stored(node, subject)
+                assert [
+                    (record.key, record.value, record.headers) for record in records
+                ] == expected
 
     run(story())
 
@@ -107,8 +109,8 @@ def test_publications_in_any_order_keep_the_order_of_each_subject(order: list[Sa
                 await talk.say(b"".join(said.spelled(first + at) for at, said in enumerate(order)))
 
             for subject in {said.subject for said in order}:
-                found = await stored(node, subject)
+                records = await stored(node, subject)
                 expected = [n for n, said in enumerate(order * 2) if said.subject == subject]
-                assert [int(record.value or b"") for record in found] == expected
+                assert [int(record.value or b"") for record in records] == expected
 
     run(story())

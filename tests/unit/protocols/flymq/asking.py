@@ -40,7 +40,7 @@ class Connection:
     async def ask_all(self, frames: bytes) -> list[bytes]:
         """The frames that answer requests which came in one piece."""
         outcomes = [self.gateway.begin(frame) for frame in self.gateway.receive(frames)]
-        replies = [one if isinstance(one, list) else await one for one in outcomes]
+        replies = [outcome if isinstance(outcome, list) else await outcome for outcome in outcomes]
         return [b"".join(bytes(part) for part in reply) for reply in replies]
 
     async def produce(
@@ -56,7 +56,7 @@ class Connection:
         return await self.ask(Opcode.FETCH, request, bodies.Fetched)
 
     async def values(self, topic: str, *, partition: int = 0) -> list[bytes]:
-        return [one.value for one in (await self.fetch(topic, partition=partition)).records]
+        return [record.value for record in (await self.fetch(topic, partition=partition)).records]
 
     async def create(self, topic: str, partitions: int = 1) -> None:
         await self.ask(Opcode.CREATE_TOPIC, bodies.CreateTopic(topic, partitions), bodies.Done)

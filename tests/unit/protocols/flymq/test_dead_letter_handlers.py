@@ -98,9 +98,9 @@ def test_dead_letters_are_purged() -> None:
             client = await give_up(listener, b"a", b"b")
 
             request = bodies.TopicOnly("orders")
-            told = await client.ask(Opcode.PURGE_DLQ, request, bodies.Message)
+            answer = await client.ask(Opcode.PURGE_DLQ, request, bodies.Message)
 
-            assert told == (True, "2 purged")
+            assert answer == (True, "2 purged")
             assert await letters(client) == ()
 
     run(main())

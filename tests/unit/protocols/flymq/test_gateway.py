@@ -101,7 +101,7 @@ def begin(gateway: FlymqGateway, raw: bytes) -> list[Any]:
 
 async def replies(outcomes: list[Any]) -> list[tuple[int, bytes]]:
     """The opcode and the body of each, as a client gets them."""
-    buffers = [one if isinstance(one, list) else await one for one in outcomes]
+    buffers = [outcome if isinstance(outcome, list) else await outcome for outcome in outcomes]
     return [(one[2], bytes(one[HEAD.size :])) for (one,) in buffers]
 
 

@@ -101,8 +101,8 @@ def test_a_commit_is_seen_by_kafka_and_one_of_kafkas_here() -> None:
             client = await filled(listener)
 
             await commit(client, 3)
-            found = await listener.node.groups.fetch_offsets(SESSION, "g", [ORDERS])
-            told = found[ORDERS]
+            committed = await listener.node.groups.fetch_offsets(SESSION, "g", [ORDERS])
+            told = committed[ORDERS]
             assert isinstance(told, Committed)
             assert told.offset == 3
 

@@ -133,7 +133,7 @@ async def test_a_fetch_says_where_to_go_on_and_brings_ten_unless_told(
     last = await client.fetch("orders", 20, count=100)
 
     assert (first.record_count, first.next_offset) == (COUNT_DEFAULT, 10)
-    assert [one.value for one in last.records] == [b"20", b"21", b"22", b"23", b"24"]
+    assert [record.value for record in last.records] == [b"20", b"21", b"22", b"23", b"24"]
     assert last.next_offset == 25
 
 
@@ -264,9 +264,9 @@ async def test_a_search_that_was_cut_goes_on_where_it_was(
     monkeypatch.setattr(records, "SEARCH_S_MAX", -1.0)  # One step at a time.
     client = await holding(listener, "logs", *[(bytes(300_000),)] * 3, (b"an error",))
 
-    found = [await client.fetch("logs", 0, where="error") for _ in range(10)]
+    collected = [await client.fetch("logs", 0, where="error") for _ in range(10)]
 
-    assert ((3, b"", b"an error"),) in [one.records for one in found]
+    assert ((3, b"", b"an error"),) in [one.records for one in collected]
 
 
 @with_listener()
@@ -296,10 +296,10 @@ async def test_a_search_in_a_topic_made_anew_begins_at_its_start(listener: Flymq
 async def test_a_delayed_record_appears_when_it_is_due(listener: FlymqListener) -> None:
     client = await holding(listener, "orders")
 
-    told = await produce_delayed(client, b"later", 5_000)
+    answer = await produce_delayed(client, b"later", 5_000)
 
-    assert told._replace(timestamp_ms=0, id="") == ("orders", 0, 0, 0, -1, 5, "")
-    assert told.id
+    assert answer._replace(timestamp_ms=0, id="") == ("orders", 0, 0, 0, -1, 5, "")
+    assert answer.id
     await asyncio.sleep(4)
     assert await client.values("orders") == []
     await asyncio.sleep(2)
@@ -309,22 +309,22 @@ async def test_a_delayed_record_appears_when_it_is_due(listener: FlymqListener) 
 @with_listener()
 async def test_a_delayed_record_is_cancelled_by_its_id(listener: FlymqListener) -> None:
     client = await holding(listener, "orders")
-    told = await produce_delayed(client, b"never", 5_000)
+    answer = await produce_delayed(client, b"never", 5_000)
 
-    assert (await cancel(client, told.id)).success
+    assert (await cancel(client, answer.id)).success
     await asyncio.sleep(10)
     assert await client.values("orders") == []
     with pytest.raises(Refused):
-        await cancel(client, told.id)
+        await cancel(client, answer.id)
 
 
 @with_listener()
 async def test_without_a_delay_a_record_is_there_at_once(listener: FlymqListener) -> None:
     client = listener.connect()
 
-    told = await produce_delayed(client, b"now", 0)
+    answer = await produce_delayed(client, b"now", 0)
 
-    assert told.id == ""
+    assert answer.id == ""
     assert await client.values("orders") == [b"now"]
 
 
@@ -332,11 +332,11 @@ async def test_without_a_delay_a_record_is_there_at_once(listener: FlymqListener
 async def test_a_record_is_gone_when_its_time_to_live_is_over(listener: FlymqListener) -> None:
     client = await holding(listener, "orders")
 
-    told = await produce_with_ttl(client, b"brief", 5_000)
+    answer = await produce_with_ttl(client, b"brief", 5_000)
     for value, ttl_ms in ((b"lasting", 0), (b"almost for ever", 10**18 - 1)):
         await produce_with_ttl(client, value, ttl_ms)
 
-    assert (told.partition, told.offset) == (0, 0)
+    assert (answer.partition, answer.offset) == (0, 0)
     assert await client.values("orders") == [b"brief", b"lasting", b"almost for ever"]
     await asyncio.sleep(6)
     assert await client.values("orders") == [b"lasting", b"almost for ever"]

@@ -89,9 +89,9 @@ def test_the_metadata_of_a_topic_has_its_offsets() -> None:
             listener.node.partitions.delete_records(SESSION, TopicPartition("orders", 1), 2)
             request = bodies.TopicOnly("orders")
 
-            told = await client.ask(Opcode.METADATA, request, bodies.TopicMetadata)
+            answer = await client.ask(Opcode.METADATA, request, bodies.TopicMetadata)
 
-            assert told == ("orders", ((0, 1, 0, 0), (1, 1, 2, 3)))
+            assert answer == ("orders", ((0, 1, 0, 0), (1, 1, 2, 3)))
 
     run(main())
 
@@ -125,9 +125,9 @@ def test_the_status_counts_what_is_there() -> None:
             client = listener.connect()
             await client.create("orders", 3)
 
-            told = await client.ask(Opcode.CLUSTER_STATUS, bodies.Nothing(), bodies.ClusterStatus)
+            answer = await client.ask(Opcode.CLUSTER_STATUS, bodies.Nothing(), bodies.ClusterStatus)
 
-            assert told == (listener.node.cluster_id, "1", "online", 1, 1, 3)
+            assert answer == (listener.node.cluster_id, "1", "online", 1, 1, 3)
 
     run(main())
 

@@ -84,10 +84,10 @@ def test_behind_many_records_of_an_aborted_transaction_the_next_one_is_found() -
             for _ in range(20):
                 await produce(client, name, bytes(100_000))
             await abort(client, name)
-            told = await client.produce("orders", b"plain")
+            answer = await client.produce("orders", b"plain")
 
             with pytest.raises(
-                Refused, match=f"no record at offset 0, the next is at {told.offset}"
+                Refused, match=f"no record at offset 0, the next is at {answer.offset}"
             ):
                 await client.ask(Opcode.CONSUME, bodies.Consume("orders", 0, 0), bodies.Consumed)
             assert await client.fetch("orders") == (1, 22, ((21, b"", b"plain"),))
@@ -106,8 +106,8 @@ def test_an_end_whose_markers_take_long_is_answered_all_the_same(
             describe = listener.node.transactions.describe
 
             async def unmarked(session: Session, transactional_id: str) -> TransactionView:
-                found = await describe(session, transactional_id)
-                return found._replace(state=TransactionState.PREPARE_COMMIT)
+                described = await describe(session, transactional_id)
+                return described._replace(state=TransactionState.PREPARE_COMMIT)
 
             monkeypatch.setattr(listener.node.transactions, "describe", unmarked)
             begun = asyncio.get_running_loop().time()

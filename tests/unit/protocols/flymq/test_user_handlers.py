@@ -42,12 +42,12 @@ def test_everybody_may_log_in_and_is_nobody() -> None:
         async with open_listener() as listener:
             client = listener.connect()
 
-            told = await client.ask(
+            answer = await client.ask(
                 Opcode.AUTH,
                 user_bodies.Authenticate("ann", "secret"),
                 user_bodies.Authenticated,
             )
-            assert told == (True, "ann", ("admin",), "")
+            assert answer == (True, "ann", ("admin",), "")
             who = await client.ask(Opcode.WHOAMI, bodies.Nothing(), user_bodies.Identity)
             assert who == (False, "", (), ())
 

@@ -275,7 +275,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
                 DeleteTopicsRequest.Topic(topic_id=second.topic_id),
             )
 
-            assert [(one.name, one.topic_id, one.error_code) for one in results] == [
+            assert [(result.name, result.topic_id, result.error_code) for result in results] == [
                 ("first", first.topic_id, 0),
                 ("second", second.topic_id, 0),
             ]
@@ -293,7 +293,7 @@ def test_old_versions_delete_a_list_of_names(version: int) -> None:
             request = DeleteTopicsRequest(topic_names=["orders", "none"], timeout_ms=1000)
             answer = await ask(node, request, DeleteTopicsResponse, version=version)
 
-            assert [(one.name, one.error_code) for one in answer.responses] == [
+            assert [(response.name, response.error_code) for response in answer.responses] == [
                 ("orders", 0),
                 ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ]
@@ -317,7 +317,7 @@ def test_what_names_no_topic_deletes_none() -> None:
 
             assert [one.error_code for one in unknown] == [ErrorCode.UNKNOWN_TOPIC_ID]
             assert [one.error_code for one in neither] == [ErrorCode.INVALID_REQUEST]
-            assert [one.error_code for one in both] == [ErrorCode.INVALID_REQUEST]
+            assert [item.error_code for item in both] == [ErrorCode.INVALID_REQUEST]
             assert [one.error_code for one in twice] == [ErrorCode.INVALID_REQUEST]
             assert node.topics.list(SESSION) == [topic]
 
@@ -352,7 +352,7 @@ def test_a_topic_grows_to_the_count_that_is_asked_for() -> None:
                 MORE(name="b", count=2, assignments=placed([1])),
             )
 
-            assert [(one.name, one.error_code) for one in results] == [("a", 0), ("b", 0)]
+            assert [(result.name, result.error_code) for result in results] == [("a", 0), ("b", 0)]
             assert node.topics.describe(SESSION, "a").partition_count == 3
             assert node.topics.describe(SESSION, "b").placement == ((1,), (1,))
 
@@ -411,7 +411,7 @@ def test_a_topic_that_is_to_grow_twice_does_not_grow() -> None:
 
             results = await grow(node, MORE(name="orders", count=2), MORE(name="orders", count=3))
 
-            assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST]
+            assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST]
             assert node.topics.describe(SESSION, "orders").partition_count == 1
 
     run(story())
@@ -454,14 +454,14 @@ def test_log_dirs_tell_only_of_partitions_that_are_asked_for_and_exist() -> None
         async with running_node(Config(storage="memory")) as node:
             await node.topics.create(SESSION, "orders", partitions=2)
             await node.topics.create(SESSION, "other")
-            wanted = DescribeLogDirsRequest.Topic
+            request = DescribeLogDirsRequest.Topic
 
             (place,) = (
                 await log_dirs(
                     node,
                     [
-                        wanted(topic="orders", partitions=[1, 9, -1]),
-                        wanted(topic="none", partitions=[0]),
+                        request(topic="orders", partitions=[1, 9, -1]),
+                        request(topic="none", partitions=[0]),
                     ],
                 )
             ).results
@@ -576,13 +576,13 @@ def test_replicas_can_only_be_reassigned_to_where_they_are(
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
-            wanted = AlterPartitionReassignmentsRequest.Topic
-            part = wanted.Partition(partition_index=partition, replicas=replicas)
+            request = AlterPartitionReassignmentsRequest.Topic
+            part = request.Partition(partition_index=partition, replicas=replicas)
 
             answer = await ask(
                 node,
                 AlterPartitionReassignmentsRequest(
-                    topics=[wanted(name=topic, partitions=[part])],
+                    topics=[request(name=topic, partitions=[part])],
                     allow_replication_factor_change=False,
                 ),
                 AlterPartitionReassignmentsResponse,

@@ -34,11 +34,11 @@ def ending(
         committed=commits,
         members=[
             EndBatchRequest.Member(
-                transactional_id=one.transactional_id,
-                producer_id=one.producer.producer_id,
-                producer_epoch=one.producer.epoch,
+                transactional_id=member.transactional_id,
+                producer_id=member.producer.producer_id,
+                producer_epoch=member.producer.epoch,
             )
-            for one in members
+            for member in members
         ],
     )
 
@@ -101,10 +101,12 @@ def test_only_our_own_clients_are_told_of_keys_that_are_not_kafkas(
             request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
             context = context_of(node, RequestHeader(18, 4, 1), SESSION)
 
-            told = {one.api_key for one in api_versions_handler(context, request, SERVED).api_keys}
+            answers = {
+                one.api_key for one in api_versions_handler(context, request, SERVED).api_keys
+            }
 
             own = {key for key in SERVED if key >= OWN_KEYS_FIRST}
-            assert told == (set(SERVED) if is_told else set(SERVED) - own)
+            assert answers == (set(SERVED) if is_told else set(SERVED) - own)
             assert own
 
     run(story())

@@ -46,7 +46,9 @@ async def resources(
 
 def listed(answer: ListConfigResourcesResponse) -> set[tuple[int, str]]:
     assert answer.error_code == 0
-    return {(one.resource_type, one.resource_name) for one in answer.config_resources}
+    return {
+        (resource.resource_type, resource.resource_name) for resource in answer.config_resources
+    }
 
 
 def test_the_quorum_is_this_node_at_the_end_of_its_control_log() -> None:
@@ -134,6 +136,8 @@ def test_a_replica_can_be_moved_to_the_one_directory_only(
 
             (result,) = answer.results
             assert result.topic_name == "orders"
-            assert {one.partition_index: one.error_code for one in result.partitions} == codes
+            assert {
+                partition.partition_index: partition.error_code for partition in result.partitions
+            } == codes
 
     run(story())

@@ -207,9 +207,9 @@ def test_ids_that_are_no_topics_are_answered_one_by_one() -> None:
             (topic,) = committed.topics
             assert topic.topic_id == STRANGE_ID
             assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-            found = {topic.topic_id: topic.partitions for topic in fetched.groups[0].topics}
-            assert set(found) == {UUID(int=98), UUID(int=99)}
-            codes = {part.error_code for parts in found.values() for part in parts}
+            collected = {topic.topic_id: topic.partitions for topic in fetched.groups[0].topics}
+            assert set(collected) == {UUID(int=98), UUID(int=99)}
+            codes = {part.error_code for parts in collected.values() for part in parts}
             assert codes == {ErrorCode.UNKNOWN_TOPIC_ID}
 
     run(story())

@@ -203,7 +203,7 @@ def test_a_topic_shows_every_config_and_who_set_it() -> None:
             assert found["remote.storage.enable"].read_only
             assert shown["unclean.leader.election.enable"] == ("false", 5)
             assert not found["retention.ms"].read_only
-            assert not any(one.is_sensitive for one in found.values())
+            assert not any(item.is_sensitive for item in found.values())
 
     run(story())
 
@@ -240,7 +240,7 @@ def test_types_and_documentation_come_when_they_are_asked_for() -> None:
             assert found["cleanup.policy"].config_type == Kind.LIST
             assert found["retention.ms"].config_type == Kind.LONG
             assert found["preallocate"].config_type == Kind.BOOLEAN
-            assert all(one.documentation for one in found.values())
+            assert all(item.documentation for item in found.values())
             assert all(one.documentation is None for one in without.values())
 
     run(story())
@@ -254,7 +254,7 @@ def test_configs_are_described_in_every_version(version: int) -> None:
 
             result = await describe(node, "orders", version=version, keys=["retention.ms"])
 
-            assert [one.value for one in result.configs] == ["604800000"]
+            assert [config.value for config in result.configs] == ["604800000"]
 
     run(story())
 
@@ -604,7 +604,9 @@ def test_a_topic_is_altered_once_in_a_request_and_the_others_are_altered() -> No
             )
             answer = await ask(node, request, AlterConfigsResponse)
 
-            assert [(one.resource_name, one.error_code) for one in answer.responses] == [
+            assert [
+                (response.resource_name, response.error_code) for response in answer.responses
+            ] == [
                 ("a", ErrorCode.INVALID_REQUEST),
                 ("b", 0),
             ]

@@ -69,12 +69,12 @@ async def beat(
 
 def test_a_member_is_told_its_partitions_by_topic_id() -> None:
     async def story(node: Node) -> None:
-        told = await beat(node, joining())
+        response = await beat(node, joining())
 
-        assert (told.error_code, told.member_id, told.member_epoch) == (0, "one", 1)
-        assert told.heartbeat_interval_ms == 5_000
-        assert told.assignment is not None
-        (share,) = told.assignment.topic_partitions
+        assert (response.error_code, response.member_id, response.member_epoch) == (0, "one", 1)
+        assert response.heartbeat_interval_ms == 5_000
+        assert response.assignment is not None
+        (share,) = response.assignment.topic_partitions
         assert share.topic_id == node.topics.describe(SESSION, "orders").topic_id
         assert share.partitions == [0, 1, 2, 3]
 
@@ -118,10 +118,10 @@ def test_a_member_is_told_what_is_wrong(changes: dict[str, object], code: ErrorC
     async def story(node: Node) -> None:
         await beat(node, joining(instance_id="i"))
 
-        told = await beat(node, joining(**changes))
+        response = await beat(node, joining(**changes))
 
-        assert told.error_code == code
-        assert told.error_message
+        assert response.error_code == code
+        assert response.error_message
 
     on_a_node(story)
 
@@ -131,10 +131,10 @@ def test_a_disk_that_is_full_is_a_reason_to_ask_again() -> None:
         files = CrashingFiles()
         async with running_groups(files=files) as node:
             files.space_left = 0
-            told = await beat(node, joining())
+            response = await beat(node, joining())
             files.space_left = None
 
-            assert told.error_code == ErrorCode.NOT_COORDINATOR
+            assert response.error_code == ErrorCode.NOT_COORDINATOR
 
     run(story())
 
@@ -265,8 +265,8 @@ def test_a_stranger_is_no_group_member_where_there_are_rights() -> None:
 
     async def story() -> None:
         async with running_groups(policy=OnlyFriends()) as node:
-            told = await beat(node, joining(), session=STRANGER)
+            response = await beat(node, joining(), session=STRANGER)
 
-            assert told.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     run(story())

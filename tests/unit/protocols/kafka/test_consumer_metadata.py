@@ -67,6 +67,6 @@ def test_malformed_metadata_says_nothing(metadata: bytes) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_bytes_from_anywhere_are_read_or_say_nothing(metadata: bytes) -> None:
-    found = subscribed_topics("consumer", metadata)
+    topics = subscribed_topics("consumer", metadata)
 
-    assert found is None or all(isinstance(topic, str) for topic in found)
+    assert topics is None or all(isinstance(topic, str) for topic in topics)

@@ -38,8 +38,10 @@ async def give_up(node: Node, *values: bytes) -> None:
     member = (await reader.subscribe(node, spec)).member
     assert member is not None
     await until(lambda: len(reader.got) == len(values))
-    for one in reader.got:
-        assert member.reject(one.target, one.record.offset, "rejected", "no such customer")
+    for delivery in reader.got:
+        assert member.reject(
+            delivery.target, delivery.record.offset, "rejected", "no such customer"
+        )
     while len(await letters(node)) < len(values):
         await asyncio.sleep(0.01)
     reader.close()
@@ -144,7 +146,7 @@ def test_one_is_sent_back_once() -> None:
             assert await replay(node, 0, 1) is ErrorCode.NONE
 
             assert await values_in(node, "orders") == [b"a", b"b", b"b"]
-            assert [one.value for one in await letters(node)] == [b"a"]
+            assert [letter.value for letter in await letters(node)] == [b"a"]
             for partition, offset in ((0, 1), (0, 99), (7, 0), (-1, 0), (0, -1)):
                 assert await replay(node, partition, offset) is ErrorCode.RESOURCE_NOT_FOUND
             assert await replay(node, 0, 0, to="nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -182,7 +184,7 @@ def test_a_redrive_takes_what_a_filter_and_a_group_say() -> None:
             assert await redrive(node, where="value contains 'good'", to="elsewhere") == (2, 1)
 
             assert await values_in(node, "elsewhere") == [b"good", b"good"]
-            assert [one.value for one in await letters(node)] == [b"bad"]
+            assert [letter.value for letter in await letters(node)] == [b"bad"]
 
     run(story())
 

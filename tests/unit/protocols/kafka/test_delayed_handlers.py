@@ -40,18 +40,18 @@ def test_they_are_listed_looked_at_and_cancelled() -> None:
             first, second = await delay(node, b"1", b"2")
 
             page = await listed(node, topic="orders", after=None, count_max=1)
-            rest = await listed(node, topic=None, after=page.next_after, count_max=9)
-            found = await ask(node, DescribeDelayedRequest(id=second), DescribeDelayedResponse)
+            remaining = await listed(node, topic=None, after=page.next_after, count_max=9)
+            answer = await ask(node, DescribeDelayedRequest(id=second), DescribeDelayedResponse)
             gone = await ask(node, CancelDelayedRequest(id=first), CancelDelayedResponse)
 
-            assert [one.id for one in page.delayed] == [first]
-            assert [one.id for one in rest.delayed] == [second]
-            assert rest.next_after is None
+            assert [delayed_record.id for delayed_record in page.delayed] == [first]
+            assert [one.id for one in remaining.delayed] == [second]
+            assert remaining.next_after is None
             place = ("orders", 0, DUE_MS)
-            for one in (*rest.delayed, found, gone):
+            for one in (*remaining.delayed, answer, gone):
                 assert (one.topic, one.partition, one.due_ms) == place  # type: ignore[attr-defined]
-            assert (found.key, found.value) == (b"k", b"2")
-            assert [(one.name, one.value) for one in found.headers] == [
+            assert (answer.key, answer.value) == (b"k", b"2")
+            assert [(header.name, header.value) for header in answer.headers] == [
                 ("ms-deliver-at", b"%d" % DUE_MS)
             ]
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_with_a_reason() -> None:
 
             assert nothing.error_code == ErrorCode.INVALID_REQUEST
             assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}  # type: ignore[attr-defined]
-            assert all(one.error_message for one in (nothing, nowhere, *unknown))  # type: ignore[attr-defined]
+            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}
+            assert all(one.error_message for one in (nothing, nowhere, *unknown))
 
     run(story())

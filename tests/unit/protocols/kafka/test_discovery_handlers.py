@@ -22,16 +22,19 @@ def test_replicas_that_may_lead_are_an_empty_list_and_not_null() -> None:
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders", partitions=2)
-            wanted = [DescribeTopicPartitionsRequest.Topic(name="orders")]
+            expected = [DescribeTopicPartitionsRequest.Topic(name="orders")]
 
             answer = await ask(
                 node,
-                DescribeTopicPartitionsRequest(topics=wanted),
+                DescribeTopicPartitionsRequest(topics=expected),
                 DescribeTopicPartitionsResponse,
             )
 
             (topic,) = answer.topics
-            assert [one.eligible_leader_replicas for one in topic.partitions] == [[], []]
+            assert [partition.eligible_leader_replicas for partition in topic.partitions] == [
+                [],
+                [],
+            ]
             assert [one.last_known_elr for one in topic.partitions] == [[], []]
 
     run(story())
@@ -44,10 +47,10 @@ def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(name: str | Non
     async def story() -> None:
         async with running_node() as node:
             topic = await node.topics.create(SESSION, "orders")
-            wanted = MetadataRequest.Topic(topic_id=topic.topic_id, name=name)
+            request = MetadataRequest.Topic(topic_id=topic.topic_id, name=name)
             absent = MetadataRequest.Topic(topic_id=UUID(int=7), name=name)
 
-            answer = await ask(node, MetadataRequest(topics=[wanted, absent]), MetadataResponse)
+            answer = await ask(node, MetadataRequest(topics=[request, absent]), MetadataResponse)
 
             assert [(one.error_code, one.name) for one in answer.topics] == [
                 (ErrorCode.NONE, "orders"),

@@ -259,7 +259,7 @@ def test_a_view_is_fetched_by_its_own_id_and_counts_in_a_session() -> None:
             assert b"bad" in bytes((part.records or [b""])[0])  # type: ignore[arg-type]
             assert b"good" not in bytes((part.records or [b""])[0])  # type: ignore[arg-type]
             assert part.high_watermark == 2
-            assert [one.partitions[0].high_watermark for one in second.responses] == [3]
+            assert [response.partitions[0].high_watermark for response in second.responses] == [3]
             assert third.responses == []
 
     run(story())

@@ -19,12 +19,12 @@ def test_every_log_of_a_topic_is_told() -> None:
             await make_topic(node, partitions=2)
             await publish(node, b"a", b"b", b"c", b"d")
 
-            told = await logs(node)
+            answer = await logs(node)
 
-            assert told.error_code == ErrorCode.NONE
-            assert [one.partition for one in told.partitions] == [0, 1]
-            assert sum(one.high_watermark for one in told.partitions) == 4
-            for one in told.partitions:
+            assert answer.error_code == ErrorCode.NONE
+            assert [one.partition for one in answer.partitions] == [0, 1]
+            assert sum(one.high_watermark for one in answer.partitions) == 4
+            for one in answer.partitions:
                 assert one.low_watermark == 0
                 assert one.high_watermark == one.last_stable_offset == one.end_offset
                 assert (one.leader_id, one.index_gaps) == (node.config.node_id, 0)

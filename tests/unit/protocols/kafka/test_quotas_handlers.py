@@ -163,7 +163,7 @@ def test_a_filter_matches_by_name_by_default_or_by_kind(
     async def story() -> None:
         async with running_node() as node:
             entities = (ALICE, ALICES, BOB, ANYBODY, APP)
-            await alter(node, *(entry(list(one), producer_byte_rate=1.0) for one in entities))
+            await alter(node, *(entry(list(entity), producer_byte_rate=1.0) for entity in entities))
 
             assert set(told(await describe(node, *components, strict=strict))) == expected
 
@@ -296,7 +296,7 @@ def test_a_producer_over_its_quota_is_answered_as_ever_told_to_wait_and_not_read
                 answers.append(await outcome if inspect.isawaitable(outcome) else outcome)
 
             now = asyncio.get_running_loop().time()
-            assert all(isinstance(one, ProduceResponse) for one in answers)
+            assert all(isinstance(answer, ProduceResponse) for answer in answers)
             assert [one.responses[0].partition_responses[0].error_code for one in answers] == [0, 0]  # type: ignore[union-attr]
             assert first.pace.resume_at == 0.0
             assert 0.45 < second.pace.resume_at - now <= 0.5
@@ -397,7 +397,7 @@ def test_a_consumer_gets_no_more_at_once_than_a_burst_but_always_a_batch() -> No
 
             (part,) = answer.responses[0].partitions
             assert part.records is not None
-            assert sum(one.size for one in part.records) == 2 * len(batch(b"a"))  # type: ignore[misc, union-attr]
+            assert sum(record.size for record in part.records) == 2 * len(batch(b"a"))  # type: ignore[misc, union-attr]
 
     run(story())
 

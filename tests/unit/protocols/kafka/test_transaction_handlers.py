@@ -296,7 +296,9 @@ def test_tools_see_a_hanging_transaction_and_end_it() -> None:
             assert nobody.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert (active.producer_epoch, active.current_txn_start_offset) == (0, 0)
-            assert [one.error_code for one in marked.markers[0].topics[0].partitions] == [
+            assert [
+                partition.error_code for partition in marked.markers[0].topics[0].partitions
+            ] == [
                 ErrorCode.NONE,
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ]
@@ -338,8 +340,8 @@ def test_transactions_are_listed_and_unknown_filters_named() -> None:
                     transactional_id_pattern=pattern,
                 )
                 answer = await ask(node, request, ListTransactionsResponse)
-                found = [one.transactional_id for one in answer.transaction_states]
-                return answer.error_code, answer.unknown_state_filters, found
+                collected = [state.transactional_id for state in answer.transaction_states]
+                return answer.error_code, answer.unknown_state_filters, collected
 
             assert await listed() == (0, [], ["billing"])
             assert await listed("Ongoing", "Odd") == (0, ["Odd"], ["billing"])
@@ -356,7 +358,7 @@ def test_the_newer_protocol_is_switched_on_by_a_finalized_feature() -> None:
     answer = api_versions(4, APIS.keys(), FEATURES, FINALIZED)
     older = api_versions(3, APIS.keys(), FEATURES, FINALIZED)
 
-    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     assert finalized == {"transaction.version": 2, "group.version": 1, "metadata.version": 25}
     assert answer.finalized_features_epoch >= 0
     assert {one.name for one in answer.supported_features} == {*finalized, "kraft.version"}

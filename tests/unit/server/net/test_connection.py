@@ -129,7 +129,7 @@ def test_a_connection_on_which_nothing_moves_is_dropped(run: Run) -> None:
             assert await idle.is_ended()
             assert await waiting.is_ended()
             await until(lambda: server.listener.connection_count == 0)
-            assert all(one.is_closed for one in server.gateways)
+            assert all(gateway.is_closed for gateway in server.gateways)
 
     run(main())
 
@@ -199,7 +199,7 @@ def test_a_client_that_is_made_to_wait_is_served_after_that_and_others_meanwhile
             if word == b"late_mute":
                 assert await client.line() == b"0.3"
             await until(lambda: any(one.pace.resume_at > 0 for one in server.gateways))
-            (muted,) = [one for one in server.gateways if one.pace.resume_at > 0]
+            (muted,) = [gateway for gateway in server.gateways if gateway.pace.resume_at > 0]
             if not is_one_chunk:
                 client.send(b"echo after")
 

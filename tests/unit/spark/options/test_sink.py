@@ -51,7 +51,7 @@ def test_exactly_once_needs_an_identity_that_lasts() -> None:
 
 
 def test_kafkas_producer_settings_are_taken() -> None:
-    found = options(
+    chosen = options(
         kafka_compression_type="zstd",
         kafka_batch_size="1000",
         kafka_transaction_timeout_ms="5000",
@@ -61,9 +61,9 @@ def test_kafkas_producer_settings_are_taken() -> None:
         kafka_enable_idempotence="true",
     )
 
-    assert found.codec is Codec.ZSTD
-    assert (found.batch_bytes_max, found.transaction_timeout_ms) == (1000, 5000)
-    assert (found.client.patience_ms, found.in_flight_max) == (7000, 1)
+    assert chosen.codec is Codec.ZSTD
+    assert (chosen.batch_bytes_max, chosen.transaction_timeout_ms) == (1000, 5000)
+    assert (chosen.client.patience_ms, chosen.in_flight_max) == (7000, 1)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_former_name_of_an_option_is_taken_with_one_warning(
 ) -> None:
     sink_options_module._warn_of_former_name.cache_clear()
 
-    found = [options(allowNonDeterministic="true") for _ in range(3)]
+    collected = [options(allowNonDeterministic="true") for _ in range(3)]
 
-    assert all(one.assumes_deterministic_tasks for one in found)
+    assert all(one.assumes_deterministic_tasks for one in collected)
     assert [record.getMessage() for record in caplog.records] == [
         "option allowNonDeterministic is now called assumeDeterministicTasks"
     ]

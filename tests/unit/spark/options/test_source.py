@@ -138,14 +138,14 @@ def test_the_group_is_named_by_what_is_read_alone() -> None:
 
 
 def test_dead_letters_are_remembered_by_schema_and_where_they_were_before() -> None:
-    given = {"onError": "dlq", "maxOffsetsPerTrigger": "5"}
-    memory, former = stream(**JSON, **given).letter_groups
+    options = {"onError": "dlq", "maxOffsetsPerTrigger": "5"}
+    memory, former = stream(**JSON, **options).letter_groups
 
     assert memory == stream(**JSON, onError="dlq").letter_groups[0]
-    assert memory != stream(**JSON | {"valueSchema": "id bigint"}, **given).letter_groups[0]
+    assert memory != stream(**JSON | {"valueSchema": "id bigint"}, **options).letter_groups[0]
     # As the version before named it, from all of these options.
     assert former == "spark-kafka-source-b8d95d78eefb.dlq"
-    assert stream(**JSON, **given, **{"kafka.group.id": "g"}).letter_groups == ("g.dlq",)
+    assert stream(**JSON, **options, **{"kafka.group.id": "g"}).letter_groups == ("g.dlq",)
 
 
 def test_a_setting_that_resembles_none_is_not_guessed_at() -> None:

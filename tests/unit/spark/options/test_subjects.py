@@ -43,16 +43,16 @@ def test_a_pattern_takes_what_the_broker_would_take(
 
 
 def test_a_record_without_a_subject_has_its_topics() -> None:
-    wanted = subjects("orders, bills.>")
+    expected = subjects("orders, bills.>")
 
-    assert parse(wanted.where).matches(in_topic(None), "orders")
-    assert not parse(wanted.where).matches(in_topic(None), "bills")
+    assert parse(expected.where).matches(in_topic(None), "orders")
+    assert not parse(expected.where).matches(in_topic(None), "bills")
 
 
 def test_only_topics_that_may_hold_a_subject_are_looked_at() -> None:
-    wanted = Subjects(("orders.*.created",))
+    expected = Subjects(("orders.*.created",))
 
-    assert [t for t in ("orders", "orders.eu", "bills") if wanted.may_be_in(t)] == [
+    assert [t for t in ("orders", "orders.eu", "bills") if expected.may_be_in(t)] == [
         "orders",
         "orders.eu",
     ]

@@ -7,9 +7,9 @@ from millstream.spark.pipelines.declarative import gained, local_storage, settin
 
 def test_the_catalog_lasts_whatever_the_definitions_are(tmp_path: Path) -> None:
     for master in ("local[2]", "spark://host:7077"):
-        found = settings(tmp_path, master)
-        assert found["spark.sql.catalogImplementation"] == "hive"
-        url = found["spark.hadoop.javax.jdo.option.ConnectionURL"]
+        chosen = settings(tmp_path, master)
+        assert chosen["spark.sql.catalogImplementation"] == "hive"
+        url = chosen["spark.hadoop.javax.jdo.option.ConnectionURL"]
         assert f"{tmp_path}/.millstream/metastore" in url
 
 

@@ -53,7 +53,7 @@ class Query:
 
 def rows(found: list[dict[str, object]]) -> dict[object, object]:
     """Of the batches that were run, by their number."""
-    ran = [one for one in found if "addBatch" in dict(one["durationMs"])]  # type: ignore[call-overload]
+    ran = [item for item in found if "addBatch" in dict(item["durationMs"])]  # type: ignore[call-overload]
     assert len({one["batchId"] for one in ran}) == len(ran)
     return {one["batchId"]: one["numInputRows"] for one in ran}
 

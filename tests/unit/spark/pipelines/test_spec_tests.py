@@ -25,6 +25,6 @@ def test_no_rows_expected_means_no_rows_at_all() -> None:
 def test_times_are_compared_as_spark_writes_them() -> None:
     expected = [{"at": datetime(2026, 1, 1, 12, tzinfo=UTC), "day": date(2026, 1, 1)}]
 
-    found = compare(expected, [{"at": "2026-01-01T12:00:00.000Z", "day": "2026-01-01"}])
+    differences = compare(expected, [{"at": "2026-01-01T12:00:00.000Z", "day": "2026-01-01"}])
 
-    assert found == ([], [])
+    assert differences == ([], [])

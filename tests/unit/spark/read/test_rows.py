@@ -27,11 +27,11 @@ FOREVER = 2**63 - 1
 
 
 def rows_of(raw: bytes, start: int = 0, end: int = FOREVER) -> list[dict[str, object]]:
-    found = []  # type: ignore[var-annotated]
+    collected = []  # type: ignore[var-annotated]
     for data, payloads in open_batches(raw, select(raw, start=start, end=end).batches):
         rows = find_rows(data, payloads).between(start, end)
-        found += record_batch(ORDERS, rows, ROW).to_pylist() if len(rows.offsets) else []
-    return found
+        collected += record_batch(ORDERS, rows, ROW).to_pylist() if len(rows.offsets) else []
+    return collected
 
 
 def as_row(record: Record, timestamp_type: int = 0) -> dict[str, object]:
@@ -68,10 +68,10 @@ def test_rows_are_the_records_of_the_codec(
         base = moved[-1].offset + 1
         raw += batch
 
-    found = rows_of(raw)
+    rows = rows_of(raw)
 
-    assert without_time(found) == [as_row(record) for record in expected]
-    times = [row["timestamp"].timestamp() for row in found]  # type: ignore[attr-defined]
+    assert without_time(rows) == [as_row(record) for record in expected]
+    times = [row["timestamp"].timestamp() for row in rows]  # type: ignore[attr-defined]
     assert times == [record.timestamp / 1000 for record in expected]
 
 
@@ -124,9 +124,9 @@ def test_long_batches_of_equal_records_are_found(count: int, size: int) -> None:
         for i in range(count if size < 1000 else min(count, 300))
     ]
 
-    found = rows_of(encode_batch(written, base_offset=7))
+    rows = rows_of(encode_batch(written, base_offset=7))
 
-    assert [(r["offset"], r["key"], r["value"]) for r in found] == [
+    assert [(r["offset"], r["key"], r["value"]) for r in rows] == [
         (r.offset, r.key, r.value) for r in written
     ]
 
@@ -134,9 +134,9 @@ def test_long_batches_of_equal_records_are_found(count: int, size: int) -> None:
 def test_long_batches_of_unequal_records_are_found() -> None:
     written = [Record(i, 5, None, b"v" * (i * 7919 % 333)) for i in range(3000)]
 
-    found = rows_of(encode_batch(written))
+    rows = rows_of(encode_batch(written))
 
-    assert [(r["key"], r["value"]) for r in found] == [(None, r.value) for r in written]
+    assert [(r["key"], r["value"]) for r in rows] == [(None, r.value) for r in written]
 
 
 def test_a_range_is_cut_to_the_offset() -> None:
@@ -149,10 +149,10 @@ def test_append_time_is_the_time_of_every_record() -> None:
     raw = encode_batch([Record(0, 5, None, b"a"), Record(1, 6, None, b"b")])
     _, timed = stamp_time(raw, read_header(raw), 1_700_000_000_123)
 
-    found = rows_of(timed)
+    rows = rows_of(timed)
 
-    assert [row["timestampType"] for row in found] == [1, 1]
-    assert {row["timestamp"].timestamp() for row in found} == {1_700_000_000.123}  # type: ignore[attr-defined]
+    assert [row["timestampType"] for row in rows] == [1, 1]
+    assert {row["timestamp"].timestamp() for row in rows} == {1_700_000_000.123}  # type: ignore[attr-defined]
 
 
 def test_a_header_key_that_is_not_text_is_replaced() -> None:

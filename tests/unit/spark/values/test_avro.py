@@ -84,11 +84,11 @@ def test_a_value_that_is_cut_or_too_long_is_bad_and_no_other_is() -> None:
     good = spelt(schema, {"s": "miller"})
     read = one_by_one(avro_decode(json.dumps(schema)), pa.struct([("s", pa.string())]))
 
-    found = read(pa.array([good, good[:-1], None, good + b"x", good, b""], pa.binary()))
+    records = read(pa.array([good, good[:-1], None, good + b"x", good, b""], pa.binary()))
 
-    assert found.column.to_pylist() == [{"s": "miller"}, None, None, None, {"s": "miller"}, None]
-    assert [one.at for one in found.failures] == [1, 3, 5]
-    assert "1 bytes are left behind the record" in found.failures[1].why
+    assert records.column.to_pylist() == [{"s": "miller"}, None, None, None, {"s": "miller"}, None]
+    assert [failure.at for failure in records.failures] == [1, 3, 5]
+    assert "1 bytes are left behind the record" in records.failures[1].why
 
 
 def test_a_value_with_the_number_of_a_schema_before_it_is_told() -> None:

@@ -45,7 +45,7 @@ def test_a_bad_value_is_told_and_no_other_is_lost(bad: bytes) -> None:
     rows = found.column.to_pylist()
     assert (rows[0], rows[8]) == (None, None)
     assert [row["id"] for row in rows if row is not None] == list(range(20))
-    assert [one.at for one in found.failures] == [8]
+    assert [failure.at for failure in found.failures] == [8]
     assert found.failures[0].why
 
 

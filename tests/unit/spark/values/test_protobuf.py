@@ -140,10 +140,10 @@ def test_a_name_that_is_not_known_yet_stays_a_number() -> None:
 def test_bytes_that_are_no_message_are_bad() -> None:
     read = one_by_one(protobuf_decode(SCHEMA, "shop.Order"), ARROW)
 
-    found = read(pa.array([b"\x08\x01", b"\xff\xff", None]))
+    records = read(pa.array([b"\x08\x01", b"\xff\xff", None]))
 
-    assert [one.at for one in found.failures] == [1]
-    assert [row and row["id"] for row in found.column.to_pylist()] == [1, None, None]
+    assert [failure.at for failure in records.failures] == [1]
+    assert [row and row["id"] for row in records.column.to_pylist()] == [1, None, None]
 
 
 @pytest.mark.parametrize(

@@ -48,20 +48,20 @@ def columns(rows: list[Row], *, has_keys: bool = True, has_headers: bool = True)
 def sealed(rows: Columns, counts: list[int], *, bytes_max: int, codec: Codec) -> list[list[bytes]]:
     """The batches of each share."""
     shares = [Share(TopicPartition("t", at), count) for at, count in enumerate(counts)]
-    found: list[list[bytes]] = [[] for _ in shares]
+    collected: list[list[bytes]] = [[] for _ in shares]
     for piece in encode_rows(rows, shares, bytes_max=bytes_max):
         data = batch(piece, Producer(7, 1), 5, codec=codec, is_transactional=True, now_ms=99)
-        found[piece.share_index].append(data)
-    return found
+        collected[piece.share_index].append(data)
+    return collected
 
 
 def read(data: list[bytes]) -> list[Record]:
-    found = []
+    collected = []
     for one in data:
         assert verify_produced(one, size_max=SIZE_MAX).producer_id == 7
         verify_records(one, decompressed_bytes_max=SIZE_MAX)
-        found += decode_all(one, decompressed_bytes_max=SIZE_MAX)
-    return found
+        collected += decode_all(one, decompressed_bytes_max=SIZE_MAX)
+    return collected
 
 
 @settings(max_examples=sized(150), deadline=None)

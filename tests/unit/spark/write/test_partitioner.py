@@ -33,11 +33,11 @@ def columns(
 def routed(router: Router, rows: Columns) -> dict[TopicPartition, list[bytes]]:
     taken, shares = router.route(rows)
     values = taken.values.to_pylist()
-    found = {}
+    collected = {}
     for share in shares:
-        found[share.target], values = values[: share.count], values[share.count :]
+        collected[share.target], values = values[: share.count], values[share.count :]
     assert values == []
-    return found
+    return collected
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=50), st.integers(0, 5))
@@ -52,9 +52,11 @@ def test_the_hash_of_a_key_is_kafkas(keys: list[bytes], start: int) -> None:
 def test_a_key_goes_where_kafka_sends_it() -> None:
     keys: list[bytes | None] = [b"key-%d" % at for at in range(200)]
 
-    found = routed(Router("a", COUNTS.__getitem__), columns([k or b"" for k in keys], keys=keys))
+    partitions = routed(
+        Router("a", COUNTS.__getitem__), columns([k or b"" for k in keys], keys=keys)
+    )
 
-    for target, values in found.items():
+    for target, values in partitions.items():
         for value in values:
             assert (kafka_murmur2(value) & 0x7FFFFFFF) % 3 == target.partition
 

@@ -74,8 +74,8 @@ class Log:
         if header.base_sequence > expected:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         self._next[target] = expected + header.count
-        found = decode_all(data, decompressed_bytes_max=2**20)
-        self.values.setdefault(target, []).extend(record.value for record in found)
+        decoded = decode_all(data, decompressed_bytes_max=2**20)
+        self.values.setdefault(target, []).extend(record.value for record in decoded)
         return ErrorCode.NONE
 
 

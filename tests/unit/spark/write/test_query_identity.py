@@ -37,9 +37,9 @@ def former_name(text: str) -> str:
 
 
 def test_every_spelling_names_the_query_itself(checkpoint: Path) -> None:
-    found = [checkpoint_identity(spelling) for spelling in spellings(checkpoint)]
+    collected = [checkpoint_identity(spelling) for spelling in spellings(checkpoint)]
 
-    assert {(one.name, one.query_id) for one in found} == {(QUERY, QUERY)}
+    assert {(one.name, one.query_id) for one in collected} == {(QUERY, QUERY)}
 
 
 def test_names_of_earlier_versions_are_known_in_all_usual_spellings(checkpoint: Path) -> None:

@@ -79,7 +79,7 @@ def test_small_neighbours_become_one_segment_up_to_its_bound() -> None:
 
     assert it.compact()
 
-    ends = [(one.base_offset, one.end_offset) for one in it.log.sealed()]
+    ends = [(segment.base_offset, segment.end_offset) for segment in it.log.sealed()]
     assert ends == [(0, 2), (2, 4), (4, 5)]
     assert all(one.size <= SETTINGS.segment_bytes for one in it.log.sealed())
     it.check()
@@ -136,7 +136,7 @@ def test_the_last_batch_of_a_segment_stays_empty() -> None:
     assert it.compact()
 
     assert [header.count for header, _ in it.batches()] == [0, 1, 1]
-    assert [one.end_offset for one in it.log.sealed()] == [1, 2]
+    assert [segment.end_offset for segment in it.log.sealed()] == [1, 2]
 
 
 def test_a_log_with_more_keys_than_memory_is_cleaned_in_several_runs() -> None:

@@ -28,11 +28,11 @@ def names(files: MemoryFiles | CrashingFiles, suffix: str = "") -> list[str]:
 
 
 def image(files: MemoryFiles | CrashingFiles) -> dict[str, bytes]:
-    found = {}
+    collected = {}
     for name in files.list(DIRECTORY):
         file = files.open(f"{DIRECTORY}/{name}")
-        found[name] = file.read(0, file.size())
-    return found
+        collected[name] = file.read(0, file.size())
+    return collected
 
 
 def synced_log(files: MemoryFiles | CrashingFiles, count: int = 40) -> tuple[Log, list[bytes]]:

@@ -50,14 +50,14 @@ def test_a_cut_segment_equals_one_that_never_held_more() -> None:
 
     for count in range(1, 13):
         size = sum(map(len, batches[:count]))
-        rest = whole.cut(content.file, whole.table, size)
+        tail = whole.cut(content.file, whole.table, size)
         shorter, _ = written(*batches[:count])
 
-        assert rest.table is not None
+        assert tail.table is not None
         assert shorter.table is not None
-        assert rest.table.encode() == shorter.table.encode()
+        assert tail.table.encode() == shorter.table.encode()
         # Whether a shorter one would be dense is not known, and need not be.
-        assert rest.proof()._replace(flags=0) == shorter.proof()._replace(flags=0)
+        assert tail.proof()._replace(flags=0) == shorter.proof()._replace(flags=0)
 
 
 def test_a_range_yields_its_batches_verified() -> None:

@@ -816,7 +816,7 @@ def test_a_leader_that_is_gone_does_not_lead_the_next_generation() -> None:
 
     assert leader not in room.answers
     assert room.joined(waiting).leader == "b"
-    assert [one.member_id for one in room.joined(waiting).members] == ["b"]
+    assert [member.member_id for member in room.joined(waiting).members] == ["b"]
 
 
 def test_a_member_that_is_gone_is_waited_for_no_longer_than_its_session() -> None:
@@ -873,7 +873,7 @@ def test_a_newcomer_that_is_gone_holds_up_nobody() -> None:
 
     waiting = room.join(member_id="a")
 
-    assert [one.member_id for one in room.joined(waiting).members] == ["a"]
+    assert [member.member_id for member in room.joined(waiting).members] == ["a"]
     assert newcomer not in room.answers
 
 

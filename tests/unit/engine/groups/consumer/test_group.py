@@ -275,12 +275,12 @@ def test_a_member_that_missed_an_answer_goes_on_from_its_previous_epoch() -> Non
     hall, one, two = pair()
     hall.topics.put("orders", 6)
     epoch = one.epoch
-    told = one.beat(is_answer_lost=True)
+    response = one.beat(is_answer_lost=True)
 
     again = one.beat()
 
     assert one.epoch == epoch + 1
-    assert (again.epoch, again.assignment) == (told.epoch, told.assignment)
+    assert (again.epoch, again.assignment) == (response.epoch, response.assignment)
     settle(one, two)
 
 
@@ -289,9 +289,9 @@ def test_a_member_that_missed_what_it_is_to_give_up_is_told_again() -> None:
     one, two = Reader(hall, "one"), Reader(hall, "two")
     one.join()
     two.join()
-    told = one.beat(is_answer_lost=True)
+    response = one.beat(is_answer_lost=True)
 
-    assert one.beat().assignment == told.assignment
+    assert one.beat().assignment == response.assignment
     settle(one, two)
 
 

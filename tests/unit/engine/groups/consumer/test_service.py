@@ -72,11 +72,11 @@ class Reader:
         await self._say(replace(self.identity, epoch=epoch))
 
     async def _say(self, beat: Beat) -> Beaten:
-        told = await self.node.consumer_groups.heartbeat(CONSUMER, GROUP, beat)
-        self.epoch = told.epoch
-        if told.assignment is not None:
-            self.owned = told.assignment
-        return told
+        response = await self.node.consumer_groups.heartbeat(CONSUMER, GROUP, beat)
+        self.epoch = response.epoch
+        if response.assignment is not None:
+            self.owned = response.assignment
+        return response
 
 
 async def pair(node: Node) -> tuple[Reader, Reader]:
@@ -119,12 +119,12 @@ def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
                 {"consumer_heartbeat_interval_ms": "700", "consumer_session_timeout_ms": "2000"},
             )
 
-            told = await one.beat()
+            response = await one.beat()
             await asyncio.sleep(2.5)
             # The other was last heard of under the old timeout, which still holds for it.
             members = (await node.consumer_groups.describe(SESSION, GROUP)).members
 
-            assert before.heartbeat_interval_ms != told.heartbeat_interval_ms == 700
+            assert before.heartbeat_interval_ms != response.heartbeat_interval_ms == 700
             assert [member.member_id for member in members] == ["two"]
             await node.resources.alter(
                 SESSION, ResourceKind.GROUP, GROUP, dict.fromkeys(GROUP_SETTINGS)
@@ -160,9 +160,9 @@ def test_two_members_share_a_topic() -> None:
 def test_a_member_without_an_id_is_given_one() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            told = await Reader(node, "").join()
+            response = await Reader(node, "").join()
 
-            assert len(told.member_id) == 36
+            assert len(response.member_id) == 36
 
     run(story())
 
@@ -456,9 +456,9 @@ def test_members_go_on_after_a_restart_as_if_nothing_had_happened() -> None:
             for reader in readers[:2]:
                 reader.node = node
                 epoch = reader.epoch
-                told = await reader.beat()
-                assert told.assignment is None
-                assert told.epoch == epoch + 1  # For the third has come in the meantime.
+                response = await reader.beat()
+                assert response.assignment is None
+                assert response.epoch == epoch + 1  # For the third has come in the meantime.
             again = Reader(node, "four", instance_id="i", names=("other",))
             assert (await again.join()).epoch == readers[0].epoch
             assert await state_of(node) is ConsumersState.STABLE

@@ -73,7 +73,7 @@ def test_the_setting_of_a_node_wins_over_that_of_all_and_a_topic_over_both() -> 
             broker = (await described(node, "1", BROKER))["log.retention.ms"]
             every = await described(node, "", BROKER)
 
-            layers = [(one.name, one.value, one.source) for one in topic.synonyms]
+            layers = [(synonym.name, synonym.value, synonym.source) for synonym in topic.synonyms]
             assert layers == [
                 ("retention.ms", "1", 1),
                 ("log.retention.ms", "2", 2),
