@@ -204,7 +204,7 @@ def test_commands_that_todays_rules_would_refuse_replay_to_the_same_topics() -> 
         "cleanup_policy",
         "segment_ms",
     ]
-    assert problems[-1] == "this version has no setting 'flavour'; it is not carried out"
+    assert problems[-1] == "this version has no setting 'flavour'; it has no effect"
 
 
 def test_a_stricter_bound_of_a_later_version_takes_no_topic_away(

@@ -40,7 +40,7 @@ CALLS_MAX = {"acks=0": 93, "acks=1": 132, "acks=all": 165, "fetch": 132}
 
 def frame(key: int, request: Message) -> bytes:
     header = RequestHeader(key, VERSIONS[key], 7, "test")
-    return b"".join(bytes(part) for part in encode_request(header, request))
+    return b"".join(bytes(part) for part in encode_request(header, request))  # type: ignore[arg-type]
 
 
 def produce(acks: int) -> bytes:
