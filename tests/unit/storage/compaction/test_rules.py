@@ -351,9 +351,9 @@ def test_a_marker_goes_when_its_horizon_has_passed(kind: ControlKind) -> None:
 def test_a_marker_stays_while_readers_may_be_told_of_its_transaction() -> None:
     end = kept(make_rules([]), marker(1)) or b""
     later = {"now_ms": NOW_MS + 500, "dirty_start": 2}
-    listed = make_rules([], aborted=[Aborted(7, 0, 1)], **later)
-    on_disk = make_rules([], remembered=Remembered(frozenset({1}), frozenset()), **later)
-    open_on_disk = make_rules([], remembered=Remembered(frozenset(), frozenset({7})), **later)
+    listed = make_rules([], aborted=[Aborted(7, 0, 1)], **later)  # type: ignore[arg-type]
+    on_disk = make_rules([], remembered=Remembered(frozenset({1}), frozenset()), **later)  # type: ignore[arg-type]
+    open_on_disk = make_rules([], remembered=Remembered(frozenset(), frozenset({7})), **later)  # type: ignore[arg-type]
 
     assert kept(listed, end) == end
     assert listed.forgotten == [Aborted(7, 0, 1)]
@@ -409,8 +409,8 @@ def test_the_marker_that_tells_the_epoch_of_a_producer_stays() -> None:
     older = kept(make_rules([]), marker(1, epoch=1)) or b""
     newest = kept(make_rules([]), marker(2, epoch=2)) or b""
 
-    assert kept(make_rules([], **later), older) is None
-    assert kept(make_rules([], **later), newest) == newest
+    assert kept(make_rules([], **later), older) is None  # type: ignore[arg-type]
+    assert kept(make_rules([], **later), newest) == newest  # type: ignore[arg-type]
 
 
 def test_an_unknown_kind_of_control_batch_stays() -> None:
