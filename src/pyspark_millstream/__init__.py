@@ -1,4 +1,4 @@
-"""Where Spark finds `format("millstream")` by itself.
+"""Lets Spark find `format("millstream")` by itself.
 
 Spark imports every module whose name begins with `pyspark_` and registers its `DefaultSource`. It
 does so in every worker, so nothing is imported here that a worker would not need anyway.

@@ -79,7 +79,7 @@ class Admin:
     ) -> None:
         """Create a topic; the broker has defaults for all options. `dry_run` only checks.
 
-        Settings are spelt `retention.ms` or `retention_ms`, with any text, number or truth.
+        Settings are named `retention.ms` or `retention_ms`, with any text, number or truth.
         """
         from confluent_kafka.admin import NewTopic
 
@@ -361,7 +361,7 @@ class Admin:
         settings = self._one(lambda a, w: a.describe_configs(asked, **w), doing)
         return tuple(sorted(map(shapes.setting, settings.values()), key=_name))
 
-    # What librdkafka answers has a type per call, which the callers know.
+    # Any: librdkafka's answers have a type per call, which the callers know.
     def _call(self, call: "Callable[[AdminClient], Any]", doing: str) -> Any:
         from confluent_kafka import KafkaException
 

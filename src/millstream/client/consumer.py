@@ -89,7 +89,7 @@ class Consumer(Closing, Iterator[Message]):
         self.at_end: set[TopicPartition] = set()  # Fetched to their end at least once.
         self._progress = Progress()
         self._handed_out: Raw | None = None
-        self._batch: list[Message] = []  # What `take` has collected so far.
+        self._batch: list[Message] = []  # Collected by `take` so far.
         self._absent: set[str] = set()  # Topics that the group waits for.
         self._polled_at = monotonic()
         self._refresh_at = monotonic() + REFRESH_S
@@ -251,7 +251,7 @@ class Consumer(Closing, Iterator[Message]):
         return self._handed_out if self._progress.is_in_hand else None
 
     def drop_in_hand(self) -> None:
-        """The record in hand was not done: someone will read it again."""
+        """Put the record in hand down undone: it will be read again."""
         self._progress.let_go()
 
     def mark(self, at: TopicPartition, offset: int) -> None:
@@ -268,7 +268,7 @@ class Consumer(Closing, Iterator[Message]):
 
     # librdkafka's metadata of a group is an opaque object.
     def progress(self) -> "tuple[list[KafkaPartition], Any]":
-        """What a transaction commits: offsets, and who this is in its group."""
+        """For a transaction: the offsets to commit, and the member's identity in its group."""
         if self.group is None:
             raise Refused("a consumer without a group has no offsets to commit; give it a group=")
         self.finish()

@@ -26,7 +26,7 @@ class NotFound(ClientError, LookupError):
 
 
 class AlreadyExists(ClientError):
-    """There is one of that name."""
+    """The name is taken."""
 
 
 class Unreachable(ClientError, ConnectionError):
@@ -130,7 +130,7 @@ def no_topic(name: str) -> NotFound:
 
 
 def unsent(error: "KafkaError", topic: str, partition: int | None) -> ClientError | None:
-    """What to say of a record for these reasons, with what helps; None for all others."""
+    """The error for a record that was not sent, with the way out; None for other reasons."""
     code = error.name()
     if code == "_UNKNOWN_PARTITION":
         return NotFound(

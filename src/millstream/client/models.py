@@ -1,4 +1,4 @@
-"""What a client gets back: values that cannot change.
+"""Values that the client returns; they cannot change.
 
 Owns the shapes of records, topics, groups and transactions as users see them. Offsets named `end`
 are exclusive: the offset that the next record will get. Times are milliseconds since 1970.
@@ -37,7 +37,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMetadata:
-    """Where an acknowledged record is. Without acks, or while it is delayed, the offset is -1."""
+    """The place of a record. The offset is -1 without acks, and while the record is delayed."""
 
     topic: str
     partition: int
@@ -262,7 +262,7 @@ class DeadLetter:
     origin_topic: str
     origin_partition: int
     origin_offset: int
-    group: str  # Who gave it up; empty if it has no name.
+    group: str  # The subscription or group that gave it up; empty if it has no name.
     attempts: int
     reason: str
     error: str
@@ -274,7 +274,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStatistics:
-    """What waits in a dead-letter topic, and why."""
+    """The waiting letters of a dead-letter topic, by reason and group."""
 
     topic: str
     waiting: int
@@ -287,7 +287,7 @@ class DeadLetterStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a redrive did; after a dry run, what it would do."""
+    """The result of a redrive; after a dry run, its plan."""
 
     sent: int
     skipped: int  # Not wanted, or their topic is gone.

@@ -65,7 +65,7 @@ def is_regex(text: str) -> bool:
 
 
 def subscription(text: str) -> str:
-    """What to subscribe to: a name as it is, a pattern as a regular expression."""
+    """librdkafka's subscription: a name as it is, a pattern as a regular expression."""
     if is_regex(text) or not is_pattern(text) or split_filtered(text) is not None:
         return text
     return Pattern(text).regex

@@ -318,7 +318,7 @@ def _listen(handle: "Handle", is_closed: threading.Event) -> None:
         try:
             handle.poll(LISTEN_S)
         except KafkaException:
-            # A fatal error is raised here as well; the record or transaction it hit tells it.
+            # A fatal error is raised here as well; its record or transaction reports it.
             is_closed.wait(POLL_S)
         except Exception:
             # Every later report comes through this thread: no report may end it.

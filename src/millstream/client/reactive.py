@@ -29,8 +29,8 @@ def observe(
     """A cold observable: each subscription opens a consumer of its own, and closes it.
 
     `on_next` runs in a thread of the subscription, one record at a time; a record is done, and may
-    be committed, when it returns. An observer that hands on to another thread says itself how much
-    it takes: whatever waits there is not bounded here.
+    be committed, when it returns. An observer that hands on to another thread bounds
+    its own queue.
     """
     try:
         import reactivex
@@ -55,7 +55,7 @@ def observe(
 class Flow:
     """One subscription: a thread that reads, a thread that observes, a buffer between them."""
 
-    # An observer is whatever has on_next, on_error and on_completed.
+    # Any: an observer has on_next, on_error and on_completed.
     def __init__(self, consumer: Consumer, observer: Any, buffer_records_max: int) -> None:
         self._consumer = consumer
         self._observer = observer
@@ -99,7 +99,7 @@ class Flow:
                 self._mark_observed()
                 self._balance()
                 self._read_one()
-        # Whatever ends the reading is the observer's to know.
+        # The observer gets every error that ends the reading.
         except Exception as problem:
             self._problem = problem
         finally:
@@ -174,7 +174,7 @@ class Flow:
         with self._changed:
             while not self._buffer and not self.is_stopped and not self._is_read_out:
                 self._changed.wait()
-            # What was read before a problem is told before it.
+            # Records that were read before a problem are observed before it.
             message = None if self.is_stopped or not self._buffer else self._buffer.popleft()
             self._changed.notify_all()
             return message

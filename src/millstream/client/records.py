@@ -36,7 +36,7 @@ def queue_headers(
     ttl: Span | None = None,
     message_id: str | None = None,
 ) -> HeaderList:
-    """What asks a broker for a delay, a lifetime, or to take a record once."""
+    """The headers for a delay, a lifetime and a message id."""
     headers: HeaderList = []
     if isinstance(delay, datetime):
         # Before 1970 is as long ago as any other past: it is due.
@@ -61,7 +61,7 @@ def utf8(value: str) -> bytes:
 
 
 def asks(headers: Iterable[tuple[str, object]]) -> str | None:
-    """What of all this the headers ask for, by its name; None if nothing."""
+    """The first option that the headers ask for, by its parameter's name; None if there is none."""
     return next((RESERVED[name] for name, _ in headers if name in RESERVED), None)
 
 

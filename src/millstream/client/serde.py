@@ -175,7 +175,7 @@ def _encode(serdes: dict[str | None, Serde], topic: str, value: Any, part: str) 
         return None
     try:
         return serdes.get(topic, serdes[None]).encode(value)
-    # A serde is foreign code: whatever it raises means that it cannot do it.
+    # A serde is foreign code: any error of it means that it cannot do it.
     except Exception as problem:
         raise BadData(f"cannot encode the {part} for topic {topic!r}: {problem}") from problem
 

@@ -19,7 +19,7 @@ SUBSCRIBERS_MAX = 100  # Each has a thread and a consumer; more of them is a mis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    # Whatever it returns does not count; an awaitable is awaited by the client for asyncio.
+    # Its result is ignored; the client for asyncio awaits an awaitable.
     function: Callable[[Message], Any]
     topics: str | tuple[str, ...]
     retry: RetryPolicy

@@ -163,7 +163,7 @@ class OpenTransaction:
             consumer.settle()
 
     def _undo(self, broken: _Broken, *, is_commit: bool = False) -> ClientError:
-        """What to raise for a transaction that cannot go on, after undoing what can be undone."""
+        """Undo the transaction as far as possible; return the error to raise."""
         typed = broken.typed
         if broken.is_abortable:
             self._abort()

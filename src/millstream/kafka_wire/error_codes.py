@@ -1,7 +1,7 @@
 """Kafka's error codes, and which of them our errors become.
 
 Owns the numbers. `RETRIABLE` is Kafka's own opinion: Java clients ask again after these codes and
-give up after the others, whatever we think. So an error of ours that is retriable needs a code of
+give up after the others. So an error of ours that is retriable needs a code of
 theirs that is, or clients would drop what they could have sent again.
 """
 
@@ -284,7 +284,7 @@ _DENIED_CODES = {
 
 
 def code_for(problem: RequestError) -> ErrorCode:
-    """The code that tells a Kafka client about `problem`."""
+    """The code of `problem` for a Kafka client."""
     if isinstance(problem, errors.Denied):
         kind, _, _ = problem.resource.partition(":")
         return _DENIED_CODES.get(kind, CODES[errors.Denied])
@@ -293,5 +293,5 @@ def code_for(problem: RequestError) -> ErrorCode:
 
 
 def control_code_for(problem: RequestError) -> ErrorCode:
-    """The same for what goes through the control log, whose leader Kafka calls the controller."""
+    """The same for requests through the control log, whose leader Kafka calls the controller."""
     return ErrorCode.NOT_CONTROLLER if isinstance(problem, errors.NotLeader) else code_for(problem)

@@ -1,6 +1,6 @@
 """Kafka's frames: a length of four bytes, then that many bytes.
 
-Owns the length and its bounds; `codec.frames` cuts.
+Owns the length and its bounds; `framing` cuts.
 """
 
 from collections.abc import Iterator

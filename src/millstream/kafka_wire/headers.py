@@ -31,7 +31,7 @@ _RESPONSE_START = Struct(">ii")  # Frame length and correlation id.
 
 
 class RequestHeader(NamedTuple):
-    """What a request says of itself. `correlation_id` goes back with the response."""
+    """The header of a request. `correlation_id` goes back with the response."""
 
     api_key: int
     api_version: int
@@ -87,7 +87,7 @@ def encode_response(header: RequestHeader, response: Message) -> list[Chunk]:
 
 
 def refusal(problem: UnsupportedRequest) -> list[Chunk] | None:
-    """What to answer before the connection goes on (ApiVersions), or None: close it."""
+    """The answer to an unsupported ApiVersions; None for other requests: close the connection."""
     if problem.header.api_key != API_VERSIONS:
         return None
     # The client starts over with a version it finds in this answer (KIP-511), so v0 it must be.
@@ -103,7 +103,7 @@ def encode_request(header: RequestHeader, request: Message) -> list[Chunk]:
     assert type(request) is api.request
     out = bytearray(LENGTH.size)
     out += _PREFIX.pack(header.api_key, header.api_version, header.correlation_id)
-    write_string(out, header.client_id)  # In the old spelling, even in front of flexible versions.
+    write_string(out, header.client_id)  # In the old encoding, even in front of flexible versions.
     is_flexible = api.is_flexible(header.api_version)
     if is_flexible:
         out.append(0)

@@ -1,9 +1,9 @@
-"""The words that describe Kafka's messages: kinds of fields, and the versions they live in.
+"""The types that describe Kafka's messages: kinds of fields, and their versions.
 
-A message is one class for all of its versions: an annotation says how a field is spelt, `Since` in
-which versions, the class body in which order. So the table that the codec is made of is also the
-type that a handler is checked against. Owns the vocabulary; `schema_readers` and `schema_writers`
-turn a class and a version into code.
+A message is one class for all of its versions: an annotation says how a field is encoded, `Since`
+in which versions, the class body in which order. So the table that the codec is made of is also the
+type that a handler is checked against. `readers` and `writers` turn a class and a version into
+code.
 
 A field that a version lacks keeps its default when read and is left out when written.
 """
@@ -22,8 +22,8 @@ import msgspec
 from millstream.model import Buffer
 
 VERSION_MAX = 2**15 - 1
-NO_ID = UUID(int=0)  # Kafka's word for "no topic id".
-NO_OPERATIONS = -(2**31)  # Kafka's word for "authorized operations were not asked for".
+NO_ID = UUID(int=0)  # Kafka's value for "no topic id".
+NO_OPERATIONS = -(2**31)  # Kafka's value for "authorized operations were not asked for".
 
 
 class Range(Protocol):
@@ -48,7 +48,7 @@ Chunk: TypeAlias = Buffer | Range
 
 
 class Kind(Enum):
-    """How one value is spelt. Those of a fixed size carry their `struct` code."""
+    """The encoding of one value. Those of a fixed size carry their `struct` code."""
 
     BOOLEAN = "?"
     INT8 = "b"
@@ -189,7 +189,7 @@ def _living(message: type[Message], version: int) -> list[Field]:
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:
     kind, versions, may_be_null, is_array, message = None, Since(), False, False, None
-    # Peel the annotation: Annotated, then None, then list, in whatever order they were put on.
+    # Peel the annotation: Annotated, then None, then list, in any order.
     peeled = info.type
     while kind is None:
         origin = get_origin(peeled)
@@ -204,7 +204,7 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
             (peeled,) = get_args(peeled)
             is_array = True
         else:
-            assert issubclass(peeled, Message), f"{info.name}: {peeled} has no spelling"
+            assert issubclass(peeled, Message), f"{info.name}: {peeled} has no encoding"
             kind, message = Kind.MESSAGE, peeled
     default = [] if info.default_factory is list else info.default
     return Field(info.name, kind, is_array, message, versions, may_be_null, default)

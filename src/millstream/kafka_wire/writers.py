@@ -2,7 +2,7 @@
 
 Records are never copied: where they belong, the writer notes the place and goes on, and `splice`
 cuts the rest around them. A value that does not fit its field (a null where the version has none,
-a number too large) is our own mistake and raises whatever Python raises.
+a number too large) is our own mistake and raises Python's error.
 """
 
 from collections.abc import Callable, Iterable, Sequence

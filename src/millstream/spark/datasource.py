@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.spark.read.stream import StreamReader
     from millstream.spark.write.spark_writers import BatchWriter, StreamWriter
 
-# The rows of Spark's Kafka connector, as Spark spells types.
+# The rows of Spark's Kafka connector, in Spark's names of types.
 COLUMNS = {
     "key": "binary",
     "value": "binary",

@@ -26,7 +26,7 @@ class DataLoss(MillstreamError):
 
 
 class DamagedRecords(MillstreamError):
-    """Records of the range cannot be served or decoded. Never skipped, whatever `failOnDataLoss`.
+    """Records of the range cannot be served or decoded. `failOnDataLoss` never skips them.
 
     That option accepts records that are gone; these are still there, and may be restored.
     """

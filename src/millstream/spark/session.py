@@ -140,7 +140,7 @@ def _java(environment: Mapping[str, str]) -> Path | None:
 
 
 def write_log4j() -> Path:
-    """The file that tells Spark's log to be quiet."""
+    """The file that makes Spark's log quiet."""
     path = scratch() / "log4j2.properties"
     path.write_text(_LOG4J, encoding="utf-8")
     return path

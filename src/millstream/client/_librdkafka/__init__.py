@@ -1,1 +1,1 @@
-"""What the client needs from librdkafka. Not part of the public API."""
+"""The client's use of librdkafka. Not part of the public API."""

@@ -1,6 +1,6 @@
-"""`with` for what has to be closed, blocking and awaited.
+"""`with` and `async with` for objects that have to be closed.
 
-Owns one rule: if the block raised, a problem of the closing does not hide what it raised.
+Invariant: an error of the block is raised, also when closing fails after it.
 """
 
 from abc import ABC, abstractmethod

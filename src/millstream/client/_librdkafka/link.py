@@ -30,14 +30,14 @@ TIMEOUT_S = 30.0
 DELIVERY_TIMEOUT_S = 120.0
 STEP_S = 0.05
 
-# A settings value is whatever librdkafka takes: text, number, truth or callback.
+# Any: librdkafka takes text, numbers, truths and callbacks.
 Settings = dict[str, Any]
 
 log = logging.getLogger("millstream.client")
 # A library is silent until the program sets up logging.
 log.addHandler(logging.NullHandler())
 
-# The few of librdkafka's own settings that are spelt with underscores.
+# The few settings of librdkafka with underscores in their names.
 _UNDERSCORED = {
     *("log_level", "error_cb", "stats_cb", "throttle_cb", "oauth_cb"),
     *("on_commit", "on_delivery", "logger"),
@@ -49,7 +49,7 @@ _CALLBACKS = {"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery"}
 
 
 def dotted(settings: Settings) -> Settings:
-    """Settings as keyword arguments spell them, `linger_ms`, as librdkafka does, `linger.ms`."""
+    """Settings with librdkafka's names: the keyword `linger_ms` becomes `linger.ms`."""
     return {
         name if name in _UNDERSCORED else name.replace("_", "."): value
         for name, value in settings.items()
@@ -75,7 +75,7 @@ class Link:
         self.delivery_timeout_s = delivery_timeout_s
         self.down_reason = ""
         self.is_down = False
-        # Whether its brokers carry out delays and the like; who knows how to ask says so.
+        # Whether its brokers carry out delays and the like; set by the client, which can ask them.
         self.has_queues: Callable[[], bool] = lambda: False
         # Why the broker takes no records, in one sentence; empty if it is not known.
         self.explain_stall: Callable[[], str] = lambda: ""

@@ -1,7 +1,6 @@
-"""Telling librdkafka where a reader goes on: commits and seeks, tried until they can be done.
+"""Commits and seeks in librdkafka, retried until they can be done.
 
-Owns the patience. What passes by itself is waited out, a rebalance or a fetcher that has not begun;
-the rest is raised.
+Waits out errors that pass, a rebalance or a fetcher that has not begun; raises all others.
 """
 
 from collections.abc import Callable, Container

@@ -1,7 +1,7 @@
-"""What a consumer has handed out, what of it is done, and what is committed. Pure.
+"""Keeps which records of a consumer are in hand, done and committed. Pure.
 
-A record, or a batch of them, is in hand from when it is given to the program until the next is
-asked for. Per partition two offsets are kept: the first that was handed out since the last commit,
+A record, or a batch of them, is in hand from when the program gets it until the program takes the
+next. Per partition two offsets are kept: the first that was handed out since the last commit,
 where an abort goes back to, and the one after the last that is done, which a commit commits.
 """
 
@@ -23,12 +23,12 @@ class Progress:
 
     @property
     def done(self) -> dict[TopicPartition, int]:
-        """What a commit commits."""
+        """The offsets that a commit commits."""
         return dict(self._next)
 
     @property
     def origins(self) -> dict[TopicPartition, int]:
-        """Where an abort goes back to."""
+        """The offsets that an abort goes back to."""
         return dict(self._first)
 
     def hand_out(self, at: TopicPartition, offset: int) -> None:
@@ -36,7 +36,7 @@ class Progress:
         self._first.setdefault(at, offset)
 
     def let_go(self) -> dict[TopicPartition, int]:
-        """Nothing is in hand any more; return what was: the last record of each partition."""
+        """Put down the records in hand; return the last one of each partition."""
         if not self._in_hand:
             return {}
         held, self._in_hand = self._in_hand, {}
@@ -47,7 +47,7 @@ class Progress:
         self._next[at] = offset + 1
 
     def committed(self, goals: dict[TopicPartition, int]) -> None:
-        """These were committed; what is done beyond them is not."""
+        """These offsets were committed; records that are done beyond them are not."""
         for at, offset in goals.items():
             if self._next.get(at, 0) <= offset:
                 self._next.pop(at, None)
@@ -59,7 +59,7 @@ class Progress:
                 self._first.pop(at, None)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Another place is read there, or by someone else."""
+        """Forget partitions that are read from another place, or by another member."""
         for at in places:
             self._first.pop(at, None)
             self._next.pop(at, None)

@@ -1,6 +1,6 @@
-"""Blocking calls for asyncio: a few threads that run them, and what opens with one.
+"""Runs blocking calls for asyncio in a few threads.
 
-Owns the pool of one client or consumer; what is under way at once is bounded by its threads.
+Owns the pool of one client or consumer; its threads bound the calls under way.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# What opens is itself a block: `async with` leaves it as its own would.
+# The opened object is a context manager itself: `async with` leaves it as its own would.
 Opened = TypeVar("Opened", bound="AbstractAsyncContextManager[Any]")
 
 

@@ -57,7 +57,7 @@ class Wanted:
 
 
 def start_point(start: StartPoint | None, former: StartPoint | None) -> StartPoint:
-    """Where to begin, by `start=` or by its former name `from_=`."""
+    """The place to begin, by `start=` or by its former name `from_=`."""
     if start is not None and former is not None:
         raise Refused("start= and from_= are the same: give start= only")
     if start is None and former is None:

@@ -202,7 +202,7 @@ class AsyncDeadLetters:
         return await self._threads.run(self._letters.list, topic, limit=limit)
 
     async def stats(self, topic: str) -> DeadLetterStatistics:
-        """How many wait, by reason and by group, and since when."""
+        """The number of waiting letters, by reason and by group, and their times."""
         return await self._threads.run(self._letters.stats, topic)
 
     async def replay(

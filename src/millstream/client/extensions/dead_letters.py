@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _Response = TypeVar("_Response", bound=own.OwnResponse)
 
 TELL_S = 0.2  # How often progress is reported while nothing happens.
-STEP_RECORDS_MAX = 1_000  # What the broker sends back for one request.
+STEP_RECORDS_MAX = 1_000  # Sent back by the broker for one request.
 COUNT_MAX = 2**31 - 1
 OFFSET_MAX = 2**63 - 1
 
@@ -50,7 +50,7 @@ class DeadLetters:
         return [_letter(letter, answer.topic) for letter in answer.letters]
 
     def stats(self, topic: str) -> DeadLetterStatistics:
-        """How many wait, by reason and by group, and since when."""
+        """The number of waiting letters, by reason and by group, and their times."""
         from millstream.kafka_wire.apis import millstream as own
 
         request = own.DescribeDeadLettersRequest(topic=topic)
@@ -100,9 +100,9 @@ class DeadLetters:
     ) -> Redriven:
         """Send back all that wait at this moment, or those that a filter takes or a group gave up.
 
-        No more than `count`, and `rate` a second. `progress` is told how many were sent back, and
-        of how many, before the first step, after each, and while the rate makes it wait. What fails
-        again waits for the next redrive.
+        No more than `count`, and `rate` a second. `progress` is called with the number sent back
+        and the number to send, before the first step, after each, and while the rate makes it wait.
+        Records that fail again wait for the next redrive.
         """
         doing = f"send back the dead letters of {topic!r}"
         if rate is not None and rate <= 0:

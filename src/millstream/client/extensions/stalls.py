@@ -1,7 +1,7 @@
 """Notices that records wait for a broker whose disk is full or failed, and says so early.
 
 librdkafka sends such records again until their time is over, which is right for a program and long
-for a person. Owns when the broker is asked why, and the sentence.
+for a person. Decides when to ask the broker for the reason, and words it.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Stalls:
 
 
 def sentence(address: str, problems: Sequence[StorageProblem]) -> str:
-    """What the storage of a broker refuses, in words; empty if nothing."""
+    """The broker's storage problems in one sentence; empty if there are none."""
     if not problems:
         return ""
     full = [problem for problem in problems if problem.is_disk_full]

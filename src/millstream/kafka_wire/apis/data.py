@@ -19,7 +19,7 @@ from millstream.kafka_wire.schema import (
 
 
 class Leader(Message, kw_only=True):
-    """Where to go instead, beside an error that says "not here"."""
+    """The current leader, beside an error that says "not here"."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1

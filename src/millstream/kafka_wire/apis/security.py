@@ -1,4 +1,4 @@
-"""Tables of who may do what: SASL, ACLs, SCRAM credentials."""
+"""Tables of security: SASL, ACLs, SCRAM credentials."""
 
 from typing import Annotated
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 JAVA_SECONDS_MAX = 60
 # An archive is made at the end of a JVM's life, of what it had loaded: after one that did little,
-# another one is made. Never more often than this, whatever becomes of them.
+# another one is made. Never more often than this.
 TRIES_MAX = 3
 RICH_BYTES = 165 * 2**20  # Of a session that ran a streaming query; a bare one leaves 145 MiB.
 DISK_FREE_BYTES_MIN = 2 * 2**30
@@ -72,8 +72,8 @@ def choose(
     `directory` is one that lasts. Called once for each JVM: it counts.
     """
     base = Path(java.home) / "lib" / "server" / "classes.jsa"
-    # Classes of directories can't be archived, other jars would not fit, and who has options of
-    # their own does not get these.
+    # Classes of directories can't be archived, other jars would not fit, and a session with
+    # Java options of its own does not get these.
     is_own = "SPARK_CONF_DIR" in environment or not _REPLACED.isdisjoint(conf)
     if is_own or not java.home or not base.exists() or " " in str(directory):
         return Choice()

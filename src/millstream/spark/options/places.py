@@ -54,7 +54,7 @@ class Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where the group stands; `fallback` for partitions that it has no offset of."""
+    """The group's committed offsets; `fallback` for partitions without one."""
 
     fallback: int
 

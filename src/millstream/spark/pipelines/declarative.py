@@ -64,7 +64,7 @@ def run(
             if match is not None:
                 flows[match["flow"].removeprefix("spark_catalog.default.")] = match["state"].lower()
             report(message)
-    except Exception as problem:  # Whatever definitions raise, and whatever Connect does.
+    except Exception as problem:  # Definitions and Spark Connect raise many kinds.
         raise PipelineFailed(spec.name, short_reason(str(problem))) from problem
     after = {} if storage is None else _offsets(storage)
     return Outcome(
@@ -152,7 +152,7 @@ def _engine() -> Any:  # A module of Spark's that has no types.
 def _spec(cli: Any, path: Path) -> Any:
     try:
         return cli.load_pipeline_spec(path)
-    except Exception as problem:  # Spark raises whatever the YAML library and its types do.
+    except Exception as problem:  # Spark passes on errors of the YAML library and its types.
         raise InvalidPipeline(f"{path.name}: {short_reason(str(problem))}") from None
 
 

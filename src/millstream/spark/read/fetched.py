@@ -15,7 +15,7 @@ from millstream.errors import CorruptBatch
 from millstream.kafka_client.answers import Aborted
 from millstream.model import Buffer
 
-# Of one batch, from any Kafka: brokers that set no limit of their own store whatever a producer
+# Of one batch, from any Kafka: brokers without a limit of their own store all that a producer
 # packed, up to the size of a Java array. A batch beyond half of that is an attack on the executor.
 DECOMPRESSED_BYTES_MAX = 2**30
 # Arrow counts bytes in 31 bits, and batches of a few MiB keep Spark busiest.

@@ -64,7 +64,7 @@ class Positions:
         return self._topic_ids
 
     def look_again(self) -> None:
-        """Have `partitions` ask the next time, whatever the TTL says."""
+        """Make `partitions` ask the next time, before its TTL is over."""
         self._cached_until = 0.0
 
     def is_current(self, topic_ids: TopicIds) -> bool:

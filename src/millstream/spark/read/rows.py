@@ -99,7 +99,7 @@ def find_rows(data: Buffer, payloads: list[Payload]) -> Rows:
     headers = [payload.header for payload in payloads]
     _check_deltas(offset_deltas, counts, [header.last_offset_delta for header in headers])
     are_append_times = np.repeat([header.has_log_append_time for header in headers], counts)
-    # Wraps around like Java's long, whatever a producer made up.
+    # Wraps around like Java's long, for any number of a producer.
     times = _repeat([header.base_timestamp for header in headers], counts) + time_deltas
     if are_append_times.any():
         newest = _repeat([header.max_timestamp for header in headers], counts)
@@ -193,7 +193,7 @@ def _walk(data: Buffer, at: int, count: int) -> tuple[list[int], int]:
 
 
 def _run(data: Buffer, view: NDArray[np.uint8], at: int, end: int, count: int) -> tuple[Ints, int]:
-    """The records from `at` on whose lengths are spelt like the first one's; at least that."""
+    """The records from `at` on whose lengths are encoded like the first one's; at least that."""
     _, behind = _walk(data, at, 1)
     size = behind - at
     most = min(count, (end - at) // size)

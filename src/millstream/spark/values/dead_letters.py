@@ -1,9 +1,9 @@
 """Writes records whose values can't be decoded to `<topic>.dlq`: the option onError=dlq.
 
 Invariant: a record becomes a dead letter once for each group, however often a task or a batch is
-run again. Spark tells a reader of no commit, so each task remembers how far it came: as an offset
-of a consumer group, committed in the transaction that the letters are written in. A task that runs
-the range again leaves those records out.
+run again. A reader does not learn of Spark's commits, so each task remembers how far it came: as an
+offset of a consumer group, committed in the transaction that the letters are written in. A task
+that runs the range again leaves those records out.
 """
 
 import logging

@@ -116,7 +116,7 @@ class Pipeline:
                 self._recover()
 
     def _receive(self, address: Address) -> None:
-        """Take the oldest answer; whatever else it is than a yes, start over with what is left."""
+        """Take the oldest answer; start over with all unanswered batches if it has an error."""
         queue = self._unanswered[address]
         try:
             _check(self._connections[address].receive(ProduceResponse), queue[0])

@@ -197,7 +197,7 @@ def has_batches(cluster: Cluster) -> bool:
 
 
 def begin_batch(cluster: Cluster, group: str) -> Opened:
-    """Open the group, ending whatever an earlier holder of it left open."""
+    """Open the group; ends the transactions that an earlier holder left open."""
     request = BeginBatchRequest(group=group)
 
     def ask() -> Opened:
@@ -245,7 +245,7 @@ def end_batch(
 
 
 def check_unfenced(code: int, subject: object) -> None:
-    """Raise `Fenced` if another has taken over, or whatever else the code says."""
+    """Raise `Fenced` if another has taken over, else the error of the code."""
     if code in _FENCED:
         raise Fenced(subject)
     check(code, subject)

@@ -115,7 +115,7 @@ def check_files(context: Context, query: str, path: str, *, named: str = "path")
 
 
 def _last_batch(context: Context, log_path: str) -> int | None:
-    """The last batch in a log of Spark's, on whatever file system; None: there is none."""
+    """The last batch in a log of Spark's, on any file system; None: there is none."""
     spark = context.spark.sparkContext
     assert spark._jvm is not None
     folder = spark._jvm.org.apache.hadoop.fs.Path(log_path)
