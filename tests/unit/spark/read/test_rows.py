@@ -195,7 +195,7 @@ def test_rows_are_made_without_pandas_where_it_is_installed() -> None:
     code = (
         "import sys\n"
         "from tests.unit.spark.read.test_rows import *\n"
-        "raw = build([Record(0, 5, None, b'v', (('h', b'x'),)), Record(1, 5, b'k', None)])\n"
+        "raw = encode_batch([Record(0, 5, None, b'v', (('h', b'x'),)), Record(1, 5, b'k', None)])\n"
         "((data, payloads),) = open_batches(raw, select(raw, start=0, end=9).batches)\n"
         "made = record_batch(ORDERS, find_rows(data, payloads), ROW)\n"
         "print(made.num_rows, 'pandas' in sys.modules)\n"
