@@ -1,9 +1,9 @@
-"""What a topic can be told: retention, segments, compaction, sizes, timestamps, what it shows.
+"""Settings of a topic: retention, segments, compaction, sizes, timestamps, views.
 
-Owns the settings, their defaults, their bounds and the reading of them from text. The same object
-travels from the control ledger to the log; each layer reads the fields it carries out. Names are
-Kafka's with `_` for `.`, so that the Kafka protocol needs no table. Settings of Kafka that mean
-nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, without effect.
+Owns their defaults, meanings and bounds, and parses them from text. The control log stores the
+overrides of a topic; each layer below reads the fields that it applies. Names are Kafka's with `_`
+for `.`; settings that Kafka does not have begin with `message_` or `view_`. Settings of Kafka that
+mean nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, no effect.
 """
 
 import re

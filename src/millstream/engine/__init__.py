@@ -1,1 +1,1 @@
-"""What a broker can do, in its own words: every front-end asks here, and every call is gated."""
+"""The services of a broker, without a protocol. The gate admits or denies every call."""

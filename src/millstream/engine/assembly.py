@@ -87,7 +87,7 @@ class Engine:
 
 
 class Foundation(NamedTuple):
-    """What every service is built on."""
+    """The parts that every service needs."""
 
     gate: Gate
     controller: Controller

@@ -82,7 +82,7 @@ class Controller:
             await self._has_folded.wait()
 
     async def propose(self, command: TopicCommand) -> Topic:
-        """Have `command` agreed on and applied here; raise its refusal, or `NotLeader`.
+        """Commit `command` and apply it here; raise its refusal, or `NotLeader`.
 
         After `NotLeader` the command may still be applied, as with every lost answer.
         """

@@ -15,7 +15,7 @@ from millstream.view_names import FILTER_MARK
 
 
 class Operation(Enum):
-    """What is done to a resource, in the words of an audit record."""
+    """An operation on a resource, in the words of an audit record."""
 
     APPEND = "append to"
     READ = "read"

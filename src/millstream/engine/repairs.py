@@ -18,7 +18,7 @@ LISTED_MAX = 1_000  # Of each kind, in one answer.
 
 
 class Damage(NamedTuple):
-    """What is not what was written, and what became of it."""
+    """Damaged records, records that were given up, and logs that did not open."""
 
     damaged: list[tuple[TopicPartition, BadRange]]
     skipped: list[tuple[TopicPartition, Skipped]]

@@ -1,4 +1,4 @@
-"""What can go wrong, in four kinds with four fates.
+"""Errors of the broker, in four kinds.
 
 `RequestError` becomes a reply and says whether asking again can help. `ProtocolError` closes one
 connection. `StorageError` refuses one request if it is transient (a full disk, no descriptor left),
@@ -191,7 +191,7 @@ class StaleCoordinatorEpoch(RequestError):
 
 
 class InvalidTransactionState(RequestError):
-    """What was asked for does not fit where the producer's transaction is."""
+    """The request does not fit the state of the producer's transaction."""
 
 
 class ProducerFenced(RequestError):
@@ -427,7 +427,7 @@ class DamagedBatch(DamagedLog):
 
 
 def read_refusal(topic: str, partition: int, problem: StorageError) -> StorageUnavailable:
-    """What a client sees of a `StorageError` met while reading a partition."""
+    """The error of a client whose read of a partition met a `StorageError`."""
     if not isinstance(problem, DamagedBatch):
         return StorageUnavailable(str(problem))
     return DamagedRecords(

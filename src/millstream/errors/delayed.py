@@ -1,4 +1,4 @@
-"""What can go wrong with delayed records."""
+"""Errors of delayed records."""
 
 from millstream.errors import RequestError
 

@@ -1,4 +1,4 @@
-"""What can go wrong with subjects, subscriptions and dead letters."""
+"""Errors of subjects, subscriptions and dead letters."""
 
 from millstream.errors import RequestError
 

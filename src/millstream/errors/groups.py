@@ -1,4 +1,4 @@
-"""What can go wrong with a group: its members, its generations, its committed offsets."""
+"""Errors of groups: their members, generations and committed offsets."""
 
 from millstream.errors import RequestError
 

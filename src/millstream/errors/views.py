@@ -1,4 +1,4 @@
-"""What can go wrong with filters, and with the views that are made of them."""
+"""Errors of filters, and of the views that use them."""
 
 from collections.abc import Sequence
 

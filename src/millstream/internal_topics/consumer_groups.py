@@ -100,7 +100,7 @@ ConsumerValue = ConsumersValue | SubscriptionValue | TargetValue | HoldingValue
 
 
 class StoredConsumers:
-    """What is committed about one consumer group. Without `value` it is none."""
+    """The committed state of one consumer group. Without `value` it is none."""
 
     __slots__ = ("holdings", "subscriptions", "targets", "value")
 

@@ -89,7 +89,7 @@ class PendingOffset(NamedTuple):
 
 
 class StoredGroup:
-    """What is committed about one group, and what an open transaction may add to that."""
+    """The committed state of one group, and offsets of open transactions."""
 
     __slots__ = ("consumers", "offsets", "pending", "value")
 
@@ -184,7 +184,7 @@ class GroupsState:
         self._drop_if_bare(key.group_id)
 
     def _take(self, key: OffsetKey, producer_id: int) -> PendingOffset:
-        """What the producer had pending there, which it has no more."""
+        """Remove and return the pending offset of a producer."""
         by_target = self._groups[key.group_id].pending
         by_producer = by_target[key.target]
         pending = by_producer.pop(producer_id)

@@ -136,7 +136,7 @@ class Core:
     # -- inputs ------------------------------------------------------------------------------------
 
     def tick(self) -> Effects:
-        """Let time pass: one tick of this replica's clock."""
+        """Count one tick of this replica's clock."""
         self._leaderless_ticks += 1
         self._idle_ticks += 1
         if self._leader is not None:

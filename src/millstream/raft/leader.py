@@ -93,7 +93,7 @@ class Leader:
                 self._answer_parked()
 
     def tick(self) -> bool:
-        """Let a tick pass. False if no majority was heard for an election timeout: resign."""
+        """Count a tick. Returns False if no majority was heard for an election timeout: resign."""
         timing = self._timing
         self._tracker.age(observer_ticks_max=timing.election_ticks)
         if not self._tracker.has_majority(self._tracker.voters, within_ticks=timing.election_ticks):

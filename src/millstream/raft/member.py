@@ -35,7 +35,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Effects:
-    """What the driver must do after an input, in this order.
+    """The effects of an input, which the driver applies in this order.
 
     1. If `hard_state` is set, make it durable. It is in the log view already (`LogView.vote`), in
        front of what the same input wrote of that epoch.

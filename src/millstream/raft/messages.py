@@ -68,7 +68,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchReply:
-    """What follows `base`: boundaries only where they lead up to each other without a gap."""
+    """The records after `base`, and boundaries where they follow each other without a gap."""
 
     epoch: Epoch
     base: Position  # The position asked for; an answer to any other question is stale.
@@ -89,7 +89,7 @@ class Diverged:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What follows `base` is deleted here. Forget your log, continue at `start_offset`."""
+    """The records after `base` are deleted here. Drop your log, continue at `start_offset`."""
 
     epoch: Epoch
     base: Position

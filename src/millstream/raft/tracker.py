@@ -70,7 +70,7 @@ class Tracker:
         return progress
 
     def age(self, *, observer_ticks_max: int) -> None:
-        """Let a tick pass, and forget observers that have gone."""
+        """Count a tick, and drop observers that were silent for too long."""
         for node, progress in list(self.followers.items()):
             progress.silent_ticks += 1
             progress.parked_ticks += 1

@@ -139,7 +139,7 @@ class Hub:
         *,
         name: str = "",
     ) -> None:
-        """Have a replica of this log here, with these settings. `founders` vote in a new log.
+        """Open a replica of this log, or change its settings. `founders` vote in a new log.
 
         `name` is the topic and partition, for the log and for operators. It is opened on a thread,
         and there once `opened` says so.

@@ -52,7 +52,8 @@ def read_all_skipped(files: Files, logs: Sequence[LogId]) -> list[tuple[LogId, S
 async def skip_damage(
     replica: Replica, offset: Offset, *, commits: GroupCommit, ports: Ports
 ) -> Skipped:
-    """Have readers go on behind the damage at `offset`; `InvalidRequest` if there is none."""
+    """Give up the damage at `offset`, so that readers go on behind it; `InvalidRequest` if there is
+    none."""
     log = replica.log
     if not log.start_offset <= offset < log.end_offset:
         raise InvalidRequest(

@@ -47,7 +47,7 @@ _ORIGIN_HEADERS = frozenset(
 
 
 class Origin(NamedTuple):
-    """What a dead letter says of its original record."""
+    """The original record of a dead letter, as its headers describe it."""
 
     target: TopicPartition
     offset: Offset

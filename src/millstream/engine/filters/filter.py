@@ -90,7 +90,7 @@ def parse(text: str) -> Filter:
 
 
 def flymq_filter(text: str) -> Filter:
-    """What FlyMQ takes for a filter: a JSON path that exists, else a text, else a regex.
+    """A filter in FlyMQ's language: a JSON path that exists, else a text, else a regex.
 
     The text is found in value or key in any case; what is no regex is only a text.
     """

@@ -57,7 +57,7 @@ class Document:
         return place.slot
 
     def at(self, value: bytes | None, slot: int) -> object:
-        """What stands there; `ABSENT` if nothing does, or the value is no JSON."""
+        """The value at a path; `ABSENT` without one, or if the record's value is no JSON."""
         if value is None or len(value) > JSON_BYTES_MAX:
             return ABSENT
         if value is not self._value:

@@ -166,7 +166,7 @@ class _Parser:
         return self._chars(self._escaped(sign))
 
     def _escaped(self, sign: str) -> frozenset[str]:
-        """What a backslash and `sign` stand for."""
+        """The characters that a backslash and `sign` stand for."""
         if sign.lower() in _CLASSES:
             members = _CLASSES[sign.lower()]
             return members if sign.islower() else ALPHABET - members

@@ -199,7 +199,7 @@ class Coordinator(Shard):
         self.set_alarm(group)
 
     def make_classic(self, group: Group) -> None:
-        """Let classic members into a group that has no others."""
+        """Admit classic members to a group that has no others."""
         if group.consumers is None:
             return
         if group.consumers.members:

@@ -62,7 +62,7 @@ Arrived = Callable[[Replica, Sequence[Record], Offset], None]
 
 
 class WriterContext(NamedTuple):
-    """What all writers of a node share. The gate of `producer_ids` must admit the broker."""
+    """Shared by all writers of a node. The gate of `producer_ids` must admit the broker."""
 
     catalog: Catalog
     hub: Hub

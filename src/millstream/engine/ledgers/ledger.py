@@ -118,7 +118,7 @@ class Ledger(Generic[R]):
         return self.written_offset
 
     async def propose(self, entries: Sequence[Entry]) -> R:
-        """Have a batch agreed on and applied here; return the reply to its last record.
+        """Commit a batch and apply it here; return the reply to its last record.
 
         Raises that record's refusal, or what `write` raises. After `NotLeader` the batch may still
         be applied, as with every lost answer.

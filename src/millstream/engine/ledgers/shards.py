@@ -170,7 +170,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class InternalTopicSpec(NamedTuple):
-    """What the topic is created with."""
+    """The settings that the topic is created with."""
 
     name: str
     partition_count: int

@@ -1,4 +1,4 @@
-"""What a topic does to a batch before it is stored: check it, stamp its time, recompress it.
+"""Prepares a batch for its topic: checks it, stamps its time, recompresses it.
 
 Owns the rules of Kafka's produce path that depend on the topic's settings. The common case reads
 61 bytes and computes one checksum; records are decoded only where a setting asks about them.

@@ -270,7 +270,7 @@ class Partitions:
     def delete_records(
         self, session: Session, target: TopicPartition, before: Offset | None = None
     ) -> Offset:
-        """Let the log start at `before` (None: the high watermark); return its start."""
+        """Move the log start to `before` (None: the high watermark); return the log start."""
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(target.topic))
         self._controller.state.catalog.find(target.topic).check_writable()
         replica = self._leaders.find_current(target)

@@ -113,7 +113,7 @@ def read_slice(
     may_exceed: bool,
     verified_bytes_max: int | None = None,
 ) -> Slice:
-    """What one reader gets of a replica that is ready.
+    """Read a slice of a replica that is ready.
 
     With `may_exceed` at least one batch, or a large batch could never be read. Raises `NotVerified`
     if more than `verified_bytes_max` must be verified first.

@@ -67,7 +67,7 @@ class IncomingBatch(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What was decided about the records of a batch, by their index in it."""
+    """The decision about each record of a batch, by its index."""
 
     originals: Mapping[int, Original]  # Of duplicates.
     numbers: Mapping[int, Offset]  # Of delayed records, in their internal topic.

@@ -44,7 +44,7 @@ COUNTED = ACKNOWLEDGED_RECORDS, DROPPED_RECORDS, EXPIRED_RECORDS
 
 
 class Reading(Protocol):
-    """What a source needs to know of the feed it is in."""
+    """The feed of a source, as the source sees it."""
 
     @property
     def position(self) -> Offset: ...
@@ -92,7 +92,7 @@ class Source:
 
 
 class SubscriptionContext(NamedTuple):
-    """What a subscription needs from the service: callbacks, limits, metrics."""
+    """Callbacks, limits and metrics of the service, for a subscription."""
 
     touch: Callable[["Subscription"], None]
     ended: Callable[["Subscription"], None]

@@ -32,7 +32,7 @@ class BatchIndex:
         return self._stored.names()
 
     def find(self, group: str) -> BatchGroupValue | None:
-        """What was written last, committed or not."""
+        """The value that was written last, committed or not."""
         written = self._written.get(group)
         return self._stored.find(group) if written is None else written[1]
 

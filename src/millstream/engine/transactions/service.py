@@ -135,7 +135,7 @@ class Transactions:
     async def add_offsets(
         self, session: Session, transactional_id: str, producer: Producer, group_id: str
     ) -> None:
-        """Have a group's offsets in the transaction."""
+        """Add a group's offsets to the transaction."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         self._gate.admit(session, Operation.COMMIT, group_resource(group_id))
         home = await self._groups.home_of(group_id)

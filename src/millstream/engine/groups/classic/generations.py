@@ -57,7 +57,7 @@ class Generations:
             self.state = GroupState.STABLE
 
     def value(self, *, changed_ms: int) -> GroupValue:
-        """What is to be saved."""
+        """The value to write."""
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

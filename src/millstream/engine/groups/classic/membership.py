@@ -144,7 +144,7 @@ class Membership:
         return self.group.effects
 
     def unsaved(self, now_ms: int) -> Effects:
-        """What the last step asked to be saved could not be."""
+        """The write that the last step requested has failed."""
         self.group.begin(now_ms)
         if self.group.state is GroupState.STABLE:
             self.group.unassign()

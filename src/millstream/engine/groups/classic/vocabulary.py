@@ -118,7 +118,7 @@ Answer = Joined | Synced | RequestError
 
 @dataclass(slots=True)
 class Effects:
-    """What to do after a step: first save the group, then answer."""
+    """The effects of a step, in order: first write the group, then answer."""
 
     must_save: bool = False
     answers: list[tuple[Ticket, Answer]] = field(default_factory=list)

@@ -113,7 +113,7 @@ def _uniform_for_all(subscribers: Collection[Subscriber], counts: Mapping[UUID, 
 
 
 def _kept(subscribers: Iterable[Subscriber], counts: Mapping[UUID, int]) -> dict[LogId, str]:
-    """What can stay where it is."""
+    """The partitions that can stay with their members."""
     owners: dict[LogId, str] = {}
     for subscriber in sorted(subscribers):
         for partition in subscriber.held:

@@ -187,7 +187,7 @@ class ConsumerGroup:
         return [member.member_id for member in gone]
 
     def changes(self, changed_ms: int) -> list[tuple[ConsumerKey, ConsumerValue | None]]:
-        """What is to be saved, by key; None takes a key away."""
+        """The values to write, by key; None deletes a key."""
         changes = self.members.changes()
         if self._must_save:
             value = ConsumersValue(
@@ -264,7 +264,7 @@ class ConsumerGroup:
     # -- what they want --------------------------------------------------------------------------
 
     def _matched(self, request: Beat, world: World) -> tuple[str, ...] | None:
-        """What the member's pattern names; None if that was looked up before.
+        """The topics that the member's pattern matches; None if that was looked up before.
 
         Before anything is changed, because a pattern can be refused.
         """

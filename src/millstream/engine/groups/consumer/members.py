@@ -112,7 +112,7 @@ class ConsumerRoster:
         self.unsaved.add(HoldingKey(self._group_id, member.member_id))
 
     def changes(self) -> list[tuple[ConsumerKey, ConsumerValue | None]]:
-        """What is to be saved, by key; None takes a key away."""
+        """The values to write, by key; None deletes a key."""
         return [(key, self._value(key)) for key in self.unsaved]
 
     def _value(self, key: MemberKey) -> ConsumerValue | None:
