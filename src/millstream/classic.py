@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from millstream.errors import ProtocolError
-from millstream.protocols.classic.wire import Frame, Frames, Kind, decode, encode, spellable
+from millstream.protocols.classic.wire import Frame, Frames, Kind, decode, encodable, encode
 
 _log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class BrokerClient:
         """What the broker answers; None if it refuses, `last_error` says why."""
         spelt = {name: str(value) for name, value in properties.items()}
         for name, value in spelt.items():
-            if not spellable(name, value):
+            if not encodable(name, value):
                 raise ValueError(f"{name}={value!r} cannot be a property: '=' and NUL are its ends")
         link = self._link
         if link is None or link.ended.is_set():

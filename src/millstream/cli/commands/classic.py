@@ -189,11 +189,11 @@ def _read(properties: str | None) -> dict[str, str]:
     if not isinstance(parsed, dict):
         raise click.BadParameter("not a JSON object", param_hint="--properties")
     from millstream.protocols.classic.translation import OWN_PROPERTIES
-    from millstream.protocols.classic.wire import spellable
+    from millstream.protocols.classic.wire import encodable
 
     read = {name: str(value) for name, value in parsed.items()}
     for name, value in read.items():
-        if name in OWN_PROPERTIES | _ARGUMENTS or not spellable(name, value):
+        if name in OWN_PROPERTIES | _ARGUMENTS or not encodable(name, value):
             raise click.BadParameter(f"{name!r} cannot be one", param_hint="--properties")
     return read
 

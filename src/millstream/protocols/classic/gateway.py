@@ -77,7 +77,7 @@ class ClassicGateway:
         except InvalidProperties as problem:
             return [self._refused(problem.sequence, str(problem))]
         if frame.kind == Kind.HEARTBEAT:
-            return [self._spell(Kind.HEARTBEAT, frame.sequence, {})]
+            return [self._encode(Kind.HEARTBEAT, frame.sequence, {})]
         self._pusher.heard(frame.sequence)
         answer = self._requests.get(frame.kind)
         if answer is None:
@@ -97,7 +97,7 @@ class ClassicGateway:
     def close(self) -> None:
         self._beating.cancel()
         self._pusher.close()
-        self._requests.clear()  # They lead back here: what was received is to be freed at once.
+        self._requests.clear()  # They refer to this object: free their bytes at once.
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class ClassicGateway:
             return [self._refused(frame.sequence, _sentence(problem))]
         finally:
             self._pusher.answered()
-        return [self._spell(Kind.ACK, frame.sequence, {"status": "success", **properties})]
+        return [self._encode(Kind.ACK, frame.sequence, {"status": "success", **properties})]
 
     async def _create_topic(self, frame: Frame) -> Properties:
         topic = _required(frame, "topic")
@@ -203,19 +203,19 @@ class ClassicGateway:
         if silent_s * 1000 > self._settings.subscriber_silence_ms_max:
             for name in self._pusher.names:
                 self._pusher.remove(name)
-        self._push_channel.send([self._spell(Kind.HEARTBEAT, 0, {})])
+        self._push_channel.send([self._encode(Kind.HEARTBEAT, 0, {})])
         self._beating = self._loop.call_later(
             self._settings.heartbeat_interval_ms / 1000, self._beat
         )
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _spell(self, kind: Kind, sequence: int, properties: Properties) -> bytes:
+    def _encode(self, kind: Kind, sequence: int, properties: Properties) -> bytes:
         return encode(Frame(kind, sequence, self._services.clock.now_ms(), properties))
 
     def _refused(self, sequence: int, sentence: str) -> bytes:
         text = sentence.replace("\0", "")
-        return self._spell(Kind.ACK, sequence, {"status": "error", "error": text})
+        return self._encode(Kind.ACK, sequence, {"status": "error", "error": text})
 
 
 def _required(frame: Frame, name: str) -> str:
@@ -227,7 +227,7 @@ def _required(frame: Frame, name: str) -> str:
     return value
 
 
-def _number(frame: Frame, name: str, default: Any) -> Any:  # An int, or what stands for none.
+def _number(frame: Frame, name: str, default: Any) -> Any:  # An int, or the default.
     text = frame.properties.get(name)
     if text is None:
         return default
@@ -237,7 +237,7 @@ def _number(frame: Frame, name: str, default: Any) -> Any:  # An int, or what st
 
 
 def _sentence(problem: RequestError) -> str:
-    """What is wrong, in the words of the original where it has some."""
+    """The error's text, in the words of the original where it has some."""
     match problem:
         case TopicExists():
             return f"Topic '{problem.name}' already exists"

@@ -70,7 +70,7 @@ class Pusher:
                 return True
             if self._held:
                 self._is_refused = True
-                return False  # What could not leave before goes first.
+                return False  # Records held before go first.
             if self._is_risky(delivered):
                 self._held.append((name, delivered))
                 self._release_in(self._quiet_at - self._loop.time())
@@ -88,7 +88,7 @@ class Pusher:
         self._release_in(self._pause_s)
 
     def remove(self, name: Name) -> None:
-        """Leave, if it is here; what is held for it goes back."""
+        """Leave, if it is here; records held for it go back."""
         member = self._members.pop(name, None)
         if member is None:
             return
@@ -103,7 +103,7 @@ class Pusher:
         if self._timer is not None:
             self._timer.cancel()
 
-    # -- what is pushed ----------------------------------------------------------------------------
+    # -- pushed records ----------------------------------------------------------------------------
 
     def _push(self, name: Name, delivered: Sequence[Delivered]) -> bool:
         frames = [encode(data_frame(delivery, name.subscription)) for delivery in delivered]
@@ -134,7 +134,7 @@ class Pusher:
         self._release()
 
     def _release(self) -> None:
-        """Push what is held as far as there is room, and ask for more if that was all."""
+        """Push held records as far as there is room, and ask for more if that was all."""
         left_s = self._push_at - self._loop.time()
         if self._unanswered:
             return  # Its answer is followed by the next try.

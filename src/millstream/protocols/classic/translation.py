@@ -1,16 +1,16 @@
-"""Classic messages as records and back: which property is what.
+"""Translates classic messages to records and back.
 
 Pure. A property that the protocol itself does not use is a header of the record, and the other way
-round; so what any other protocol writes beside a value is there, as far as it can be spelt as text.
-The record's key, which this protocol has no word for, is the property `ms-key`.
+round; so the headers of any other protocol are there, as far as they can be written as text. The
+record's key, which this protocol does not have, is the property `ms-key`.
 """
 
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.push import Delivered
 from millstream.names import KEY_HEADER
-from millstream.protocols.classic.wire import Frame, Kind, spellable
+from millstream.protocols.classic.wire import Frame, Kind, encodable
 
-# What the protocol says about a message, in either direction, rather than its publisher.
+# Properties of the protocol itself, in either direction, not of the publisher.
 OWN_PROPERTIES = frozenset(
     {"topic", "partition", "subscription_id", "client_id", "publisher_id", "created_at", "version"}
 )
@@ -42,7 +42,7 @@ def data_frame(delivered: Delivered, subscription: str) -> Frame:
     )
     for name, content in named:
         text = None if content is None else _text(content)
-        if text is not None and spellable(name, text) and name not in OWN_PROPERTIES:
+        if text is not None and encodable(name, text) and name not in OWN_PROPERTIES:
             properties[name] = text
     properties["topic"] = target.topic
     properties["partition"] = str(target.partition)

@@ -2,7 +2,7 @@
 
 Pure: bytes to frames and back, for the broker and for its client. Both lengths stand in the head,
 and a property is `name=value` with a zero byte behind it; so a name can hold neither of the two,
-and a value no zero byte. `spellable` leaves out what cannot be encoded.
+and a value no zero byte. `encodable` leaves out what cannot be encoded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,24 +68,24 @@ def decode(frame: Buffer) -> Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """Spell a frame, with what every frame says: when it was made, and the version.
+    """Encode a frame, with the properties of every frame: its time and the version.
 
-    Every property must be spellable.
+    Every property must be `encodable`.
     """
     stamped = {
         **frame.properties,
         "created_at": f"{frame.timestamp_ms / 1000:.3f}",
         "version": VERSION,
     }
-    spelt = "".join(f"{name}={value}\0" for name, value in stamped.items()).encode()
-    size = HEAD.size + len(spelt) + len(frame.body)
+    text = "".join(f"{name}={value}\0" for name, value in stamped.items()).encode()
+    size = HEAD.size + len(text) + len(frame.body)
     head = HEAD.pack(
-        size, frame.kind, frame.sequence, frame.timestamp_ms, len(spelt), len(frame.body)
+        size, frame.kind, frame.sequence, frame.timestamp_ms, len(text), len(frame.body)
     )
-    return b"".join((head, spelt, frame.body))
+    return b"".join((head, text, frame.body))
 
 
-def spellable(name: str, value: str) -> bool:
+def encodable(name: str, value: str) -> bool:
     """Whether a property of that name and value can be sent."""
     return bool(name) and "=" not in name and "\0" not in name and "\0" not in value
 

@@ -1,4 +1,4 @@
-"""Flux's protocol: lines of text, and what answers them.
+"""The Flux protocol: lines of text, and the gateway that answers them.
 
 `wire` is a function of bytes: it imports no engine, no event loop and no socket.
 """

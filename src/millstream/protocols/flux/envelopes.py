@@ -20,7 +20,7 @@ from millstream.protocols.flux.wire.frames import Heading
 from millstream.protocols.flux.wire.headers import HeaderList
 
 ENVELOPES_MAX = 4_096
-NO_TOPIC = ""  # Of what cannot be published.
+NO_TOPIC = ""  # Of a message that cannot be published.
 
 
 class Envelope(NamedTuple):
@@ -57,7 +57,7 @@ class Envelopes:
         return envelope
 
     def _checked(self, envelope: Envelope) -> Envelope:
-        """Read what the headers ask for: a batch would be refused with all that is in it."""
+        """Check the options in the headers: a bad one would have the whole batch refused."""
         try:
             check_headers(envelope.headers, now_ms=self._clock.now_ms(), limits=self._limits)
         except RequestError as problem:
@@ -66,7 +66,7 @@ class Envelopes:
 
 
 def template_of(heading: Heading, envelope: Envelope) -> MessageTemplate:
-    """What all messages under a heading have in common."""
+    """The template of all messages under a heading."""
     return MessageTemplate(envelope.key, heading.size, envelope.headers)
 
 

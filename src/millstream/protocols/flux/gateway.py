@@ -81,7 +81,7 @@ class FluxGateway:
         self._subscriptions = Subscriptions(services, session, way_out)
         self._replays = Replays(services, session, self._messages, self._meter)
         self._is_held = False  # A command is not through that nothing may overtake.
-        self._following: deque[_Following] = deque()  # What came after it.
+        self._following: deque[_Following] = deque()  # The commands after it.
 
     @property
     def unfinished_bytes(self) -> int:
@@ -120,7 +120,7 @@ class FluxGateway:
         return _Alone(work, self._release)
 
     def _release(self) -> None:
-        """Begin what came meanwhile, up to the next command that must be alone."""
+        """Begin the commands that came meanwhile, up to the next one that must be alone."""
         self._is_held = False
         while self._following and not self._is_held:
             following = self._following.popleft()
@@ -152,7 +152,7 @@ class FluxGateway:
                 return self._answer(command)
 
     def _answer(self, command: Simple) -> bytes | None:
-        """What needs nothing but this connection."""
+        """Run a command that needs nothing but this connection."""
         match command:
             case Headers(is_on):
                 self._messages.has_headers = is_on
@@ -190,7 +190,7 @@ class FluxGateway:
 
 
 class _Alone:
-    """The reply to a command that is done in its turn; then what follows may begin."""
+    """The reply to a command that runs in its turn; then the next commands may begin."""
 
     __slots__ = ("_release", "_work")
 

@@ -16,7 +16,7 @@ from millstream.model import Session, TopicPartition
 from millstream.protocols.flux.wire import replies
 
 SUBJECTS_KEPT_MAX = 1_024
-NO_SEQUENCE = 0  # Of a record in a topic or partition that is beyond what numbers can name.
+NO_SEQUENCE = 0  # Of a record whose topic or partition is beyond the range of numbers.
 
 
 class Messages:
@@ -28,7 +28,7 @@ class Messages:
         self._session = session
         self._subjects: dict[str, bytes] = {}
 
-    def spell(self, delivered: Sequence[Delivered], sid: bytes) -> bytes:
+    def encode(self, delivered: Sequence[Delivered], sid: bytes) -> bytes:
         """Frames in one buffer: they leave in one write."""
         frames = []
         last: TopicPartition | None = None
@@ -48,8 +48,8 @@ class Messages:
                 frames.append(replies.MESSAGE % (subject, sid, len(value), sequence, value))
         return b"".join(frames)
 
-    def spell_records(self, records: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
-        return self.spell(
+    def encode_records(self, records: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
+        return self.encode(
             [
                 Delivered(at, record, subject_of(at.topic, record.headers), 1)
                 for at, record in records
@@ -69,5 +69,5 @@ class Messages:
         if len(self._subjects) >= SUBJECTS_KEPT_MAX:
             self._subjects.clear()
         clean = "".join("_" if c.isspace() or not c.isprintable() else c for c in name) or "_"
-        spelled = self._subjects[name] = clean.encode("utf-8", "replace")
-        return spelled
+        encoded = self._subjects[name] = clean.encode("utf-8", "replace")
+        return encoded

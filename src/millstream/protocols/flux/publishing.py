@@ -23,7 +23,7 @@ ALIKE_MIN = 2
 
 
 class _Sent:
-    """What went to one topic: which of the publications, and what becomes of them."""
+    """The publications to one topic, by index, and their receipts."""
 
     __slots__ = ("indexes", "receipts")
 
@@ -44,7 +44,7 @@ class Published(NamedTuple):
 
 
 def publish(services: Services, session: Session, run: Publications) -> Published:
-    """Write all of it now, in order; the rest is to wait for it and to say so."""
+    """Write all of it now, in order; the answer waits until it is stored."""
     headings, payloads = run.headings, run.payloads
     known = {heading: services.envelopes.of(heading) for heading in set(headings)}
     by_topic = _by_topic(headings, known)
@@ -74,7 +74,7 @@ def _by_topic(headings: list[Heading], known: _Known) -> dict[str, Sequence[int]
 
 
 def _messages(known: _Known, run: Publications) -> Sequence[Message]:
-    """What the publications become, also those that have problems."""
+    """The messages of the publications, also of those that have problems."""
     headings, payloads = run.headings, run.payloads
     is_known = all(envelope.template is not None for envelope in known.values())
     if is_known or len(known) * ALIKE_MIN <= len(headings):

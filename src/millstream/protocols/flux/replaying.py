@@ -41,7 +41,7 @@ TAIL_LOOKED_AT = (
 TAIL_GROWTH = 8
 EVERYTHING = Pattern.parse(">")
 
-# What comes next, by logs: a topic that is made anew under an old name has others.
+# The next offset by log: a topic that is created again under its name has other logs.
 _Cursors: TypeAlias = dict[LogId, Offset]
 
 
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
 class Found(NamedTuple):
     stored: list[Stored]
-    is_cut: bool = False  # There is more that would have been too much.
+    is_cut: bool = False  # More messages were left out for their size.
 
 
 class Replays:
@@ -75,8 +75,8 @@ class Replays:
             pulled = await self._pull(pattern, self._cursors(command.subject), count)
         except RequestError as problem:
             return [replies.refusal(problem)]
-        spelled = self._spelled(pulled, PULL_SID)
-        return [spelled, replies.ok(str(len(pulled)))]
+        encoded = self._encoded(pulled, PULL_SID)
+        return [encoded, replies.ok(str(len(pulled)))]
 
     async def replay(self, command: Replay) -> Reply:
         try:
@@ -85,15 +85,15 @@ class Replays:
             return [replies.refusal(problem)]
         if replayed is None:
             return [replies.error("there is no such message")]
-        spelled = self._spelled(replayed.stored, REPLAY_SID)
+        encoded = self._encoded(replayed.stored, REPLAY_SID)
         if replayed.is_cut:
-            return [spelled, replies.error(f"cut after {len(replayed.stored)} messages")]
-        return [spelled, replies.OK]
+            return [encoded, replies.error(f"cut after {len(replayed.stored)} messages")]
+        return [encoded, replies.OK]
 
-    def _spelled(self, stored: list[Stored], sid: bytes) -> bytes:
-        spelled = self._messages.spell_records(stored, sid)
-        self._meter.read(len(spelled))
-        return spelled
+    def _encoded(self, stored: list[Stored], sid: bytes) -> bytes:
+        encoded = self._messages.encode_records(stored, sid)
+        self._meter.read(len(encoded))
+        return encoded
 
     # -- pull --------------------------------------------------------------------------------------
 
@@ -231,9 +231,9 @@ class Replays:
     async def _read(
         self, target: TopicPartition, offset: Offset, count_max: int = CHUNK_RECORDS_MAX
     ) -> Chunk:
-        """Read on, from the start of the log if what came next is not there any more."""
+        """Read on, from the start of the log if the next records are gone."""
         partitions, session = self._services.partitions, self._session
-        await asyncio.sleep(0)  # What is in memory is read without a wait: let others have a turn.
+        await asyncio.sleep(0)  # Cached bytes are read without a wait: yield to other tasks.
         try:
             return await read_records(partitions, session, target, offset, count_max=count_max)
         except OffsetOutOfRange as problem:

@@ -54,7 +54,7 @@ class WayOut:
     def send(self, delivered: Sequence[Delivered], sid: bytes) -> bool:
         if self._is_muted:
             return False
-        frames = self.messages.spell(delivered, sid)
+        frames = self.messages.encode(delivered, sid)
         if not self.push_channel.send((frames,)):
             return False
         wait_s = self._meter.delivered(len(frames))
@@ -74,17 +74,17 @@ class Subscription:
 
     def __init__(self, command: Subscribe, way_out: WayOut) -> None:
         self.sid = command.sid
-        self.names = {command.sid}  # What an ACK may call it.
+        self.names = {command.sid}  # The names of it in an ACK.
         if command.durable is not None:
             self.names |= {command.durable, f"{command.pattern}:{command.durable}"}
         self.member: Member | None = None
         self.on_sent: Callable[[], None] | None = None  # Called soon after each time.
-        self._spelled_sid = command.sid.encode()
+        self._encoded_sid = command.sid.encode()
         self._way_out = way_out
         self._is_open = False
 
     def send(self, delivered: Sequence[Delivered]) -> bool:
-        if not (self._is_open and self._way_out.send(delivered, self._spelled_sid)):
+        if not (self._is_open and self._way_out.send(delivered, self._encoded_sid)):
             return False
         if self.on_sent is not None:
             asyncio.get_running_loop().call_soon(self.on_sent)
@@ -161,7 +161,7 @@ class Subscriptions:
         self._by_sid.clear()
         self._ending.clear()
 
-    # -- what was delivered ------------------------------------------------------------------------
+    # -- delivered records -------------------------------------------------------------------------
 
     def ack(self, acks: Iterable[Ack]) -> bytes | None:
         """Settle messages; there is an answer only where something is wrong."""
@@ -268,7 +268,7 @@ class Subscriptions:
         return TopicPartition(topic.name, place.partition)
 
     def _tell(
-        self, ack: Ack, tell: Callable[[Member, TopicPartition, Offset], None]
+        self, ack: Ack, report: Callable[[Member, TopicPartition, Offset], None]
     ) -> bytes | None:
         """Report the outcome of a message to the members that may have it."""
         sequence, holder = ack
@@ -278,7 +278,7 @@ class Subscriptions:
         target = self._target(sequence)
         if target is not None:
             for member in members:
-                tell(member, target, (sequence & OFFSET_MASK) - 1)
+                report(member, target, (sequence & OFFSET_MASK) - 1)
         self._end_those_done()
         return None
 
@@ -306,7 +306,7 @@ def _figures(sid: str, figures: Statistics) -> dict[str, object]:
 
 
 def specification(command: Subscribe, config: Flux, flow: FlowPolicy | None) -> SubscriptionSpec:
-    """What a SUB asks for, in the engine's words.
+    """The engine's options for a SUB.
 
     Groups and durable names belong to their subject: the same word under another subject is another
     subscription.

@@ -105,7 +105,7 @@ class Scan(NamedTuple):
 
 
 class Conversation:
-    """What one connection has said that matters later."""
+    """The state of one connection."""
 
     def __init__(self, attendance: Attendance) -> None:
         self._attendance = attendance
@@ -139,7 +139,7 @@ class Conversation:
 def acks_for(config: Config) -> Acks:
     """When a produce is answered: when it is as safe as the node is configured to make it.
 
-    A node alone that trusts its system with what was written has nothing else to wait for.
+    A single node with durability `write` has nothing else to wait for.
     """
     is_alone = len(config.voters) == 1
     return Acks.LEADER if is_alone and config.durability == "write" else Acks.ALL
@@ -150,4 +150,4 @@ class Context(NamedTuple):
     session: Session
     dialled: Endpoint
     conversation: Conversation
-    acks: Acks  # What a produce waits for.
+    acks: Acks  # Of a produce.

@@ -57,7 +57,7 @@ Handler = Callable[[Context, Any], Body | Awaitable[Body]]
 
 Reply = list[Buffer]
 
-THROTTLE_MS_MAX = 5_000  # Clients give up on a reply after ten seconds; what is due stays due.
+THROTTLE_MS_MAX = 5_000  # Clients give up on a reply after ten seconds; a longer debt stays.
 LOADING_S_MAX = 5.0
 EMPTY_FETCHES_MAX = 100  # In a row, until a client is slowed down.
 EMPTY_FETCH_PAUSE_S = 0.01
@@ -158,7 +158,7 @@ class FlymqGateway:
             self._turns -= 1
 
     async def _act(self, handler: Handler, request: Body) -> Body:
-        """Handle a request once the broker knows what it must: no client would ask again."""
+        """Handle a request once the broker is ready for it: no client would retry."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LOADING_S_MAX
         backoff = Backoff()
@@ -211,7 +211,7 @@ class FlymqGateway:
 
 
 class _Coming:
-    """The reply to a request that has acted. Closing it closes what it waits for."""
+    """The reply to a request that has acted. Closing it closes the awaited coroutine."""
 
     def __init__(self, opcode: Opcode, outcome: Awaitable[Body]) -> None:
         self._opcode = opcode
@@ -247,7 +247,7 @@ def _refusal(problem: RequestError) -> Reply:
 
 
 def _words_for(problem: RequestError) -> str:
-    """What is wrong, in FlyMQ's own words where its libraries or its tool look for them."""
+    """The error's text, in FlyMQ's own words where its libraries or its tool look for them."""
     match problem:
         case NotLeader(leader=leader):  # They then try another node.
             named = "" if leader is None else f" leader_id={leader}"

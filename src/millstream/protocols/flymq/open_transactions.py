@@ -1,4 +1,4 @@
-"""FlyMQ's transactions, each lent one of the listener's own transactional ids for its length.
+"""Runs FlyMQ's transactions, each on a transactional id that the listener lends to it.
 
 Owns who writes under which id. FlyMQ names a transaction when it begins, any connection may go on
 with it, and after its end the name is worth nothing. The engine's ids are for ever, so the listener
@@ -106,16 +106,16 @@ class OpenTransactions:
     async def produce(self, session: Session, name: str, topic: str, value: bytes) -> Receipt:
         """Write a record that is seen once the transaction is committed, and not if it is not."""
         self._find(name)
-        found = await self._topic(session, topic)
-        partition = self._partitioner.turn(found.topic_id, found.partition_count)
+        described = await self._topic(session, topic)
+        partition = self._partitioner.turn(described.topic_id, described.partition_count)
         target = TopicPartition(topic, partition)
-        one = self._find(name)  # It may have ended while the topic was created.
+        transaction = self._find(name)  # It may have ended while the topic was created.
         now_ms = self._clock.now_ms()
-        sequence = one.sequences.get(target, 0)
+        sequence = transaction.sequences.get(target, 0)
         batch = encode_batch(
             [Record(0, now_ms, None, value)],
-            producer_id=one.producer.producer_id,
-            producer_epoch=one.producer.epoch,
+            producer_id=transaction.producer.producer_id,
+            producer_epoch=transaction.producer.epoch,
             base_sequence=sequence,
             is_transactional=True,
         )
@@ -124,53 +124,55 @@ class OpenTransactions:
             target,
             batch,
             Acks.ALL,
-            transactional_id=one.loan.transactional_id,
+            transactional_id=transaction.loan.transactional_id,
             joins=True,
         )
-        one.sequences[target] = sequence + 1
-        one.writing.add(writing)
-        writing.add_done_callback(_noting(one))
+        transaction.sequences[target] = sequence + 1
+        transaction.writing.add(writing)
+        writing.add_done_callback(_noting(transaction))
         appended = await asyncio.shield(writing)  # A client that goes leaves its record here.
         return Receipt(target, appended.base_offset, max(now_ms, appended.log_append_time_ms))
 
     async def end(self, session: Session, name: str, *, commits: bool) -> None:
         """Commit or abort; raises if it did not end so."""
-        one = self._find(name)
+        transaction = self._find(name)
         del self._open[name]  # Nothing more is written in it.
-        one.loan.producer = None  # Until its end is known.
+        transaction.loan.producer = None  # Until its end is known.
         try:
-            if one.writing:
-                await asyncio.wait(one.writing)
-            if one.sequences:
-                one.loan.producer = await self._transactions.end(
+            if transaction.writing:
+                await asyncio.wait(transaction.writing)
+            if transaction.sequences:
+                transaction.loan.producer = await self._transactions.end(
                     session,
-                    one.loan.transactional_id,
-                    one.producer,
-                    commits=commits and one.problem is None,
+                    transaction.loan.transactional_id,
+                    transaction.producer,
+                    commits=commits and transaction.problem is None,
                     bumps=True,
                 )
-                await self._until_seen(session, one.loan)
+                await self._until_seen(session, transaction.loan)
             else:
-                one.loan.producer = one.producer
+                transaction.loan.producer = transaction.producer
         except RequestError as problem:
             if problem.retriable:
-                self._reopen(name, one)
+                self._reopen(name, transaction)
             raise
         finally:
             if name not in self._open:
-                self._idle.append(one.loan)
-        if commits and one.problem is not None:
-            raise InvalidTransactionState(f"aborted, because a record was lost: {one.problem}")
+                self._idle.append(transaction.loan)
+        if commits and transaction.problem is not None:
+            raise InvalidTransactionState(
+                f"aborted, because a record was lost: {transaction.problem}"
+            )
 
-    def _reopen(self, name: str, one: _Open) -> None:
+    def _reopen(self, name: str, transaction: _Open) -> None:
         """Have it open again at its place by end: `_drop_overdue` stops at the first not due."""
-        self._open[name] = one
+        self._open[name] = transaction
         self._open = dict(sorted(self._open.items(), key=lambda item: item[1].ends_at))
 
     async def _until_seen(self, session: Session, loan: _Loan) -> None:
-        """Wait for the markers: clients read what they have committed right after it.
+        """Wait for the markers: clients read the records right after the commit.
 
-        What takes too long is decided all the same, and seen later.
+        If that takes too long the transaction is decided all the same, and visible later.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SEEN_S_MAX
@@ -205,7 +207,7 @@ class OpenTransactions:
             if loan.producer is not None:
                 view = await self._transactions.describe(session, loan.transactional_id)
                 if view.producer != loan.producer:
-                    loan.producer = None  # Time was up, or somebody fenced us.
+                    loan.producer = None  # It timed out, or another producer fenced it.
                 is_ready = loan.producer is not None and view.state in _ENDED
             if loan.producer is None:
                 loan.producer = await self._transactions.init(
@@ -224,20 +226,20 @@ class OpenTransactions:
 
     def _find(self, name: str) -> _Open:
         self._drop_overdue()
-        one = self._open.get(name)
-        if one is None:
+        transaction = self._open.get(name)
+        if transaction is None:
             raise TransactionNotFound(name)
-        return one
+        return transaction
 
     def _drop_overdue(self) -> None:
         now = asyncio.get_running_loop().time()
         while self._open:
-            name, one = next(iter(self._open.items()))
-            if one.ends_at > now:
+            name, transaction = next(iter(self._open.items()))
+            if transaction.ends_at > now:
                 return
             del self._open[name]
-            one.loan.producer = None
-            self._idle.append(one.loan)
+            transaction.loan.producer = None
+            self._idle.append(transaction.loan)
 
     async def _topic(self, session: Session, name: str) -> Topic:
         try:
@@ -255,10 +257,10 @@ class OpenTransactions:
         return self._topics.describe(session, name)
 
 
-def _noting(one: _Open) -> "Callable[[asyncio.Future[Appended]], None]":
+def _noting(transaction: _Open) -> "Callable[[asyncio.Future[Appended]], None]":
     def note(writing: "asyncio.Future[Appended]") -> None:
-        one.writing.discard(writing)
+        transaction.writing.discard(writing)
         if not writing.cancelled() and writing.exception() is not None:
-            one.problem = writing.exception()
+            transaction.problem = writing.exception()
 
     return note

@@ -18,7 +18,7 @@ WORD_SHOWN_MAX = 32
 
 
 class SubOrder(Enum):
-    """What comes first in a SUB with a group. The original's code and its description differ."""
+    """Which argument is first in a SUB with a group. The original's code and description differ."""
 
     GROUP_FIRST = "code"
     SID_FIRST = "readme"
@@ -26,7 +26,7 @@ class SubOrder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What the client is told; nothing was done."""
+    """The error for the client; nothing was done."""
 
     text: str
 

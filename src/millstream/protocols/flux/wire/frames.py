@@ -34,7 +34,7 @@ MIXED_MIN = 8  # With fewer of them in a block it is cheaper to take them one by
 
 
 class Heading:
-    """What is said before a payload. Compared by identity, as the key of what is known of it."""
+    """The line and headers before a payload. Compared by identity, as the key of its envelope."""
 
     __slots__ = ("headers", "seam", "size", "subject")
 
@@ -44,7 +44,7 @@ class Heading:
         self.subject = subject
         self.size = size  # Of the payload.
         self.headers = headers
-        self.seam = seam  # What lies between two payloads, if the next has the same heading.
+        self.seam = seam  # The bytes between two payloads, if the next has the same heading.
 
 
 Known = dict[bytes, Heading]  # By the line of a PUB, without its LF. For all clients of a listener.
@@ -58,7 +58,7 @@ class Bounds:
 
 
 class Publications:
-    """Publications that came in a row: what was said before each, and its payload."""
+    """Consecutive publications: the heading of each, and its payload."""
 
     __slots__ = ("headings", "payloads")
 
@@ -68,7 +68,7 @@ class Publications:
 
 
 class Request:
-    """A command and how many bytes spelled it: that is its length."""
+    """A command and its length in bytes."""
 
     __slots__ = ("command", "size")
 
@@ -89,7 +89,7 @@ class Parser:
         self._known = known
         self._bounds = bounds
         self._order = order
-        self._held: list[bytes] = []  # What has arrived of a command that is not whole.
+        self._held: list[bytes] = []  # The bytes of a command that is not whole yet.
         self._held_bytes = 0
         self._wanted_bytes = 0  # Before that many are there, there is no use in looking at it.
         self._skipped_bytes = 0  # Still to come of a payload that is refused.
@@ -121,11 +121,11 @@ class Parser:
                 yield Request(command, at - begun)
             elif at == begun:
                 break
-        rest = data[at:]
-        self._held, self._held_bytes = [rest], len(rest)
+        tail = data[at:]
+        self._held, self._held_bytes = [tail], len(tail)
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Leave out what was refused, as far as it has arrived."""
+        """Skip the bytes of a refused command, as far as they have arrived."""
         skipped = min(self._skipped_bytes, len(data) - at)
         self._skipped_bytes -= skipped
         at += skipped
@@ -136,7 +136,7 @@ class Parser:
         return at
 
     def _publications(self, data: bytes, at: int, run: Publications) -> int:
-        """Take what is published in a row. These are the broker's hottest loops: keep them bare."""
+        """Read consecutive publications. These are the broker's hottest loops: keep them bare."""
         if self._skipped_bytes or self._skips_line:
             return at
         known, find, startswith = self._known, data.find, data.startswith
@@ -147,10 +147,10 @@ class Parser:
             heading = known.get(data[at:eol])
             start = eol + 1
             if heading is None or not startswith(b"\r\n", end := start + heading.size):
-                one = self._publication(data, at, eol)
-                if one is None:
+                publication = self._publication(data, at, eol)
+                if publication is None:
                     break
-                heading, start, at = one
+                heading, start, at = publication
                 end = start + heading.size
             else:
                 at = end + 2
@@ -164,9 +164,9 @@ class Parser:
         return at
 
     def _publication(self, data: bytes, at: int, eol: int) -> tuple[Heading, int, int] | None:
-        """Read one that is whole and right: what it says, where its payload starts, where it ends.
+        """Read one that is whole and right: its heading, where its payload starts, where it ends.
 
-        None: `_command` finds out what it is instead.
+        None: `_command` reads it instead.
         """
         known = self._known.get(data[at:eol])
         if known is not None and data.startswith(b"\n", end := eol + 1 + known.size):
@@ -174,10 +174,10 @@ class Parser:
         words = data[at:eol].split() if eol - at <= self._bounds.line_bytes_max else []
         if not words or words[0].upper() not in _PUBLISHING:
             return None
-        found = self._heading(words, data, eol + 1)
-        if isinstance(found, Mistake) or found is None:
+        read = self._heading(words, data, eol + 1)
+        if isinstance(read, Mistake) or read is None:
             return None
-        heading, start = found
+        heading, start = read
         end = start + heading.size
         if data.startswith(b"\r\n", end):
             end += 2
@@ -199,7 +199,7 @@ class Parser:
     def _heading(
         self, words: list[bytes], data: bytes, at: int
     ) -> tuple[Heading, int] | Mistake | None:
-        """Read what is said before a payload, and where that starts; None: it is not there yet."""
+        """Read the heading, and where its payload starts; None: it has not arrived yet."""
         sizes = _sizes(words)
         if isinstance(sizes, Mistake):
             return sizes
@@ -246,15 +246,15 @@ class Parser:
         if isinstance(sizes, Mistake):
             return sizes, behind  # The length of its payload is unknown: go on with the next line.
         end = behind + sizes[1]
-        found = self._heading(words, data, behind)
-        if not isinstance(found, Mistake):
+        mistake = self._heading(words, data, behind)
+        if not isinstance(mistake, Mistake):
             if len(data) <= end or data[end:] == b"\r":
                 self._wanted_bytes = max(end, len(data)) + 1 - at
                 return None, at
-            found = Mistake(f"what follows is longer than {sizes[1]} bytes")
+            mistake = Mistake(f"what follows is longer than {sizes[1]} bytes")
         self._skipped_bytes = sizes[1]
         self._skips_line = True
-        return found, behind
+        return mistake, behind
 
     def _acks(self, acks: Acks, data: bytes, at: int) -> tuple[Acks, int]:
         """Take along those that follow: there are as many as there are messages."""
@@ -302,25 +302,25 @@ def _repeated(data: bytes, end: int, run: Publications) -> int:
 def _mixed(
     data: bytes, at: int, known: Known, run: Publications, block_bytes: int
 ) -> tuple[int, int]:
-    """Take what follows in a block under headings that are known, if no payload has a CRLF in it.
+    """Take the publications of a block under known headings, if no payload has a CRLF in it.
 
-    Return where that ends, and how large a block to try next: a small one where not all could be
-    taken, since whatever is behind that was looked at in vain; none where it was hardly anything.
+    Return where they end, and how large a block to try next: a small one where not all could be
+    taken, since the bytes behind were split in vain; none where there were hardly any.
     """
     block = data[at : at + block_bytes]
     parts = block.split(b"\r\n")
     whole = (len(parts) - 1) // 2
     payloads = parts[1 : 2 * whole : 2]
-    found = list(map(known.get, parts[0 : 2 * whole : 2]))
-    count = found.index(None) if None in found else whole
-    headings = cast(list[Heading], found[:count])
+    headings_or_none = list(map(known.get, parts[0 : 2 * whole : 2]))
+    count = headings_or_none.index(None) if None in headings_or_none else whole
+    headings = cast(list[Heading], headings_or_none[:count])
     sizes, lengths = list(map(_SIZE_OF, headings)), list(map(len, payloads[:count]))
     if sizes != lengths:
         count = next(index for index in range(count) if sizes[index] != lengths[index])
     run.headings += headings[:count]
     run.payloads += payloads[:count]
-    rest = parts[2 * count :]
-    end = at + len(block) - sum(map(len, rest)) - 2 * (len(rest) - 1)
+    left = parts[2 * count :]
+    end = at + len(block) - sum(map(len, left)) - 2 * (len(left) - 1)
     if count == whole and (count or block_bytes < BLOCK_BYTES_MAX):
         return end, min(2 * block_bytes, BLOCK_BYTES_MAX)
     return end, BLOCK_BYTES_MIN if count >= MIXED_MIN else 0

@@ -39,8 +39,8 @@ def read_headers(block: bytes) -> HeaderList | Mistake:
     return tuple(headers)
 
 
-def spell_headers(headers: HeaderList) -> bytes:
-    """Spell what a record has, without its subject, which stands in the message's line.
+def encode_headers(headers: HeaderList) -> bytes:
+    """Encode a record's headers without its subject, which is in the message's line.
 
     A line break in a value that another protocol wrote becomes a space.
     """

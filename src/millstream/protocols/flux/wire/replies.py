@@ -16,7 +16,7 @@ from millstream.errors import (
     StorageUnavailable,
 )
 from millstream.model import Buffer
-from millstream.protocols.flux.wire.headers import HeaderList, spell_headers
+from millstream.protocols.flux.wire.headers import HeaderList, encode_headers
 
 Reply: TypeAlias = list[Buffer]
 
@@ -44,7 +44,7 @@ def error(text: str) -> bytes:
 
 
 def refusal(problem: RequestError) -> bytes:
-    """An error of the broker: a word that programs can tell, then a sentence for people."""
+    """An error of the broker: a word for programs, then a sentence for people."""
     if isinstance(problem, NotLeader):
         return error(f"NOT_LEADER leader={'' if problem.leader is None else problem.leader}")
     if isinstance(problem, StorageUnavailable):
@@ -66,7 +66,7 @@ def message_with_headers(
     subject: bytes, sid: bytes, sequence: int, value: bytes, headers: HeaderList
 ) -> bytes:
     """`HMSG subject sid header-bytes total-bytes seq`: as HPUB has it, with the number behind."""
-    block = spell_headers(headers)
+    block = encode_headers(headers)
     size = len(block)
     return b"HMSG %b %b %d %d %d\r\n%b%b\r\n" % (
         subject,

@@ -1,8 +1,8 @@
 """Handlers of dead letters: look at them, send one back, purge them.
 
 Owns the translation between FlyMQ's requests and the engine's dead letters, and the id of one: its
-partition and offset. The topic may be the one that failed or the one with its dead letters. What
-did not happen is an error, because clients do not look at what a reply says.
+partition and offset. The topic may be the one that failed or the one with its dead letters. A
+request without effect is an error, because clients do not read the content of a reply.
 """
 
 import re

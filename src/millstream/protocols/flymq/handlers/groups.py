@@ -180,7 +180,7 @@ async def _offsets(context: Context, group: TopicGroup) -> _Offsets:
 
 
 async def _by_topic(context: Context, group: str) -> dict[str, _Offsets]:
-    """What a group has committed, by topic; the topics in which it is only attended too."""
+    """The committed offsets of a group by topic; also the topics in which it has only members."""
     offsets = await context.services.groups.fetch_offsets(context.session, group)
     by_topic: dict[str, _Offsets] = {
         topic: {} for topic in context.services.attendance.topics_of(group)

@@ -29,7 +29,7 @@ from millstream.protocols.flymq.wire.frames import PAYLOAD_BYTES_MAX, Opcode
 COUNT_DEFAULT = 10
 COUNT_MAX = 10_000  # Records in one reply.
 REPLY_BYTES_MAX = 16 * 2**20  # A record more may still fit into a frame.
-# What is read for a few records; larger ones take another read.
+# Bytes read for a few records; larger ones take another read.
 READ_BYTES_MIN = 16 * 2**10
 READ_BYTES_PER_RECORD = 2**10
 SEARCH_S_MAX = 2.0  # Clients give up on a reply after ten seconds.
@@ -59,7 +59,7 @@ def produce_with_ttl(
 async def produce_delayed(
     context: Context, request: bodies.ProduceDelayed
 ) -> bodies.DelayedMetadata:
-    delay_ms = min(request.delay_ms, NUMBER_MAX)  # Beyond that it has no spelling as a header.
+    delay_ms = min(request.delay_ms, NUMBER_MAX)  # The most that fits into the header.
     headers = ((DELAY_HEADER, b"%d" % delay_ms),) if delay_ms else ()
     message = (None, request.value, headers)
     publisher = context.services.publisher
@@ -94,7 +94,7 @@ async def _metadata(publishing: Awaitable[Receipt], message: Message) -> bodies.
 
 
 def metadata_of(receipt: Receipt, message: Message) -> bodies.RecordMetadata:
-    """What a client is told of a record; one that has no offset yet is said to have 0."""
+    """The metadata of a record for the client; without an offset yet it has 0."""
     key, value, _ = message
     return bodies.RecordMetadata(
         receipt.target.topic,
@@ -109,7 +109,7 @@ def metadata_of(receipt: Receipt, message: Message) -> bodies.RecordMetadata:
 # -- reading -------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class Collected(NamedTuple):
     records: list[Record]
     next_offset: Offset
 
@@ -118,10 +118,10 @@ async def consume(context: Context, request: bodies.Consume) -> bodies.Consumed:
     """Exactly the record at the offset: its reply has no room to say that it is another."""
     target = TopicPartition(request.topic, request.partition)
     offset = checked_offset(request.offset)
-    found = await _collect(context, target, offset, 1, None)
-    if not found.records:
-        raise InvalidRequest(f"EOF: {target} ends at offset {found.next_offset}")
-    (record,) = found.records
+    collected = await _collect(context, target, offset, 1, None)
+    if not collected.records:
+        raise InvalidRequest(f"EOF: {target} ends at offset {collected.next_offset}")
+    (record,) = collected.records
     if record.offset != offset:
         raise InvalidRequest(
             f"{target} has no record at offset {offset}, the next is at {record.offset}"
@@ -134,15 +134,15 @@ async def fetch(context: Context, request: bodies.Fetch) -> bodies.Fetched:
     offset = checked_offset(request.offset)
     count_max = min(request.count_max, COUNT_MAX) if request.count_max > 0 else COUNT_DEFAULT
     if request.filter:
-        found = await _search(context, target, offset, count_max, flymq_filter(request.filter))
+        collected = await _search(context, target, offset, count_max, flymq_filter(request.filter))
     else:
-        found = await _collect(context, target, offset, count_max, None)
+        collected = await _collect(context, target, offset, count_max, None)
     return bodies.Fetched(
-        len(found.records),
-        found.next_offset,
+        len(collected.records),
+        collected.next_offset,
         tuple(
             bodies.FetchedRecord(record.offset, record.key or b"", record.value or b"")
-            for record in found.records
+            for record in collected.records
         ),
     )
 
@@ -154,16 +154,16 @@ def checked_offset(offset: int) -> Offset:
 
 
 async def _search(
-    context: Context, target: TopicPartition, offset: Offset, count_max: int, wanted: Filter
-) -> Found:
-    """Collect what matches, going on where the last search from this offset was cut."""
+    context: Context, target: TopicPartition, offset: Offset, count_max: int, filter_: Filter
+) -> Collected:
+    """Collect matching records, from where the last search from this offset was cut."""
     topic = context.services.topics.describe(context.session, target.topic)
-    scan = Scan(topic.topic_id, target.partition, wanted.text, offset)
+    scan = Scan(topic.topic_id, target.partition, filter_.text, offset)
     reached = context.conversation.reached(scan)
-    found = await _collect(context, target, reached, count_max, wanted)
-    if not found.records and found.next_offset > offset:
-        context.conversation.note(scan, found.next_offset)
-    return found
+    collected = await _collect(context, target, reached, count_max, filter_)
+    if not collected.records and collected.next_offset > offset:
+        context.conversation.note(scan, collected.next_offset)
+    return collected
 
 
 async def _collect(
@@ -171,31 +171,31 @@ async def _collect(
     target: TopicPartition,
     offset: Offset,
     count_max: int,
-    wanted: Filter | None,
-) -> Found:
+    filter_: Filter | None,
+) -> Collected:
     """Read until there is enough, or no more, or no more time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEARCH_S_MAX
-    # About what is wanted; with a filter, the engine looks on until as much has passed.
+    # About the requested size; with a filter, the engine reads on until as much has passed.
     bytes_max = min(READ_BYTES_MIN + READ_BYTES_PER_RECORD * count_max, CHUNK_BYTES_MAX)
-    found: list[Record] = []
+    records: list[Record] = []
     size = 0
     while True:
-        chunk = await _read(context, target, offset, count_max, bytes_max, wanted)
+        chunk = await _read(context, target, offset, count_max, bytes_max, filter_)
         for record in chunk.records:
             size += _record_bytes(record)
-            if found and size > REPLY_BYTES_MAX:
-                return Found(found, record.offset)
+            if records and size > REPLY_BYTES_MAX:
+                return Collected(records, record.offset)
             _check_size(target, record)
-            found.append(record)
-            if len(found) == count_max:
-                return Found(found, record.offset + 1)
+            records.append(record)
+            if len(records) == count_max:
+                return Collected(records, record.offset + 1)
         is_end = chunk.next_offset == offset or chunk.next_offset >= chunk.end_offset
         offset = chunk.next_offset
-        if is_end and (found or not await _has_more(context, target, offset)):
-            return Found(found, offset)
+        if is_end and (records or not await _has_more(context, target, offset)):
+            return Collected(records, offset)
         if loop.time() > deadline:
-            return Found(found, offset)
+            return Collected(records, offset)
         await asyncio.sleep(0)
 
 
@@ -214,10 +214,10 @@ async def _read(
     offset: Offset,
     count_max: int,
     bytes_max: int,
-    wanted: Filter | None,
+    filter_: Filter | None,
 ) -> Chunk:
     """Read some. Before the start of the log is its start, and behind its end is nothing: a client
-    that begins at 0 does not know what retention has taken.
+    that begins at 0 does not know the log start.
     """
     read = partial(
         read_records,
@@ -226,7 +226,7 @@ async def _read(
         target,
         count_max=count_max,
         bytes_max=bytes_max,
-        filter=wanted,
+        filter=filter_,
     )
     try:
         return await read(offset)

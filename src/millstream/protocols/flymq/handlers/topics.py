@@ -60,7 +60,7 @@ async def metadata(context: Context, request: bodies.TopicOnly) -> bodies.TopicM
 
 
 async def find_offset(context: Context, target: TopicPartition, place: Place) -> int:
-    """Where that is, for readers of what is committed; the end if there is no such place."""
+    """The offset of a place for readers of committed records; the end if there is none."""
     partitions, session = context.services.partitions, context.session
     isolation = Isolation.READ_COMMITTED
     offset = await partitions.find(session, target, place, isolation=isolation)

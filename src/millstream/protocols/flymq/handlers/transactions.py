@@ -1,5 +1,5 @@
-"""Handlers of transactions. FlyMQ's clients do not look at what a reply says, only whether it is an
-error, so whatever did not happen is an error.
+"""Handlers of transactions. FlyMQ's clients do not read the content of a reply, only whether it is
+an error, so a request without effect is an error.
 """
 
 from collections.abc import Iterator

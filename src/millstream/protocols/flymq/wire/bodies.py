@@ -1,7 +1,7 @@
 """The bodies of the FlyMQ protocol, as they lie on the wire, but for those about users.
 
-Owns the layouts, in the order of the opcodes; `shapes` spells them and `wire` says which belongs to
-which opcode. Where the two client libraries of FlyMQ disagree, the layout is one that both decode.
+Owns the layouts, in the order of the opcodes; `shapes` encodes them and `frames` maps opcodes to
+them. Where the two client libraries of FlyMQ disagree, the layout is one that both decode.
 """
 
 from typing import Annotated, NamedTuple
@@ -242,7 +242,7 @@ class ProduceDelayed(NamedTuple):
 
 
 class DelayedMetadata(NamedTuple):
-    """Record metadata, and behind it what no client of FlyMQ's reads: how to cancel it."""
+    """Record metadata, and behind it a field that no client of FlyMQ's reads: how to cancel it."""
 
     topic: Str2
     partition: I32

@@ -91,7 +91,7 @@ class Opcode(IntEnum):
 
 
 class Operation(NamedTuple):
-    """What is asked and what is answered under an opcode.
+    """The request and reply bodies of an opcode.
 
     Where clients disagree on the request, it is the first form that fills the payload exactly.
     """
@@ -193,30 +193,30 @@ def decode_request(opcode: Opcode, payload: Buffer) -> Body:
     """Read a request; `ProtocolError` if the payload is none of its forms."""
     only = _ONLY_FORMS.get(opcode)
     if only is not None:
-        request: Body = only.read(payload, 0)[0]  # What lies behind it is ignored.
+        request: Body = only.read(payload, 0)[0]  # Bytes behind it are ignored.
         return request
     *first, last = OPERATIONS[opcode].requests
     for form in first:
         try:
             return read_body(form, payload, is_exact=True)
         except ProtocolError:
-            continue  # Then it is the next form, which says what is wrong.
+            continue  # Then it is the next form, which raises the error.
     return read_body(last, payload, is_exact=True)
 
 
 def encode_reply(opcode: Opcode, reply: Body) -> bytearray:
-    """Spell a reply to a request with that opcode."""
+    """Encode a reply to a request with that opcode."""
     return _frame(_REPLY_OPCODES.get(opcode, opcode), reply)
 
 
 def encode_error(text: str) -> bytearray:
-    """Spell an error, cut to what a sentence needs."""
+    """Encode an error, cut to the length of a sentence."""
     cut = text.encode()[:_TEXT_BYTES_MAX].decode(errors="ignore")
     return _frame(Opcode.ERROR, bodies.Failure(_ERROR_CODE, cut))
 
 
 def encode_request(opcode: int, payload: Buffer, *, flags: int = BINARY) -> bytes:
-    """Spell a request as a client does."""
+    """Encode a request as a client does."""
     return HEAD.pack(MAGIC, VERSION, opcode, flags, len(payload)) + payload
 
 

@@ -212,11 +212,11 @@ class Fields:
     @property
     def layout(self) -> str:
         """The fields in words; those in brackets may be missing at the end."""
-        spelled = [
+        encoded = [
             f"{kind.name} {name}"
             for kind, name in zip(self._kinds, self._body._fields, strict=True)
         ]
-        needed, optional = spelled[: self._count_min], spelled[self._count_min :]
+        needed, optional = encoded[: self._count_min], encoded[self._count_min :]
         return ", ".join(needed + [f"[{field}]" for field in optional])
 
     def read(self, buffer: Buffer, at: int) -> tuple[Any, int]:
@@ -268,12 +268,12 @@ Bytes4: TypeAlias = Annotated[bytes, Bytes("bytes4", ">I")]
 
 @cache
 def fields_of(body: type[tuple[Any, ...]]) -> Fields:
-    """How a body is spelled."""
+    """Reads and writes a body."""
     return Fields(body)
 
 
 def read_body(body: type[Body], payload: Buffer, *, is_exact: bool = False) -> Body:
-    """Read a body; what lies behind it is ignored, unless it must end there."""
+    """Read a body; bytes behind it are ignored, unless it must end there."""
     value, end = fields_of(body).read(payload, 0)
     if is_exact and end != len(payload):
         raise ProtocolError(f"{len(payload) - end} bytes too many")
@@ -292,7 +292,7 @@ def _kind_of(annotation: Any) -> Kind:
         return cast(Kind, mark)
     if origin is tuple:
         item, ellipsis = get_args(annotation)
-        assert ellipsis is Ellipsis, "a list is spelled tuple[X, ...]"
+        assert ellipsis is Ellipsis, "a list is written tuple[X, ...]"
         return Items(_kind_of(item))
     return fields_of(annotation)
 

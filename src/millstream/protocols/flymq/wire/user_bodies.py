@@ -1,4 +1,4 @@
-"""The bodies about users, their rights, and the audit trail of what they did.
+"""The bodies about users, their rights, and the audit trail of their actions.
 
 Owns the layouts, as `bodies` does for all others.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import BatchTooLarge, NotLeader, RequestError, StorageUnavailable
 from millstream.protocols.flux.wire import replies
-from millstream.protocols.flux.wire.headers import read_headers, spell_headers
+from millstream.protocols.flux.wire.headers import encode_headers, read_headers
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_a_message_with_headers_counts_them_as_hpub_does() -> None:
 def test_headers_are_read_as_they_are_spelled() -> None:
     headers = (("ms-message-id", b"7"), ("Empty", b""), ("Ü", b"\xff: x"))
 
-    assert read_headers(spell_headers(headers)) == headers
-    assert read_headers(spell_headers(())) == ()
+    assert read_headers(encode_headers(headers)) == headers
+    assert read_headers(encode_headers(())) == ()
 
 
 def test_headers_of_other_protocols_cannot_break_the_block() -> None:
-    assert spell_headers((("a\r\nb", b"c\r\n\r\nd"), ("null", None))) == (
+    assert encode_headers((("a\r\nb", b"c\r\n\r\nd"), ("null", None))) == (
         b"a  b: c    d\r\nnull: \r\n\r\n"
     )
