@@ -19,8 +19,8 @@ from millstream.metrics import SCRUBBED_BYTES, SCRUBBED_MS, Metrics
 from millstream.model import LogId, Offset
 from millstream.ports import Ports
 from millstream.replication.replica import Replica
-from millstream.storage.log.rounds import write_aside
-from millstream.storage.log.segment import TEMPORARY, Segment
+from millstream.storage.files.replacing import TEMPORARY, write_aside
+from millstream.storage.log.segment import Segment
 
 STATE = "scrub"
 STEP_BYTES = 2**20  # Read in one go, from a thread.

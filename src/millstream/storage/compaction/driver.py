@@ -33,9 +33,9 @@ from millstream.storage.compaction.policy import (
 )
 from millstream.storage.compaction.rules import ProducerEnd, RulesContext
 from millstream.storage.compaction.run import Compaction, CompactionPlan, Rewritten
+from millstream.storage.files.replacing import try_replace_file
 from millstream.storage.log.log import Log
-from millstream.storage.log.rounds import write_aside
-from millstream.storage.log.segment import TEMPORARY, Segment
+from millstream.storage.log.segment import Segment
 
 MEMORY = "compacted"
 
@@ -211,9 +211,7 @@ class Compactor:
         assert self._memory is not None
         path = f"{self._log.directory}/{MEMORY}"
         try:
-            if write_aside(self._files, path, [_encode(self._memory)]):
-                self._files.rename(path + TEMPORARY, path)
-                self._files.sync_directory(self._log.directory)
+            try_replace_file(self._files, path, [_encode(self._memory)])
         except OSError as problem:
             raise storage_error(problem, path) from problem
 

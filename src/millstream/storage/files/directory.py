@@ -20,19 +20,19 @@ from fastcrc import crc32
 from millstream.errors import StartupError
 from millstream.model import NodeId
 from millstream.ports import File, Files
+from millstream.storage.files.replacing import TEMPORARY, replace_file
 
 FORMAT = 1
 META = "millstream.json"
 JOURNAL = "journal"
 LOGS = "logs"
 
-_META_NEW = "millstream.json.tmp"
 _LOCK = "lock"
 _CLEAN = "clean"
 _META_BYTES_MAX = 4096
 
 # Left by an interrupted first start, or by a fresh file system.
-_NOT_YET_OURS = {_LOCK, _META_NEW, "lost+found"}
+_NOT_YET_OURS = {_LOCK, META + TEMPORARY, "lost+found"}
 
 _REASONS = {
     errno.EACCES: "is closed to this user: change its permissions or choose another data_dir",
@@ -166,12 +166,7 @@ def _read_meta(files: Files, path: str) -> _Meta:
 def _write_meta(files: Files, node_id: NodeId, entropy: Random) -> _Meta:
     cluster_id = urlsafe_b64encode(entropy.randbytes(16)).rstrip(b"=").decode()
     meta = _Meta(node_id, cluster_id)
-    file = files.open(_META_NEW, create=True)
-    file.truncate(0)
-    file.write(0, [_encode_meta(meta)])
-    file.sync()
-    file.close()
-    files.rename(_META_NEW, META)
+    replace_file(files, META, [_encode_meta(meta)])
     return meta
 
 

@@ -16,11 +16,11 @@ from fastcrc import crc32
 from millstream.errors import StartupError
 from millstream.model import Offset
 from millstream.ports import Files
+from millstream.storage.files.replacing import replace_file
 
 SKIPPED = "skipped-commands.json"
 SKIPPED_MAX = 1_000
 
-_NEW = f"{SKIPPED}.tmp"
 _BYTES_MAX = 2**20
 _PROBLEM_LENGTH_MAX = 500
 
@@ -60,13 +60,7 @@ def add_skipped(files: Files, path: str, command: SkippedCommand) -> None:
     if len(skipped) >= SKIPPED_MAX:
         raise StartupError(f"{path}/{SKIPPED} names {SKIPPED_MAX} commands, which is all there is")
     command = command._replace(problem=command.problem[:_PROBLEM_LENGTH_MAX])
-    file = files.open(_NEW, create=True)
-    file.truncate(0)
-    file.write(0, [_encode([*skipped, command])])
-    file.sync()
-    file.close()
-    files.rename(_NEW, SKIPPED)
-    files.sync_directory("")
+    replace_file(files, SKIPPED, [_encode([*skipped, command])])
 
 
 def _encode(skipped: list[SkippedCommand]) -> bytes:

@@ -21,11 +21,12 @@ from millstream.codec.batch import Header
 from millstream.model import Buffer, Offset
 from millstream.ports import File, Files
 from millstream.storage.files.paths import parent_of
+from millstream.storage.files.replacing import TEMPORARY
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.index import Table
 from millstream.storage.log.lookup import first_behind
 from millstream.storage.log.rounds import Round
-from millstream.storage.log.segment import CLEANED, TEMPORARY, Segment, file_path
+from millstream.storage.log.segment import CLEANED, Segment, file_path
 from millstream.storage.log.snapshots import Snapshots
 
 _log = logging.getLogger(__name__)

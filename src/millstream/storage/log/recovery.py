@@ -21,6 +21,7 @@ from millstream.model import NO_EPOCH, Boundary, Epoch, Offset
 from millstream.ports import File, Files
 from millstream.settings import TopicSettings
 from millstream.storage.files.paths import parent_of
+from millstream.storage.files.replacing import TEMPORARY, write_aside
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.chain import Chain
 from millstream.storage.log.index import (
@@ -31,13 +32,11 @@ from millstream.storage.log.index import (
     decode_proof,
 )
 from millstream.storage.log.log import Log
-from millstream.storage.log.rounds import write_aside
 from millstream.storage.log.segment import (
     CLEANED,
     INDEX,
     LOG,
     PRODUCERS,
-    TEMPORARY,
     Segment,
     file_path,
     read_headers,

@@ -17,8 +17,8 @@ from millstream.errors import DamagedLog, storage_error
 from millstream.model import Offset
 from millstream.ports import Files
 from millstream.storage.compaction.replacement import Replacement
-from millstream.storage.log.rounds import write_aside
-from millstream.storage.log.segment import TEMPORARY, FileRange, Segment, read_headers
+from millstream.storage.files.replacing import try_replace_file
+from millstream.storage.log.segment import FileRange, Segment, read_headers
 from millstream.storage.log.verifying import BadRange, stand_in
 
 SKIPPED = "skipped"
@@ -82,7 +82,7 @@ class Repair:
 
     def _rewrite(self) -> Segment:
         data = self._read(self._bad.position, self._bad.end_position)
-        self._write_durably(self.skipped.kept_in, data)
+        _replace(self._files, self.skipped.kept_in, data)
         note_skipped(self._files, self._segment.directory, self.skipped)
         output = Replacement(self._files, [self._segment], interval_bytes=self._interval_bytes)
         try:
@@ -128,23 +128,13 @@ class Repair:
     def _read(self, start: int, end: int) -> bytes:
         return self._contents.part(start, end - start).read()
 
-    def _write_durably(self, path: str, data: bytes) -> None:
-        if not write_aside(self._files, path, [data]):
-            raise DamagedLog(f"the disk is full: {path} was not written, nothing was repaired")
-        self._files.rename(path + TEMPORARY, path)
-        self._files.sync_directory(self._segment.directory)
-
 
 def note_skipped(files: Files, directory: str, skipped: Skipped) -> None:
     """Add a line to the record of a log, durably."""
     before = read_skipped(files, directory)
     known = [line for line in before if line.base_offset != skipped.base_offset]
     lines = [_encode(line) for line in [*known, skipped][-SKIPPED_MAX:]]
-    path = f"{directory}/{SKIPPED}"
-    if not write_aside(files, path, [b"".join(lines)]):
-        raise DamagedLog(f"the disk is full: {path} was not written, nothing was repaired")
-    files.rename(path + TEMPORARY, path)
-    files.sync_directory(directory)
+    _replace(files, f"{directory}/{SKIPPED}", b"".join(lines))
 
 
 def read_skipped(files: Files, directory: str) -> list[Skipped]:
@@ -170,6 +160,11 @@ def decode_skipped(data: bytes) -> list[Skipped]:
 
 def damage_at(damage: Sequence[BadRange], offset: Offset) -> BadRange | None:
     return next((bad for bad in damage if bad.base_offset <= offset < bad.end_offset), None)
+
+
+def _replace(files: Files, path: str, data: bytes) -> None:
+    if not try_replace_file(files, path, [data]):
+        raise DamagedLog(f"the disk is full: {path} was not written, nothing was repaired")
 
 
 def _encode(skipped: Skipped) -> bytes:

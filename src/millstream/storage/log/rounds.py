@@ -8,16 +8,10 @@ needed. An index is written aside here, and gets its name in `Log.end_sync`, if 
 changed.
 """
 
-import logging
-from collections.abc import Sequence
-
-from millstream.errors import is_transient
-from millstream.model import Buffer
 from millstream.ports import File, Files
-from millstream.storage.log.segment import PRODUCERS, TEMPORARY, Segment, file_path
+from millstream.storage.files.replacing import write_aside
+from millstream.storage.log.segment import PRODUCERS, Segment, file_path
 from millstream.storage.log.snapshots import Snapshot
-
-_log = logging.getLogger(__name__)
 
 
 class Round:
@@ -78,23 +72,3 @@ class Round:
             path = file_path(self.directory, snapshot.offset, PRODUCERS)
             if write_aside(self.files, path, snapshot.state.encode()):
                 self.stored.append(snapshot)
-
-
-def write_aside(files: Files, path: str, chunks: Sequence[Buffer]) -> bool:
-    """Write and sync a file that a rename will put in its place.
-
-    False if the disk is full or no descriptor is free: such a file only saves time at the next
-    start, and must not stop a log from being synced.
-    """
-    try:
-        file = files.open(path + TEMPORARY, create=True)
-        file.truncate(0)
-        file.write(0, chunks)
-        file.sync()
-    except OSError as problem:
-        if not is_transient(problem):
-            raise
-        _log.warning("not written path=%s problem=%s", path, problem.strerror)
-        files.remove(path + TEMPORARY)
-        return False
-    return True

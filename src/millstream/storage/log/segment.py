@@ -35,7 +35,6 @@ LOG = ".log"
 INDEX = ".index"
 PRODUCERS = ".producers"
 CLEANED = ".cleaned"
-TEMPORARY = ".tmp"
 
 # How much is read to find the next header: the default interval of index entries.
 WALK_BYTES = 4096

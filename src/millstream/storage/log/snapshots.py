@@ -22,9 +22,10 @@ from millstream.errors import (
 )
 from millstream.model import Buffer, Offset
 from millstream.ports import Files
+from millstream.storage.files.replacing import TEMPORARY
 from millstream.storage.log.cache import View
 from millstream.storage.log.producers import FrozenProducers, Producers
-from millstream.storage.log.segment import PRODUCERS, TEMPORARY, FileRange, file_path
+from millstream.storage.log.segment import PRODUCERS, FileRange, file_path
 from millstream.storage.log.verifying import INLINE_BYTES_MAX
 
 KEPT = 2
