@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millstream.client import DelayedRecords, NotFound, own
+from millstream.client import DelayedRecords, NotFound
+from millstream.kafka_client.connection import Connection
+from millstream.kafka_wire.apis.table import OWN_KEYS_FIRST
 from tests.cli.conftest import NOBODY, Cli
 
 
@@ -128,7 +130,15 @@ def test_a_broker_that_is_not_there_or_not_ours_is_told(
         assert f"no broker answers at {NOBODY}" in said
 
     # As Apache Kafka answers, which does not know our requests.
-    monkeypatch.setattr(own, "_served_by", lambda broker: frozenset({0, 1, 18}))
+    agree = Connection._agree_on_versions
+
+    def agree_on_kafka_only(connection: Connection, software_name: str) -> None:
+        agree(connection, software_name)
+        connection._versions = {
+            key: served for key, served in connection._versions.items() if key < OWN_KEYS_FIRST
+        }
+
+    monkeypatch.setattr(Connection, "_agree_on_versions", agree_on_kafka_only)
     for arguments in (("list",), ("describe", "a~1"), ("cancel", "a~1", "--yes")):
         assert "delayed records are not supported by the broker" in cli.refusal(
             "delayed", *arguments
