@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from millstream.cli.main import commands
 from tests.support.broker_process import BrokerProcess
 
-NOBODY = "127.0.0.1:1"  # A port where nobody listens.
+NOBODY = "127.0.0.1:1"  # A port without a listener.
 
 
 class Cli:

@@ -104,7 +104,7 @@ def test_some_are_sent_back(cli: Cli, names: Callable[[], str], topic: str) -> N
     assert cli.text("dlq", "redrive", topic, "--count", "1") == "1 sent back\n"
 
 
-def test_of_what_nobody_has_looked_at_it_is_not_said_how_many_are_left(
+def test_the_number_left_is_not_given_for_partitions_that_were_not_read(
     cli: Cli, topic: str
 ) -> None:
     later = ("--filter", "value contains 'bad 2' or value contains 'bad 3'", "--count", "1")

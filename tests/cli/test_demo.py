@@ -151,7 +151,7 @@ class Terminal:
         return self._process.wait(SECONDS_MAX)
 
     def _look(self) -> bool:
-        """Take in what is there; False when nobody writes any more."""
+        """Take in what is there; False when the writer is gone."""
         readable, _, _ = select.select([self._master], [], [], 1)
         if not readable:
             return self._process.poll() is None

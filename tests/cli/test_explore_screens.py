@@ -532,7 +532,7 @@ def test_a_topic_deleted_meanwhile_is_a_sentence(client: Client, topic: str) -> 
     drive(client, scenario, topic=topic)
 
 
-def test_what_nobody_expected_is_a_sentence_as_well(
+def test_an_unexpected_error_is_a_sentence_as_well(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(user: User) -> None:

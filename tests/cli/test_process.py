@@ -115,7 +115,7 @@ def first_lines(*arguments: str, stderr: int) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_logs_are_json_lines_where_nobody_sits_before_a_terminal() -> None:
+def test_logs_are_json_lines_without_a_terminal() -> None:
     process = first_lines(stderr=subprocess.PIPE)
     _, said = process.communicate(timeout=30)
 

@@ -100,7 +100,9 @@ def test_a_full_buffer_makes_the_task_wait_and_not_the_loop(
     assert asyncio.run(main()) == list(range(100))
 
 
-def test_a_record_that_nobody_looked_at_fails_at_the_end(broker: BrokerProcess, topic: str) -> None:
+def test_a_failed_record_without_an_await_is_reported_at_the_end(
+    broker: BrokerProcess, topic: str
+) -> None:
     async def main() -> None:
         async with opened(broker) as client:
             await client.admin.alter_topic(topic, {"max.message.bytes": 1_000})

@@ -165,7 +165,7 @@ def test_a_delayed_record_comes_when_it_is_due(client: Client, topic: str) -> No
     assert time() - before >= 0.4
 
 
-def test_a_record_past_its_lifetime_is_seen_by_nobody(client: Client, topic: str) -> None:
+def test_a_record_past_its_lifetime_is_not_delivered(client: Client, topic: str) -> None:
     client.produce(topic, b"short", ttl=0.001, partition=0)
     client.produce(topic, b"long", ttl=timedelta(hours=1), partition=0)
     sleep(0.05)

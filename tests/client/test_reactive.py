@@ -1,4 +1,4 @@
-"""A consumer as an observable: bounded, paused when nobody keeps up, closed when disposed."""
+"""Consumers as observables: bounded, paused when the subscriber is slow, closed when disposed."""
 
 import threading
 import time

@@ -143,7 +143,7 @@ def test_a_failed_sync_is_never_trusted_again_but_reads_go_on() -> None:
             files.fail_sync()
             with pytest.raises(StorageUnavailable):
                 await append(node, b"lost in the cache")
-            for acks in Acks:  # The disk would say yes now. Nobody asks it any more.
+            for acks in Acks:  # The disk would take it now. The log does not try again.
                 with pytest.raises(StorageUnavailable):
                     await node.partitions.append(SESSION, ORDERS, batch(b"late"), acks)
 

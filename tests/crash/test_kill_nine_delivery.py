@@ -1,5 +1,5 @@
 """kill -9 again and again while messages are pushed, acknowledged and given up: every one is worked
-on, and what nobody can work on is a dead letter exactly once.
+on, and what cannot be worked on is a dead letter exactly once.
 """
 
 import time

@@ -88,7 +88,7 @@ def test_what_cannot_be_searched_is_refused_with_a_reason(broker: Broker, name: 
         assert client.end_offset() == before
 
 
-def test_many_bombs_at_once_take_little_memory_and_hold_up_nobody(broker: Broker) -> None:
+def test_many_bombs_at_once_take_little_memory_and_hold_up_no_client(broker: Broker) -> None:
     before = broker.resident_bytes()
     bombs = [bomb(codec) for codec in COMPRESSED]
     with Client(broker) as attacker, Client(broker) as other:

@@ -34,7 +34,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def test_a_thousand_idle_clients_stop_nobody_and_leave_nothing(broker: Broker) -> None:
+def test_a_thousand_idle_clients_stop_no_other_and_leave_nothing(broker: Broker) -> None:
     files, memory = broker.open_files(), broker.resident_bytes()
     with ExitStack() as stack, Client(broker) as good:
         for _ in range(CLIENTS):

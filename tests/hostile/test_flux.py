@@ -1,4 +1,4 @@
-"""Bytes and habits that the Flux protocol does not expect: answered, bounded, and nobody's loss."""
+"""Bytes that the Flux protocol does not expect: answered, bounded, at no other client's cost."""
 
 import socket
 import struct

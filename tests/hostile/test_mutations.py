@@ -143,7 +143,7 @@ def _plausible(field: Field, random: Random, any_value: object) -> object:
     return any_value
 
 
-def test_random_bytes_in_a_frame_harm_nobody(broker: Broker) -> None:
+def test_random_bytes_in_a_frame_do_no_harm(broker: Broker) -> None:
     random = Random(SEED)
     for _ in range(500):
         with Client(broker) as bad:

@@ -1,4 +1,4 @@
-"""A client that is made to wait by its quota and sends on all the same: nobody has to hold that."""
+"""A client that its quota mutes and that sends on: its requests are not held in memory."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Frames and requests that break the rules close their connection, and cost nobody anything."""
+"""Frames and requests that break the rules close their connection, at no other client's cost."""
 
 import struct
 from random import Random

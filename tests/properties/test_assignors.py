@@ -1,4 +1,4 @@
-"""Shares of partitions, whoever wants what: complete, allowed, even, and moving little."""
+"""Shares of partitions for any subscriptions: complete, allowed, even, and moving little."""
 
 from collections.abc import Collection, Mapping
 from uuid import UUID
@@ -72,7 +72,7 @@ def test_those_who_want_the_same_get_as_much_give_or_take_one(
 
 
 @given(counts_of_topics, differing, differing)
-def test_nobody_has_two_more_than_one_who_could_take_them(
+def test_shares_differ_by_at_most_one_where_a_member_could_take_more(
     counts: Mapping[UUID, int], before: list[frozenset[UUID]], after: list[frozenset[UUID]]
 ) -> None:
     shares = uniform(wishes_of(before), counts)

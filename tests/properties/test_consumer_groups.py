@@ -117,7 +117,7 @@ class Consumers(RuleBasedStateMachine):
     # -- what must hold ------------------------------------------------------------------------
 
     @invariant()
-    def nobody_reads_what_another_reads(self) -> None:
+    def no_two_members_read_a_partition(self) -> None:
         seen: dict[object, str] = {}
         for reader in self.readers:
             if self._is_in(reader):

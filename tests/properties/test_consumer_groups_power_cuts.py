@@ -81,7 +81,7 @@ async def live_and_lose_power(files: CrashingFiles, readers: list[Reader], rando
         await node.groups.coordinator_of(SESSION, GROUP)
         await loaded(node)
         for reader in readers:
-            await reader.beat(node)  # Nobody is refused.
+            await reader.beat(node)  # No member is refused.
             check(readers)
         busy = [asyncio.ensure_future(read_on(node, one, readers, random)) for one in readers]
         await asyncio.sleep(random.choice([0.002, 0.02, 0.3]) * random.random())

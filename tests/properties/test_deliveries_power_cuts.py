@@ -146,7 +146,7 @@ def test_every_record_is_acknowledged_or_one_dead_letter(seed: int) -> None:
             letters = [letter.origin.offset for letter in await dead_letters(node)]
             assert len(letters) == len(set(letters)), "two dead letters of one record"
             assert set(range(count)) <= world.acked | set(letters)
-            assert set(range(count)) <= set(world.sent), "a record that nobody ever got"
+            assert set(range(count)) <= set(world.sent), "a record that was never delivered"
 
     run(last_life())
 

@@ -1,7 +1,7 @@
 """A group under members that come, go, crash, stall and come back, in any order.
 
 The machine knows no rule of its own beyond what must hold whatever happens: no ticket is lost or
-answered twice, nobody waits longer than a rebalance may take, generations only grow, one member
+answered twice, no member waits longer than a rebalance may take, generations only grow, one member
 leads each of them, and who is out is told so.
 """
 
@@ -194,7 +194,7 @@ class Members(RuleBasedStateMachine):
                 assert answer.member_id in self.ids
         self.seen = set(self.room.answers)
         if self.room.state is GroupState.COMPLETING:
-            assert self.generation in self.leaders, "nobody knows that it leads"
+            assert self.generation in self.leaders, "the leader is not known"
 
     @invariant()
     def no_ticket_is_lost(self) -> None:
@@ -203,7 +203,7 @@ class Members(RuleBasedStateMachine):
         assert self._parked() == set(range(1, self.room.tickets + 1)) - settled
 
     @invariant()
-    def nobody_waits_longer_than_a_rebalance(self) -> None:
+    def no_member_waits_longer_than_a_rebalance(self) -> None:
         for ticket, asked_ms in self.asked_ms.items():
             if ticket not in self.room.answers and ticket not in self.abandoned:
                 assert self.room.now_ms - asked_ms <= max(TIMEOUTS_MS)

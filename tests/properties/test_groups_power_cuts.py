@@ -2,7 +2,7 @@
 
 Several groups commit at once, one of them in transactions, members join and leave, and at some
 moment the power goes, in the middle of a write or of a sync. The next life must know every offset
-and every generation that any client was told of, and must not know any that nobody sent; what was
+and every generation that any client was told of, and must not know any that was not sent; what was
 committed in a transaction it must know of all partitions or of none.
 """
 

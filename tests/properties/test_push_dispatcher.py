@@ -256,7 +256,7 @@ class Delivery(RuleBasedStateMachine):
             self.settle(offset, "expired" if is_expired else "dropped")
 
     def for_good(self) -> list[int]:
-        """What is settled whoever reads the log: of what has expired no reader hears."""
+        """What is settled for every reader of the log: of what has expired no reader hears."""
         return [offset for offset, how in self.settled.items() if how != "expired"]
 
     def check_given_up(self) -> None:

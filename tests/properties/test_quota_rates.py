@@ -39,7 +39,7 @@ def test_who_always_has_more_to_send_gets_the_quota_and_no_more(
 
 @settings(max_examples=sized(200), deadline=None)
 @given(rate=rates, gaps=st.lists(st.floats(0, 3), max_size=50))
-def test_nobody_who_stays_below_the_quota_ever_waits(rate: int, gaps: list[float]) -> None:
+def test_a_client_below_its_quota_never_waits(rate: int, gaps: list[float]) -> None:
     account = Account(rate * BURST_S, 0.0)
     now = 0.0
     for silent_s in gaps:

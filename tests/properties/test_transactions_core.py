@@ -256,7 +256,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def what_is_open_is_in_the_transaction(self) -> None:
-        """Or nobody would ever write its marker."""
+        """Or its marker would never be written."""
         for place, log in self.logs.items():
             if log and not isinstance(log[-1], bool):
                 assert self.value is not None

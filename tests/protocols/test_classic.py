@@ -80,7 +80,7 @@ def test_a_frame_that_is_cut_off_anywhere_is_not_carried_out(
     assert bare.ask(Kind.PUBLISH, topic="orders")["offset"] == "0"
 
 
-def test_a_subscriber_that_reads_nothing_holds_up_nobody(
+def test_a_subscriber_that_reads_nothing_holds_up_no_other(
     broker: RunningBroker, bare: ClassicSocket
 ) -> None:
     count, body = 900, bytes(64 * 1024)

@@ -1,4 +1,4 @@
-"""Whoever leaves takes all that was received from them along, without a look for cycles."""
+"""A client that leaves frees all that was received from it, without the cycle collector."""
 
 import gc
 import socket

@@ -196,7 +196,7 @@ class LeaderCompleteness:
 
 
 class ElectableHoldsCommitted:
-    """Even if the power went now, nobody without all committed records could be elected, by the
+    """Even if the power went now, no node without all committed records could be elected, by the
     voters that its own log names. Sees most bugs long before they do harm."""
 
     def check(self, group: "Group", node: "Node") -> None:

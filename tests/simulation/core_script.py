@@ -139,7 +139,7 @@ class Script(Group):
 
     def do_hear(self, word: str, leader: str, replies: str = "replies=1000") -> None:
         """Tell a node who leads, and let both talk until the node has heard so many replies; what
-        is said after that is lost. Nobody's disk gets done."""
+        is said after that is lost. No disk gets done."""
         me, sender = NodeId(int(word)), NodeId(int(leader))
         core = self.nodes[sender].core
         assert core is not None
@@ -231,7 +231,7 @@ class Script(Group):
         self._exchange()
 
     def _exchange(self) -> None:
-        """Deliver until nobody has anything to say. Disks get done only where mail waits for a
+        """Deliver until no message is left. Disks get done only where mail waits for a
         vote to be durable."""
         for _ in range(DELIVERIES_MAX):
             if self._inbox:

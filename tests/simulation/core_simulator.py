@@ -253,7 +253,7 @@ def _live(seed: int) -> Life:
     life = Life(seed)
     assert life.run(lambda: life.now > TROUBLE_UNTIL), "time stood still"
     life.heal()
-    # Nobody writes: what was acknowledged becomes visible all the same, on every replica.
+    # Without writes: what was acknowledged becomes visible all the same, on every replica.
     life.is_writing = False
     assert life.run(life.settled), "never settles without new writes"
     end_offset = _check_quiet(life)

@@ -32,14 +32,14 @@ def acknowledge_before_the_sync() -> Iterator[None]:
 
 @contextmanager
 def sync_nothing_but_the_journal() -> Iterator[None]:
-    """Records count as durable though nobody synced them."""
+    """Records count as durable without a sync."""
     with _work_left_out(Log):
         yield
 
 
 @contextmanager
 def sync_nothing_but_the_records() -> Iterator[None]:
-    """Votes and boundaries count as durable though nobody synced them."""
+    """Votes and boundaries count as durable without a sync."""
     with _work_left_out(Journal):
         yield
 

@@ -51,7 +51,7 @@ class Histories:
             self.epochs[replica.id] = max(newest, replica.core.epoch)
 
     def settled_leaders_hold_all(self, replicas: Iterable[Replica]) -> None:
-        """Once all nodes were looked at: whoever leads the newest epoch that anybody has entered
+        """Once all nodes were looked at: the leader of the newest epoch that any node has entered
         holds everything. An older leader that was cut off need not, and does not know it yet.
         """
         for replica in replicas:

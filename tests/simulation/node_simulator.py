@@ -158,7 +158,7 @@ class Cluster:
                 await self.stop_in_order(victim)
             case 4:
                 self.network.cut = {(victim, o) for o in ids} | {(o, victim) for o in ids}
-            case 5:  # One way: it hears everything and nobody hears it, or the other way round.
+            case 5:  # One way: it hears everything and is not heard, or the other way round.
                 deaf = random.random() < 0.5
                 self.network.cut = {(o, victim) if deaf else (victim, o) for o in ids}
             case 6:

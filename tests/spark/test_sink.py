@@ -417,7 +417,7 @@ def test_the_later_of_two_drivers_on_one_checkpoint_wins(
     rows = counting(spark, ROWS_PER_BATCH)
     with driver(broker.address, topic, checkpoint, "never"):
         until(lambda: len(logged_batches(checkpoint)) >= 2, "the first driver", 2 * WAIT_SECONDS)
-        # Both go on; whoever is too late with a batch fails, in the broker or in Spark's log.
+        # Both go on; the one that is too late with a batch fails, in the broker or in Spark's log.
         second = start(rows, broker.address, topic, checkpoint)
         seen = len(logged_batches(checkpoint))
         until(lambda: len(logged_batches(checkpoint)) >= seen + 3, "either of the drivers")

@@ -21,7 +21,7 @@ SECTOR_BYTES = 512
 class Content:
     """One file on the disk, whatever it is called.
 
-    A snapshot shares the buffers with the original; whoever changes them first makes a copy.
+    A snapshot shares the buffers with the original; the first that changes them makes a copy.
     """
 
     __slots__ = ("durable", "is_shared", "lost", "pending", "visible")

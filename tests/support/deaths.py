@@ -1,4 +1,4 @@
-"""A broker that is killed with -9 again and again, at moments that nobody chose.
+"""A broker that is killed with -9 again and again, at random moments.
 
 Owns the deaths and how many there are: a few always, many in `make soak`. Who works with the broker
 meanwhile, and what must be true in the end, is the test's own.

@@ -12,7 +12,7 @@ from millstream.model import TopicPartition
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
-SECONDS_MAX = 3600  # Of virtual time: nobody waits longer for anything.
+SECONDS_MAX = 3600  # Of virtual time: no test waits longer.
 
 
 class Subscriber:

@@ -13,7 +13,7 @@ from millstream.server.node import Node
 
 
 class FluxTalk:
-    """Its own push_channel: with `has_room` off it takes nothing that nobody asked for."""
+    """Its own push_channel: with `has_room` off it takes no pushes."""
 
     def __init__(self, node: Node, make_gateway: GatewayFactory | None = None) -> None:
         self.heard = b""

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class NothingLeftToWaitFor(AssertionError):
-    """Every task waits for something that nobody will do."""
+    """Every task waits, and no timer is set."""
 
 
 class _Selector(selectors.SelectSelector):

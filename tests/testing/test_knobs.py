@@ -44,7 +44,7 @@ def create(broker: RunningBroker, topic: str, **config: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_paused_broker_answers_nobody_until_it_goes_on(mode: Mode) -> None:
+def test_a_paused_broker_answers_no_client_until_it_goes_on(mode: Mode) -> None:
     with run_broker(mode=mode) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.list_topics(timeout=SECONDS_MAX)

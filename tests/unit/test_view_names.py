@@ -1,4 +1,4 @@
-"""The names of views that nobody named."""
+"""The names of views that have none of their own."""
 
 from millstream.model import topic_name
 from millstream.view_names import view_name

@@ -31,7 +31,7 @@ def java(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """As for every client; and what it does at intervals it does often, so that nobody waits."""
+    """As for every client, with short intervals."""
     process = BrokerProcess(
         tmp_path_factory.mktemp("broker"),
         DEFAULT_PARTITIONS=PARTITIONS,

@@ -82,5 +82,5 @@ def share_while_a_member_joins_and_leaves(
 
     assert ownership.clashes == []
     assert shared > 0
-    # Every position was committed when it was given up: nobody reads a record again.
+    # Every position was committed at its revocation: no record is read again.
     assert sorted([*first.values, *second.values]) == sorted(written)

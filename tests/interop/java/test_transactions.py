@@ -291,16 +291,14 @@ def test_transactions_and_their_producers_are_described(
     assert written["transaction_start"] is None
 
 
-def test_a_transaction_that_nobody_knows_is_not_described(
-    java: Java, broker: BrokerProcess
-) -> None:
+def test_an_unknown_transaction_is_not_described(java: Java, broker: BrokerProcess) -> None:
     with java.admin(broker.address) as admin, pytest.raises(JavaError) as refused:
         admin.ask("describe_transaction", transactional_id="nobody")
 
     assert "TransactionalIdNotFoundException" in refused.value.errors
 
 
-def test_an_operator_aborts_a_transaction_that_nobody_will_end(
+def test_an_operator_aborts_a_hanging_transaction(
     java: Java, broker: BrokerProcess, topic: str
 ) -> None:
     with (

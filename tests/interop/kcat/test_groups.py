@@ -77,7 +77,7 @@ def test_a_group_shares_partitions_while_a_member_joins_and_leaves(
     until(lambda: written <= {*first.values, *second.values}, "all is read", first, second)
 
     assert shared > 0
-    # What is given up is committed first: nobody reads a record again.
+    # A revoked partition is committed first: no record is read again.
     assert sorted([*first.values, *second.values]) == sorted(written)
 
 

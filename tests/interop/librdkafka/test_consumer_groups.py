@@ -124,7 +124,7 @@ def test_a_group_shares_partitions_while_members_come_and_go_under_load(
             life.close()
 
     assert ownership.clashes == []
-    # Every position was committed when it was given up: nobody reads a record again.
+    # Every position was committed at its revocation: no record is read again.
     assert sorted(read()) == sorted(load.written)
 
 

@@ -86,7 +86,7 @@ def test_a_group_shares_partitions_while_a_member_joins_and_leaves(
 
     assert ownership.clashes == []
     assert shared > 0
-    # Every position was committed when it was given up: nobody reads a record again.
+    # Every position was committed at its revocation: no record is read again.
     assert sorted([*first.values, *second.values]) == sorted(written)
 
 
@@ -140,7 +140,7 @@ def test_clients_that_stay_go_on_when_the_broker_is_back(
         leave(broker)
         broker.start()
         produce(broker.address, topic, sent)
-        # Whoever was not yet known to the new process may be told to join again first.
+        # A member that the new process does not know yet may have to join again first.
         deadline = time.monotonic() + SECONDS_MAX
         after: list[int] = []
         while len(after) < len(sent) and time.monotonic() < deadline:

@@ -13,7 +13,7 @@ from tests.support.quotas import quotas_of, set_quotas
 RATE = 10**6  # Bytes a second.
 RECORD_BYTES = 50_000
 RECORDS = 80  # Four seconds of the quota, of which one is a burst.
-# The burst is free, and nobody waits for the end of the wait that the last request caused.
+# The burst is free, and the wait that the last request caused is not waited for.
 SECONDS_MIN = 2.5
 
 

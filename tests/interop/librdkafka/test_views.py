@@ -21,7 +21,7 @@ def admin_of(broker: BrokerProcess) -> AdminClient:
 def make_topic(broker: BrokerProcess, name: str, *, partitions: int = 1, **config: str) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
-    admin = admin_of(broker)  # Held: without it nobody waits for the answer.
+    admin = admin_of(broker)  # Held: without it the answer is not waited for.
     admin.create_topics([topic])[name].result(SECONDS_MAX)
 
 

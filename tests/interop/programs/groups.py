@@ -26,7 +26,7 @@ def write_to_all(client: Program, topic: str, first: int, count: int = 60) -> se
 
 
 class Groups:
-    # A client that commits whenever it gives a partition up lets nobody read a record again.
+    # A client that commits before each revocation: no record is read again.
     reads_once = True
 
     @pytest.fixture

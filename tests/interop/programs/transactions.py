@@ -1,6 +1,6 @@
 """Transactions: seen whole or not at all, fenced by the next producer, and with their offsets.
 
-A folder's test module subclasses `Transactions`. Whoever reads does so with read_committed, unless
+A folder's test module subclasses `Transactions`. Readers use read_committed, unless
 a test says otherwise.
 """
 

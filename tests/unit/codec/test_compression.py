@@ -416,7 +416,7 @@ def test_many_tiny_pieces_are_left_to_a_thread(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
-def test_nobody_counts_all_the_pieces_of_an_attack(codec: Codec) -> None:
+def test_the_pieces_of_an_attack_are_not_all_counted(codec: Codec) -> None:
     with pytest.raises(CorruptBatch, match=f"more than {PIECES_MAX}"):
         decompress(codec, pieces(codec, PIECES_MAX + 1), size_max=CAP)
 

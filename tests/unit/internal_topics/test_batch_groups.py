@@ -235,7 +235,7 @@ def test_a_member_may_begin_only_while_its_term_is_open(state: GroupState) -> No
     assert is_admitted() is (state is GroupState.OPEN)
 
 
-def test_nobody_is_a_member_of_a_group_that_was_never_begun() -> None:
+def test_a_group_that_was_never_begun_has_no_members() -> None:
     with pytest.raises(ProducerFenced):
         check_open(f"{GROUP}{BATCH_MEMBER_MARK}0~1", unknown(NOW))
 

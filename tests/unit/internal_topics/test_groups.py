@@ -1,4 +1,4 @@
-"""Groups and offsets as a fold, their bytes, and which offsets nobody came back for."""
+"""Groups and offsets as a fold, their bytes, and which offsets expire."""
 
 from uuid import UUID
 

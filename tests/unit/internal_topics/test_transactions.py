@@ -221,7 +221,7 @@ def test_an_epoch_in_use_is_not_given_again() -> None:
 
 @pytest.mark.parametrize("expected", [Producer(7, 4), Producer(7, 6), Producer(8, 5)])
 @pytest.mark.parametrize("state", [TransactionState.EMPTY, TransactionState.ONGOING])
-def test_who_expects_another_epoch_is_fenced_and_interrupts_nobody(
+def test_another_expected_epoch_is_fenced_and_interrupts_no_transaction(
     state: TransactionState, expected: Producer
 ) -> None:
     with pytest.raises(ProducerFenced):
@@ -251,7 +251,7 @@ def test_even_the_last_epoch_can_be_fenced() -> None:
     assert init(over, fresh_id=9).producer == (9, 0)
 
 
-def test_nobody_writes_in_the_epoch_kept_for_fencing() -> None:
+def test_the_epoch_kept_for_fencing_takes_no_writes() -> None:
     guess = Producer(7, EPOCH_MAX)
 
     with pytest.raises(ProducerFenced):
@@ -281,7 +281,7 @@ def test_only_the_current_producer_adds_and_ends(
             end(known(state), producer, bumps=bumps)
 
 
-def test_nobody_adds_or_ends_under_an_unknown_id() -> None:
+def test_an_unknown_id_can_neither_add_nor_end() -> None:
     with pytest.raises(UnknownProducer):
         add(None)
     with pytest.raises(UnknownProducer):

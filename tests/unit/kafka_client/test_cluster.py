@@ -368,7 +368,7 @@ def test_offsets_are_committed_without_a_member(broker: FakeBroker, connect: Con
 
     (request,) = [r for _, r in broker.seen if isinstance(r, OffsetCommitRequest)]
     assert (request.group_id, request.generation_id_or_member_epoch) == ("lag", -1)
-    # By name: a later version would ask for ids, which nobody here looks up.
+    # By name: a later version would ask for ids, which this fake does not have.
     assert [topic.name for topic in request.topics] == ["orders"]
     assert [p.committed_offset for p in request.topics[0].partitions] == [5, 6]
 
@@ -439,7 +439,7 @@ def test_both_sides_show_their_certificates(secured: FakeBroker, connect: Connec
     assert connect(secured, tls=tls).topics() == ["orders"]
 
 
-def test_a_broker_that_nobody_vouches_for_is_not_spoken_to(
+def test_a_broker_without_a_trusted_certificate_is_refused(
     secured: FakeBroker, connect: Connect
 ) -> None:
     with pytest.raises(Refused, match="is not trusted"):

@@ -31,7 +31,7 @@ def test_a_lone_voter_leads_after_its_first_tick() -> None:
     assert effects.messages == []
 
 
-def test_a_leader_of_nobody_needs_no_ticks_until_somebody_observes() -> None:
+def test_a_leader_without_followers_needs_no_ticks_until_an_observer_comes() -> None:
     alone = Replica(1)
     assert alone.core.needs_ticks
 
@@ -85,7 +85,7 @@ def test_a_prospect_with_a_majority_campaigns_and_a_candidate_with_a_majority_le
     assert replica.core.leader == ONE
 
 
-def test_a_campaign_that_nobody_answers_begins_anew_with_a_question() -> None:
+def test_an_unanswered_campaign_begins_anew_with_a_pre_vote() -> None:
     replica = Replica()
     replica.tick(20)
     replica.hear(TWO, PreVoteGranted(0))

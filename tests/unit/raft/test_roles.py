@@ -18,7 +18,7 @@ IMPOSSIBLE = {
         if role is not Role.LEADER
         for event in (Event.QUORUM_LOST, Event.REMOVED)
     },
-    (Role.PROSPECT, Event.VOTE_WON): "nobody voted yet",
+    (Role.PROSPECT, Event.VOTE_WON): "no vote was asked for yet",
     (Role.PROSPECT, Event.VOTERS_CHANGE): "only a leader changes voters",
     (Role.CANDIDATE, Event.POLL_WON): "the poll is over",
     (Role.CANDIDATE, Event.VOTE_GIVEN): "its vote of this epoch is its own",

@@ -1,4 +1,4 @@
-"""When sync rounds begin: at once if somebody waits, together if nobody does. What they do then."""
+"""When sync rounds begin: at once for a waiter, together without one. What they do then."""
 
 import asyncio
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def end(node: Node) -> int:
     return node.partitions.health(SESSION, ORDERS).high_watermark
 
 
-def test_writes_that_nobody_waits_for_share_a_round() -> None:
+def test_writes_without_waiters_share_a_round() -> None:
     async def story() -> None:
         async with running_node() as node:
             await orders(node)

@@ -30,7 +30,7 @@ async def rotten(files: CrashingFiles) -> None:
     files.flip_bit(f"logs/{topic.log(0)}/{names[1]}", 200)
 
 
-def test_damage_that_nobody_read_is_found() -> None:
+def test_damage_is_detected_without_a_reader() -> None:
     async def story() -> None:
         files = CrashingFiles()
         await rotten(files)

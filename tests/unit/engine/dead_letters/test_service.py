@@ -279,7 +279,7 @@ def test_a_redrive_that_was_cut_short_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("moments", range(0, 30, 3))
-def test_whoever_leaves_in_the_middle_of_a_redrive_leaves_nothing_half_done(moments: int) -> None:
+def test_a_redrive_that_is_left_in_the_middle_has_nothing_half_done(moments: int) -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_dead_letters(node, *[b"%d" % at for at in range(5)])

@@ -143,7 +143,7 @@ def test_one_can_be_cancelled_until_its_time_and_the_others_go_on() -> None:
     run(story())
 
 
-def test_one_that_was_cancelled_is_in_nobodys_way_whoever_was_told() -> None:
+def test_a_cancelled_record_does_not_hold_up_others() -> None:
     async def story() -> None:
         async with stage() as here:
             ids = await here.delay(*due_at(1_000, 1_001))
@@ -159,7 +159,7 @@ def test_one_that_was_cancelled_is_in_nobodys_way_whoever_was_told() -> None:
     run(story())
 
 
-def test_nobody_is_busy_while_what_came_next_was_cancelled(
+def test_the_deliverer_is_idle_after_the_next_record_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = 0

@@ -176,7 +176,7 @@ def test_delayed_records_survive_a_restart_and_are_not_early_after_it() -> None:
         async with running_orders(files=files) as node:
             delays = [20_000, 1_000, 10_000]
             await delay(node, *[message(b"%d" % ms, delay_ms=ms) for ms in delays])
-        await asyncio.sleep(5)  # The first is due while nobody is there.
+        await asyncio.sleep(5)  # The first is due while the node is down.
         async with running_orders(files=files) as node:
             assert [r.value for r in await until_count(node, 1)] == [b"1000"]
             while len(found := await found_in(node)) < 3:
@@ -253,7 +253,7 @@ def test_records_of_one_batch_are_delivered_each_in_its_time() -> None:
     run(story())
 
 
-def test_nobody_writes_to_the_books_but_the_broker() -> None:
+def test_only_the_broker_writes_to_the_internal_topic() -> None:
     async def story() -> None:
         async with running_orders() as node:
             await delay(node, message(b"x", delay_ms=60_000))

@@ -103,7 +103,7 @@ def test_a_batch_ends_with_its_last_match_and_a_skip_marker_stands_for_the_rest(
     run(story())
 
 
-def test_the_skip_marker_is_a_control_batch_of_nobody_in_the_epoch_of_the_log() -> None:
+def test_the_skip_marker_is_a_control_batch_without_a_producer_in_the_epoch_of_the_log() -> None:
     async def story() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")

@@ -632,7 +632,7 @@ def test_groups_and_offsets_survive_a_restart_and_members_go_on_without_a_rebala
     async def third_life() -> None:
         async with running_groups(files=files) as node:
             assert await committed(node) == 43
-            await asyncio.sleep(60)  # Nobody came back.
+            await asyncio.sleep(60)  # No member came back.
             assert (await node.groups.describe(SESSION, GROUP)).state is GroupState.EMPTY
 
     async def commit_in_generation(node: Node, offset: int) -> None:

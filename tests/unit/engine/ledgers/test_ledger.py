@@ -76,7 +76,7 @@ def test_a_proposal_is_answered_with_what_applying_its_last_record_gave() -> Non
     run(story())
 
 
-def test_proposals_are_applied_in_the_order_they_were_made_whoever_awaits_first() -> None:
+def test_proposals_are_applied_in_the_order_they_were_made() -> None:
     async def story() -> None:
         async with led() as at:
             replies = await asyncio.gather(

@@ -65,7 +65,7 @@ def test_the_first_record_of_a_new_topic_has_offset_0() -> None:
     run(story())
 
 
-def test_appends_keep_their_order_whoever_awaits_first() -> None:
+def test_appends_keep_their_order_in_any_order_of_awaiting() -> None:
     async def story() -> None:
         async with running_node() as node:
             await orders(node)

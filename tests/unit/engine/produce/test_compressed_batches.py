@@ -152,7 +152,7 @@ def test_a_few_bytes_may_become_16_mib_and_many_as_much_as_the_limit() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_topic_without_queue_headers_takes_what_nobody_looks_into(codec: Codec) -> None:
+def test_a_topic_without_queue_headers_takes_batches_without_unpacking_them(codec: Codec) -> None:
     async def story() -> None:
         async with running_orders(SMALL_LIMIT, message_queue_headers="off") as node:
             assert await append(node, bomb(codec)) == 0

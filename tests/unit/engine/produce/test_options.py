@@ -162,7 +162,7 @@ def test_a_delayed_record_enters_its_topic_as_if_sent_when_due() -> None:
     )
 
 
-def test_an_id_in_a_log_that_nobody_had_looked_at_is_none() -> None:
+def test_an_id_in_a_log_without_an_index_is_none() -> None:
     headers = (("ms-message-id", b"i" * (MESSAGE_ID_BYTES_MAX + 1)),)
 
     assert message_id_of(Record(0, 0, None, None, headers)) is None

@@ -23,7 +23,7 @@ def test_a_sequence_number_leads_back_to_its_record(topic: int, partition: int, 
 
 
 @given(st.integers(-(2**64), 2**64))
-def test_a_number_is_one_records_or_nobodys(number: int) -> None:
+def test_a_number_belongs_to_one_record_at_most(number: int) -> None:
     place = place_of(number)
 
     assert place is None or sequence_of(*place) == number

@@ -1,4 +1,4 @@
-"""Subscriptions on a whole node when topics, rights, logs and times do what nobody hoped for."""
+"""Subscriptions on a whole node when topics, rights, logs and clocks fail."""
 
 import asyncio
 from collections.abc import Callable
@@ -240,7 +240,7 @@ def test_dead_letters_that_fit_one_by_one_are_written_one_by_one() -> None:
     run(story())
 
 
-def test_a_dead_letter_that_does_not_fit_stays_and_is_in_nobodys_way() -> None:
+def test_a_dead_letter_that_does_not_fit_stays_and_holds_up_no_record() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node)
@@ -299,7 +299,7 @@ async def batch_sizes(node: Node, target: TopicPartition) -> list[int]:
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_whoever_joins_while_a_subscription_is_deleted_gets_one_that_stays(turns: int) -> None:
+def test_a_join_during_a_deletion_gets_a_subscription_that_stays(turns: int) -> None:
     files = MemoryFiles()
 
     async def first_life() -> None:
@@ -326,7 +326,7 @@ def test_whoever_joins_while_a_subscription_is_deleted_gets_one_that_stays(turns
     run(second_life())
 
 
-def test_whoever_joins_what_is_being_deleted_hears_that_it_is_gone() -> None:
+def test_a_join_of_a_deleted_subscription_is_refused() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node)

@@ -314,7 +314,7 @@ def test_how_often_a_record_has_failed_is_remembered_over_a_restart() -> None:
     run(story())
 
 
-def test_what_was_published_while_nobody_was_there_is_delivered() -> None:
+def test_records_published_without_a_subscriber_are_delivered_later() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node)
@@ -602,7 +602,7 @@ def test_a_late_acknowledgement_still_counts_until_somebody_else_has_it() -> Non
     run(story())
 
 
-def test_partitions_are_left_alone_when_nobody_listens() -> None:
+def test_partitions_are_not_read_without_subscribers() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node)

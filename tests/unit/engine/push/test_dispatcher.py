@@ -79,7 +79,7 @@ def test_a_record_that_kills_its_members_takes_no_others_with_it() -> None:
     assert offsets_sent(dispatcher, 0) == list(range(1, 10))
 
 
-def test_a_record_whose_time_is_over_is_sent_to_nobody() -> None:
+def test_an_expired_record_is_not_sent() -> None:
     dispatcher, window = open_dispatcher(FlowPolicy(window=1))
     dispatcher.offer(TARGET, record(0), "orders")
     dispatcher.offer(TARGET, record(1), "orders", ends_ms=500)
@@ -208,7 +208,7 @@ def test_errors_are_kept_as_far_as_there_is_room_for_them() -> None:
     assert value.unsettled[-1].reason == "r" * 100
 
 
-def test_records_that_a_log_has_lost_are_nobodys() -> None:
+def test_records_that_a_log_has_lost_are_dropped() -> None:
     value = CursorValue(next_offset=9, unsettled=(Unsettled(2, 1), Unsettled(7, 1)))
     dispatcher, window = open_dispatcher()
     dispatcher.cursors[TARGET] = Cursor.restore(TARGET, value)

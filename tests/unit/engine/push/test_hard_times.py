@@ -263,7 +263,7 @@ def test_there_are_only_so_many_subscriptions() -> None:
     run(story())
 
 
-def test_whoever_is_there_when_a_subscription_is_deleted_is_told() -> None:
+def test_members_of_a_deleted_subscription_are_notified() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node)

@@ -1,4 +1,4 @@
-"""Batch groups through the engine: one batch is seen whole and once, whoever asks how often."""
+"""Batch groups through the engine: one batch is seen whole and once, however often it is sent."""
 
 import asyncio
 
@@ -198,7 +198,7 @@ def test_a_second_driver_fences_the_first_and_its_tasks() -> None:
     run(story())
 
 
-def test_nobody_joins_a_batch_that_is_ended() -> None:
+def test_an_ended_batch_takes_no_members() -> None:
     async def story() -> None:
         async with running_transactions() as node:
             driver = Driver(node)
@@ -317,7 +317,7 @@ def test_what_a_dead_driver_left_open_is_aborted_by_the_next_one_after_a_restart
     run(story())
 
 
-def test_a_group_that_nobody_came_back_for_is_forgotten() -> None:
+def test_an_unused_group_is_forgotten() -> None:
     async def story() -> None:
         timing = Timing(transaction_check_ms=1_000, transactional_id_expiration_ms=60_000)
         async with running_transactions(Config(timing=timing)) as node:
@@ -385,7 +385,7 @@ def test_a_batch_has_room_for_so_many_and_a_node_for_so_many_groups() -> None:
 
 
 class NotTheGroup:
-    """Nobody may write in transactions of the group; everything else is allowed."""
+    """Denies writing in transactions of the group; allows everything else."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return not (operation is Operation.TRANSACT and GROUP in resource)

@@ -126,7 +126,7 @@ def test_offsets_count_if_and_when_their_transaction_is_committed(
     run(story())
 
 
-def test_whoever_asks_for_stable_offsets_waits_for_the_transaction() -> None:
+def test_a_fetch_of_stable_offsets_waits_for_the_transaction() -> None:
     async def story() -> None:
         async with running_groups() as node:
             OpenTransactions(node)
@@ -257,14 +257,14 @@ def test_bad_commits_are_refused_as_outside_of_transactions() -> None:
     run(story())
 
 
-class NobodyCommits:
+class CommitsDenied:
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return operation is not Operation.COMMIT
 
 
-def test_whoever_may_not_commit_offsets_may_not_in_a_transaction() -> None:
+def test_without_the_right_to_commit_offsets_a_transaction_cannot_either() -> None:
     async def story() -> None:
-        async with running_groups(policy=NobodyCommits()) as node:
+        async with running_groups(policy=CommitsDenied()) as node:
             transactions = OpenTransactions(node)
 
             with pytest.raises(Denied, match="may not commit offsets of group:billing"):

@@ -442,7 +442,7 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(is_v2
     run(story())
 
 
-def test_an_id_that_nobody_came_back_for_is_forgotten() -> None:
+def test_an_unused_id_is_forgotten() -> None:
     async def story() -> None:
         timing = Timing(transactional_id_expiration_ms=60_000)
         async with running_transactions(Config(timing=timing)) as node:

@@ -157,7 +157,7 @@ def test_a_plain_handler_does_not_overtake_one_that_waits_for_its_turn() -> None
 
 
 @pytest.mark.parametrize("raw", [prompt("a"), patient("a"), patient("a") + prompt("b")])
-def test_replies_that_nobody_waits_for_any_more_are_closed_without_a_word(raw: bytes) -> None:
+def test_replies_to_a_closed_connection_are_dropped_silently(raw: bytes) -> None:
     """Warnings are errors here, and that of a coroutine never awaited comes with the collector."""
 
     async def main() -> None:

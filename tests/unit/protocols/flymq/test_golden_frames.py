@@ -97,7 +97,7 @@ def test_an_error_is_spelled_in_its_bytes() -> None:
     assert encode_error("unknown opcode: 12") == golden("an_error_has_a_code_before_its_text")
 
 
-def test_nobody_is_read_alike_in_the_layout_of_either_client() -> None:
+def test_the_anonymous_user_is_read_alike_in_the_layout_of_either_client() -> None:
     payload = golden("nobody_is_spelled_as_both_clients_read_it")[HEAD.size :]
 
     in_python: Body = read_body(user_bodies.Identity, payload)

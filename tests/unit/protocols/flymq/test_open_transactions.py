@@ -35,7 +35,7 @@ class Flaky:
 
 
 def lost_append(*_: object, **__: object) -> "asyncio.Future[Appended]":
-    """Begun, and gone: whether it was written nobody knows."""
+    """Begun, and gone: it may have been written or not."""
     writing: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
     writing.set_exception(StorageUnavailable("the disk is gone"))
     return writing

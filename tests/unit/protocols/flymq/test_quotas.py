@@ -69,7 +69,7 @@ def test_who_finds_nothing_again_and_again_waits_a_little_until_it_finds_somethi
     run(main())
 
 
-def test_without_quotas_nobody_waits() -> None:
+def test_without_quotas_no_client_waits() -> None:
     async def main() -> None:
         async with open_listener() as listener:
             client = listener.connect()

@@ -139,7 +139,7 @@ def test_the_status_counts_what_is_there() -> None:
         (Opcode.CLUSTER_LEAVE, bodies.Nothing()),
     ],
 )
-def test_nobody_joins_or_leaves_because_a_client_says_so(
+def test_a_request_of_a_client_changes_no_membership(
     opcode: Opcode, request_body: tuple[object, ...]
 ) -> None:
     async def main() -> None:

@@ -221,7 +221,7 @@ def test_an_id_whose_markers_are_not_written_yet_is_not_lent() -> None:
     run(main())
 
 
-def test_a_transaction_that_nobody_ends_is_aborted() -> None:
+def test_an_abandoned_transaction_is_aborted() -> None:
     async def main() -> None:
         config = Config(timing=Timing(transaction_check_ms=1_000))
         async with open_listener(config) as listener:

@@ -37,7 +37,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(sentence: str) -> None:
     run(main())
 
 
-def test_everybody_may_log_in_and_is_nobody() -> None:
+def test_every_login_succeeds_as_the_anonymous_user() -> None:
     async def main() -> None:
         async with open_listener() as listener:
             client = listener.connect()

@@ -192,7 +192,7 @@ def test_a_reader_whose_past_is_not_ours_is_told_where_they_part() -> None:
     run(story())
 
 
-def test_nobody_waits_longer_than_the_limit() -> None:
+def test_a_fetch_waits_no_longer_than_the_limit() -> None:
     async def story() -> None:
         limits = replace(Limits(), fetch_wait_ms_max=3_000)
         async with running_node(Config(limits=limits)) as node:

@@ -120,7 +120,7 @@ def test_a_handler_may_answer_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ordered", "waiting"])
-def test_a_reply_that_nobody_waits_for_any_more_is_closed_without_a_word(kind: str) -> None:
+def test_a_reply_to_a_closed_connection_is_dropped_silently(kind: str) -> None:
     """Warnings are errors here, and that of a coroutine never awaited comes with the collector."""
 
     async def main() -> None:

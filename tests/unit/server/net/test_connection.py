@@ -17,7 +17,7 @@ BIG = 2**23
 def run(request: pytest.FixtureRequest) -> Run:
     def and_collect(main: Coroutine[None, None, None]) -> None:
         run_on(request.param, main)
-        gc.collect()  # A coroutine that nobody awaited says so now.
+        gc.collect()  # A coroutine that was never awaited warns now.
 
     return and_collect
 
@@ -96,7 +96,7 @@ def test_no_more_requests_are_begun_than_the_pipeline_holds(run: Run, is_one_chu
     run(main())
 
 
-def test_a_slow_reader_is_not_written_to_without_bound_and_stops_nobody_else(run: Run) -> None:
+def test_writes_to_a_slow_reader_are_bounded_and_hold_up_no_other_client(run: Run) -> None:
     async def main() -> None:
         async with line_server(write_buffer_bytes_max=2**16) as server:
             server.blocks = blocks = [Block(BIG) for _ in range(8)]

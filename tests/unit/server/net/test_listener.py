@@ -89,7 +89,7 @@ def test_stopping_lets_everybody_have_what_they_wait_for(run: Run) -> None:
     run(main())
 
 
-def test_a_stopping_port_takes_nobody(run: Run) -> None:
+def test_a_stopping_listener_accepts_no_connection(run: Run) -> None:
     async def main() -> None:
         async with line_server() as server:
             client = await server.connect()

@@ -95,7 +95,7 @@ def test_a_waiter_who_is_cancelled_stops_no_thread() -> None:
     run_on("asyncio", main())
 
 
-def test_work_that_ends_after_its_loop_harms_nobody() -> None:
+def test_work_that_ends_after_its_loop_does_no_harm() -> None:
     may_end, has_ended = threading.Event(), threading.Event()
     threads = WorkerThreads()
 

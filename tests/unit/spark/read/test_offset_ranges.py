@@ -42,7 +42,7 @@ def test_offsets_survive_json_and_are_spelt_one_way(given_offsets: Offsets) -> N
 
 
 @given(offsets, st.dictionaries(st.sampled_from("abc"), st.sampled_from(["x-_1", "yY"])))
-def test_ids_of_topics_stand_beside_offsets_and_are_in_nobodys_way(
+def test_ids_of_topics_stand_beside_offsets_and_older_readers_ignore_them(
     given_offsets: Offsets, topic_ids: TopicIds
 ) -> None:
     written = json.loads(json.dumps(to_json(given_offsets, topic_ids)))

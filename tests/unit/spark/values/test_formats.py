@@ -1,4 +1,4 @@
-"""JSON values become structs; a bad one costs nobody else."""
+"""JSON values become structs; a bad one costs no other."""
 
 import pyarrow as pa
 import pytest

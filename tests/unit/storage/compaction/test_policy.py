@@ -283,7 +283,7 @@ def test_a_segment_that_waited_long_enough_is_compacted_though_little_is_dirty()
     assert dirty(young, settings, cleaned=Cleaned(end_offset=30)) is None
 
 
-def test_a_compacted_log_that_nobody_writes_to_is_sealed_in_time_for_compaction() -> None:
+def test_an_idle_compacted_log_is_sealed_in_time_for_compaction() -> None:
     settings = TopicSettings(cleanup_policy=CleanupPolicy.COMPACT, max_compaction_lag_ms=1_000)
 
     assert should_seal(segments(501)[0], now_ms=NOW_MS, settings=settings)

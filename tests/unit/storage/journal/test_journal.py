@@ -461,7 +461,9 @@ def test_a_file_that_is_no_journal_is_damage(files: CrashingFiles) -> None:
     "payload",
     [b"\x63", b"\x63" + bytes(20), b"\x00", b"\x01", b"\x01" + bytes(21), b"\x02" + bytes(33)],
 )
-def test_a_valid_entry_that_nobody_can_read_is_damage(files: CrashingFiles, payload: bytes) -> None:
+def test_a_valid_entry_that_cannot_be_decoded_is_damage(
+    files: CrashingFiles, payload: bytes
+) -> None:
     opened(files).close()
     end = len(content(files))
     files.open("journal").write(end, [entries.frame(payload, end)])

@@ -632,7 +632,7 @@ def test_whatever_the_loop_does_during_a_round_the_log_opens_as_it_was(
     log.verify()
 
 
-def test_a_log_that_was_deleted_during_a_round_harms_nobody() -> None:
+def test_a_log_that_was_deleted_during_a_round_does_no_harm() -> None:
     files = CrashingFiles()
     log = open_small(files)
     fill(log, 40)

@@ -602,7 +602,7 @@ def test_a_heartbeat_while_preparing_renews_the_session_although_it_is_refused()
     assert len(room.group.roster) == 3
 
 
-def test_nobody_expires_while_we_owe_an_answer() -> None:
+def test_a_member_does_not_expire_while_its_request_is_pending() -> None:
     room = Room().stable("a", "b")
     room.join(member_id="a", session_timeout_ms=SESSION_MS)
     room.pass_ms(SESSION_MS - 1)
@@ -774,7 +774,7 @@ def test_static_members_that_all_stay_away_are_removed_by_their_sessions() -> No
     room.join("s", instance_id="i", session_timeout_ms=1_800_000, rebalance_timeout_ms=10_000)
     room.pass_ms(DELAY_MS)
     room.sync("s", instance_id="i")
-    room.fail_to_save()  # A rebalance that nobody answers to.
+    room.fail_to_save()  # A rebalance without answers.
 
     room.pass_ms(1_000_000)
     assert len(room.group.roster) == 1
@@ -866,7 +866,7 @@ def test_a_connection_that_was_followed_by_another_breaks_without_effect() -> No
     assert room.joined(new).leader == "a"
 
 
-def test_a_newcomer_that_is_gone_holds_up_nobody() -> None:
+def test_a_newcomer_that_is_gone_does_not_hold_up_the_group() -> None:
     room = Room().stable("a")
     newcomer = room.join("n")
     room.abandon(newcomer)

@@ -183,7 +183,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_another() -> None:
     assert (one.owned | two.owned).isdisjoint(ALL)
 
 
-def test_a_topic_that_nobody_reads_changes_nothing() -> None:
+def test_a_topic_without_readers_changes_nothing() -> None:
     hall, one, _ = pair()
     epoch = hall.group.epoch
 

@@ -99,7 +99,7 @@ def test_a_dead_letter_is_named_by_id_or_by_offset(offset: int, name: str) -> No
 
 
 @pytest.mark.parametrize("opcode", [0x00, 0x0C, 0x71, 0xA0, 0xFF])
-def test_an_opcode_that_nobody_may_send_is_refused_in_decimal(opcode: int) -> None:
+def test_an_unknown_opcode_is_refused_in_decimal(opcode: int) -> None:
     with pytest.raises(InvalidRequest, match=f"unknown opcode: {opcode}$"):
         opcode_of(encode_request(opcode, b""))
 
