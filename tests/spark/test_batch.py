@@ -22,7 +22,8 @@ COUNT = 10
 @pytest.fixture(scope="module")
 def orders(broker: BrokerProcess) -> str:
     topics = Topics(broker)
-    topics.create("orders", partitions=2)
+    # Its records are of 2023: with a time to keep them, the broker deletes them when it looks.
+    topics.create("orders", partitions=2, retention_ms=-1)
     for partition in range(2):
         for number in range(COUNT):
             topics.send(
