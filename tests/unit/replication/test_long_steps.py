@@ -135,6 +135,31 @@ def test_a_snapshot_of_many_producers_is_taken_and_read_without_holding_up_the_l
     run_timed(story())
 
 
+def test_a_log_of_many_producers_is_compacted_without_holding_up_the_loop() -> None:
+    producers = many_producers()
+
+    async def story() -> None:
+        async with real_node(Config(storage="memory")) as node:
+            compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+            await node.topics.create(SESSION, "orders", settings=compacted)
+            replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
+            keyed = encode_batch([Record(0, 0, b"key", b"value")])
+            for _ in range(2):
+                await node.partitions.append(SESSION, ORDERS, keyed, Acks.ALL)
+            replica.log.roll()
+            await node.partitions.append(SESSION, ORDERS, keyed, Acks.ALL)
+            await until(lambda: bool(replica.log.sealed()))
+            for at in range(len(producers._aborted)):
+                producers._aborted._first_offsets[at] = 0  # Each is in question.
+            replica.log.producers = producers
+            size = replica.log.health().size_bytes
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                await node.hub.upkeep.compact(replica)
+            assert replica.log.health().size_bytes < size
+
+    run_timed(story())
+
+
 def test_a_lost_index_is_built_again_without_holding_up_the_loop() -> None:
     count = 40_000  # Far more than fits into one turn.
 

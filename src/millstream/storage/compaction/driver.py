@@ -14,7 +14,9 @@ the whole log, nothing else.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 from fastcrc import crc32
@@ -34,7 +36,9 @@ from millstream.storage.compaction.policy import (
 from millstream.storage.compaction.rules import ProducerEnd, RulesContext
 from millstream.storage.compaction.run import Compaction, CompactionPlan, Rewritten
 from millstream.storage.files.replacing import try_replace_file
+from millstream.storage.log.aborted import Aborted
 from millstream.storage.log.log import Log
+from millstream.storage.log.producers import FrozenProducers
 from millstream.storage.log.segment import Segment
 
 MEMORY = "compacted"
@@ -50,6 +54,13 @@ class _Memory(msgspec.Struct, array_like=True, frozen=True):
 
 
 _NOTHING = _Memory(Cleaned(), ())
+
+
+class _ProducersBefore(NamedTuple):
+    """What a run asks of a log's producers."""
+
+    aborted: list[Aborted]  # That begin before the end of the run.
+    ends: dict[int, ProducerEnd]
 
 
 class Compactor:
@@ -92,7 +103,9 @@ class Compactor:
         if due is None or not await self._verify(threads, due.end_offset, again=False):
             return False
         size_before = log.health().size_bytes
-        compaction = Compaction(self._plan(due, now_ms), self._files)
+        state = log.producers.freeze()
+        producers = await threads.run(lambda: _producers_before(state, due.end_offset))
+        compaction = Compaction(self._plan(due, now_ms, producers), self._files)
         while (rewritten := await self._step(threads, compaction, due.end_offset)) is not None:
             await self._give_up_index(threads, rewritten.old)
             if log.replace(rewritten.old, rewritten.new):
@@ -100,7 +113,7 @@ class Compactor:
             elif rewritten.old[-1].end_offset > log.start_offset:
                 return False
         outcome = compaction.outcome
-        log.producers.forget_aborted(outcome.forgotten)
+        await self._forget(threads, outcome.forgotten)
         end_offset = outcome.end_offset
         self._memory = _Memory(
             Cleaned(end_offset, outcome.due_ms),
@@ -116,6 +129,14 @@ class Compactor:
             log.health().size_bytes,
         )
         return True
+
+    async def _forget(self, threads: Threads, forgotten: Sequence[Aborted]) -> None:
+        """Drop aborted transactions of which no record is left; 0.4 s of work for a million."""
+        while forgotten:
+            frozen = self._log.producers.freeze_aborted()
+            columns = await threads.run(partial(frozen.without, forgotten))
+            if self._log.producers.replace_aborted(frozen, columns):
+                return
 
     async def _give_up_index(self, threads: Threads, old: Sequence[Segment]) -> None:
         make_durable = self._log.begin_replace(old)
@@ -148,13 +169,11 @@ class Compactor:
                 work.finish()
         return not any(segment.damage for segment in segments)
 
-    def _plan(self, due: CompactionRange, now_ms: int) -> CompactionPlan:
+    def _plan(
+        self, due: CompactionRange, now_ms: int, producers: "_ProducersBefore"
+    ) -> CompactionPlan:
         log, settings = self._log, self._log.settings
         segments = [segment for segment in self._sound() if segment.end_offset <= due.end_offset]
-        ends = {
-            view.producer_id: ProducerEnd(view.last_offset, view.epoch)
-            for view in log.producers.describe()
-        }
         context = RulesContext(
             start_offset=log.start_offset,
             dirty_start=due.dirty_start,
@@ -163,8 +182,8 @@ class Compactor:
             compacts=settings.cleanup_policy.compacts,
             lifetime=lifetime_of(settings),
             size_bytes=sum(segment.size for segment in segments),
-            aborted=log.producers.aborted(0, due.end_offset),
-            producer_ends=ends,
+            aborted=producers.aborted,
+            producer_ends=producers.ends,
             decompressed_bytes_max=self._limits.batch_decompressed_bytes_max,
         )
         return CompactionPlan(
@@ -214,6 +233,19 @@ class Compactor:
             try_replace_file(self._files, path, [_encode(self._memory)])
         except OSError as problem:
             raise storage_error(problem, path) from problem
+
+
+def _producers_before(state: FrozenProducers, end_offset: Offset) -> _ProducersBefore:
+    """Blocks: a second for a million aborted transactions.
+
+    All transactions below the end have ended when the state is frozen. A producer that writes
+    later keeps one batch more than it must.
+    """
+    ends = {
+        producer_id: ProducerEnd(last_offset, epoch)
+        for producer_id, last_offset, epoch in state.last_batches()
+    }
+    return _ProducersBefore(state.aborted.before(end_offset), ends)
 
 
 def facts(segment: Segment) -> SegmentFacts:

@@ -9,7 +9,8 @@ committed records would be shown what was rolled back.
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from millstream.errors import DamagedLog
@@ -37,6 +38,26 @@ class FrozenAborted(NamedTuple):
     @property
     def size(self) -> int:
         return (self.end - self.start) * ENTRY_BYTES
+
+    def before(self, end: Offset) -> list[Aborted]:
+        """Those that begin before `end`, ordered by last offset. From any thread."""
+        found: list[Aborted] = []
+        for at in range(self.start, self.end, PIECE_ENTRIES):
+            piece = slice(at, min(self.end, at + PIECE_ENTRIES))
+            entries = zip(*(column[piece] for column in self.columns[:3]), strict=True)
+            found += [Aborted(*entry) for entry in entries if entry[1] < end]
+        return found
+
+    def without(self, aborted: Collection[Aborted]) -> tuple["array[int]", ...]:
+        """Columns without these transactions. From any thread."""
+        gone = {(one.producer_id, one.last_offset) for one in aborted}
+        kept = tuple(array("q") for _ in self.columns)
+        for at in range(self.start, self.end, PIECE_ENTRIES):
+            pieces = [column[at : min(self.end, at + PIECE_ENTRIES)] for column in self.columns]
+            stays = [end not in gone for end in zip(pieces[0], pieces[2], strict=True)]
+            for column, piece in zip(kept, pieces, strict=True):
+                column.extend(compress(piece, stays))
+        return kept
 
     def encode(self) -> Iterator[bytes]:
         """The columns one after the other, in little-endian, in pieces. From any thread."""
@@ -83,13 +104,14 @@ class AbortedIndex:
         )
         return [Aborted(*entry) for entry in columns if entry[1] < end]
 
-    def forget(self, aborted: Collection[Aborted]) -> None:
-        gone = {(entry.producer_id, entry.last_offset) for entry in aborted}
-        if not gone:
-            return
-        ends = zip(self._producer_ids, self._last_offsets, strict=True)
-        kept = [at for at, end in enumerate(ends) if at >= self._start and end not in gone]
-        self._replace(*(array("q", [column[at] for at in kept]) for column in self._columns()))
+    def replace(self, frozen: FrozenAborted, columns: Sequence["array[int]"]) -> bool:
+        """Take `columns` for the frozen entries; False if entries were forgotten since then."""
+        if frozen.columns[2] is not self._last_offsets or frozen.start != self._start:
+            return False
+        for column, grown in zip(columns, self._columns(), strict=True):
+            column.extend(grown[frozen.end :])
+        self._replace(*columns)
+        return True
 
     def forget_before(self, start_offset: Offset) -> None:
         self._start = bisect_left(self._last_offsets, start_offset, self._start)

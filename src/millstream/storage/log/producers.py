@@ -6,8 +6,9 @@ state. The log persists it with `encode` and rebuilds it after a truncation by `
 Batches without a producer id pass through untouched, at almost no cost.
 """
 
+from array import array
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -111,6 +112,12 @@ class FrozenProducers(NamedTuple):
     open: list[tuple[int, int]]
     closing: list[_Closing]
     aborted: FrozenAborted
+
+    def last_batches(self) -> Iterator[tuple[int, Offset, int]]:
+        """The id, the last offset of the newest batch with data (or -1), and the epoch of each."""
+        for producer_id, producer in zip(self.producer_ids, self.producers, strict=True):
+            window = producer.window
+            yield producer_id, window[-1].end_offset - 1 if window else _NEVER, producer.epoch
 
     def encode(self) -> list[bytes]:
         """A snapshot with version and checksum, in pieces: no call holds up others for long."""
@@ -251,9 +258,15 @@ class Producers:
         """The aborted transactions that overlap `start` to `end`, ordered by last offset."""
         return self._aborted.overlapping(start, end)
 
-    def forget_aborted(self, aborted: Collection[Aborted]) -> None:
-        """Drop transactions of which compaction left no record. Their markers must go later."""
-        self._aborted.forget(aborted)
+    def freeze_aborted(self) -> FrozenAborted:
+        return self._aborted.freeze()
+
+    def replace_aborted(self, frozen: FrozenAborted, columns: Sequence["array[int]"]) -> bool:
+        """Drop transactions of which compaction left no record. Their markers must go later.
+
+        `columns` are the frozen ones without them; False if others were forgotten meanwhile.
+        """
+        return self._aborted.replace(frozen, columns)
 
     def forget_before(self, start_offset: Offset) -> None:
         """The log starts here. Producers stay: only silence ends them, as in Kafka."""

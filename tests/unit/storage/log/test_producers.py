@@ -338,9 +338,13 @@ def test_what_compaction_removed_is_no_longer_listed() -> None:
     end(log, 2, 1)
     end(log, 3, 2)
 
-    log.forget_aborted([Aborted(1, 0, 2)])
+    frozen = log.freeze_aborted()
+    log.apply(batch(4, 3, transactional=True))
+    end(log, 5, 3)
 
-    assert log.aborted(0, 100) == [Aborted(2, 1, 3)]
+    assert log.replace_aborted(frozen, frozen.without([Aborted(1, 0, 2)]))
+    assert log.aborted(0, 100) == [Aborted(2, 1, 3), Aborted(3, 4, 5)]
+    assert not log.replace_aborted(frozen, frozen.without([])), "it speaks of other columns"
 
 
 def test_silent_producers_expire() -> None:
