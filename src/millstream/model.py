@@ -128,6 +128,9 @@ class Isolation(Enum):
     READ_COMMITTED = 1  # To the last stable offset.
 
 
+CLIENT_ID_LENGTH_MAX = 256  # Longer ones are cut; quotas name client ids up to this length.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """The client of a call, and the protocol it speaks."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from millstream.control.commands import AlterQuotas
 from millstream.errors import InvalidRequest
+from millstream.model import CLIENT_ID_LENGTH_MAX
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -16,7 +17,7 @@ KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 RATE_MIN, RATE_MAX = 1, 2**63 - 1
 
 DEFAULT: Final = "<default>"  # For all clients that have no quota by their own name.
-NAME_LENGTH_MAX = 256
+NAME_LENGTH_MAX = CLIENT_ID_LENGTH_MAX  # Of a client id or a user.
 
 
 class Entity(NamedTuple):

@@ -39,7 +39,7 @@ class Event(Enum):
     SKIPPED = "the producer aborted what it had not begun"
     FENCED = "the producer was fenced"
     MARKED = "every partition has its marker"
-    EXPIRED = "nobody came back"
+    EXPIRED = "the transactional id expired"
 
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING

@@ -201,7 +201,7 @@ class Windows:
                 if large is None:
                     await asyncio.sleep(0)
                 else:
-                    await self._unpacking.run(large.carry_out, packed_bytes=large.size)
+                    await self._unpacking.run(large.run, packed_bytes=large.size)
         except (CorruptBatch, InvalidBatch, StorageError) as problem:
             raise StorageUnavailable(str(problem)) from problem
         finally:
@@ -299,7 +299,7 @@ class _Large:
     def size(self) -> int:
         return self.header.size
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         # Written while the topic read no options: its ids never counted.
         with suppress(BatchTooLarge, InvalidBatch):
             self.payload = search(unpack(self._batch, self.header, bytes_max=self._bytes_max))

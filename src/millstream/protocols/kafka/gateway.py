@@ -23,7 +23,7 @@ from millstream.kafka_wire.headers import (
     refusal,
 )
 from millstream.kafka_wire.schema import Chunk, Message
-from millstream.model import Buffer, Session
+from millstream.model import CLIENT_ID_LENGTH_MAX, Buffer, Session
 from millstream.protocols.conversation import Pace
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
 
@@ -32,7 +32,6 @@ Outcome = Message | Awaitable[Message | None] | None
 Handler = Callable[[Context, Any], Outcome]
 
 # Metrics, quotas and groups know a client by this much of its id; the protocol allows 32 KiB.
-CLIENT_ID_LENGTH_MAX = 256
 
 
 class Phase(Enum):

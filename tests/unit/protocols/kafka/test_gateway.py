@@ -15,9 +15,9 @@ from millstream.kafka_wire.apis.table import APIS
 from millstream.kafka_wire.frames import LENGTH
 from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
 from millstream.kafka_wire.schema import Message
-from millstream.model import Session
+from millstream.model import CLIENT_ID_LENGTH_MAX, Session
 from millstream.protocols.kafka.context import Context, Endpoint
-from millstream.protocols.kafka.gateway import CLIENT_ID_LENGTH_MAX, Handler, KafkaGateway
+from millstream.protocols.kafka.gateway import Handler, KafkaGateway
 from millstream.server.net.connection import Pace
 from tests.support.virtual_loop import run
 
