@@ -28,7 +28,7 @@ class Limits:
         64, "Requests of one connection that are served before their replies are sent."
     )
     connection_idle_ms_max: int = setting(
-        10 * 60 * 1000, "How long a Kafka connection may be silent before it is closed."
+        10 * 60 * 1000, "How long a connection may be silent before it is closed."
     )
     frame_bytes_max: int = setting(100 * 2**20, "How large one request may be.")
     request_bytes_max: int = setting(
@@ -280,7 +280,7 @@ class Config:
     advertised_port: int = setting(
         0, "The port that clients are sent to. 0: the one that they dialled."
     )
-    auto_create_topics: bool = setting(True, "Whether a produce to an unknown topic creates it.")
+    auto_create_topics: bool = setting(True, "Whether a request for an unknown topic creates it.")
     default_partitions: int = setting(1, "Partitions of a topic that is created without a number.")
     default_replicas: int = setting(1, "Replicas of a topic that is created without a number.")
     limits: Limits = field(default_factory=Limits)
