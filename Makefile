@@ -44,8 +44,10 @@ fmt: $(STAMP)  ## Format the code and mend what can be mended.
 	$(BIN)/ruff check --fix .
 
 coverage: $(STAMP)  ## Measure which lines the fast tests run.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.6'
-	$(BIN)/python -m coverage run --source src/millstream -m pytest
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10'
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort cover
 
 bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
