@@ -130,8 +130,8 @@ class Writer:
     async def _copy(self, part: Range) -> None:
         # A piece at a time: the next is read when the client has taken enough of this one.
         for piece in (part,) if part.size <= PIECE_BYTES_MAX else _pieces(part):
-            # It leaves with the few bytes behind it, before the next piece is read: then it is
-            # still in the processor's cache.
+            # The piece before leaves with the few bytes behind it, before the next one is read: no
+            # more than one is held here.
             self._flush_if_many()
             if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
                 await self._is_drained.wait()
