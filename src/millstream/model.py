@@ -1,7 +1,8 @@
 """The vocabulary that every layer shares: names, positions, acknowledgements, sessions.
 
-Owns words, not behaviour: values without I/O and without knowledge of any layer. The one thing to
-know: `end_offset` is exclusive and `last_offset` inclusive, everywhere.
+Owns words, not behaviour: values without I/O and without knowledge of any layer.
+
+Invariant: `end_offset` is exclusive and `last_offset` inclusive, everywhere.
 """
 
 import re
