@@ -150,7 +150,10 @@ class Group:
             node.gate = node.log.journal_number
         node.push_channel.extend((node.gate, to, message) for to, message in effects.messages)
         self._release(node)
-        if node.log.is_dirty and not node.is_syncing:
+        # Rule 3 of `Effects`: a cut that the disk refused lowers what counts as durable, though
+        # nothing was written; only a sync proves it again.
+        is_unproven = node.core is not None and node.core.durable_position < node.log.last
+        if (node.log.is_dirty or is_unproven) and not node.is_syncing:
             node.is_syncing = True
             self.sync_wanted(node, node.log.begin_sync())
 

@@ -22,6 +22,12 @@ def test_a_group_keeps_its_promises_in_every_life(chunk: int, is_fresh: bool) ->
         simulate(seed)
 
 
+# A follower whose disk was full when it had to cut its log, and which never proved the log again.
+@pytest.mark.parametrize("seed", [12651, 13090, 13307])
+def test_a_life_that_once_went_wrong_holds(seed: int) -> None:
+    simulate(seed)
+
+
 @pytest.mark.soak
 @pytest.mark.skipif(not SOAK_SEEDS, reason="needs MILLSTREAM_SOAK_SEEDS")
 @pytest.mark.parametrize("chunk", range(SOAK_CHUNKS))
