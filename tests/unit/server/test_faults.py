@@ -28,7 +28,7 @@ CLIENTS: list["Flux"] = []
 
 
 def test_every_layer_below_the_gate_counts() -> None:
-    first, last = LAYERS.index("millstream.engine"), LAYERS.index("millstream.kafka_wire")
+    first, last = LAYERS.index("millstream.engine"), LAYERS.index("millstream.kafka_client")
     below = [name.strip() for layer in LAYERS[first:last] for name in layer.split("|")]
 
     assert sorted(below) == sorted(f"millstream.{name}" for name in BELOW_THE_GATE)
@@ -116,7 +116,7 @@ def test_an_error_of_one_clients_gateway_ends_its_connection_only(
         return fail
 
     is_broken = False
-    place = {"send": (Messages, "spell"), "decode": (gateway, "publish")}[name]
+    place = {"send": (Messages, "encode"), "decode": (gateway, "publish")}[name]
 
     async def main() -> None:
         nonlocal is_broken
