@@ -53,7 +53,9 @@ coverage: $(STAMP)  ## Measure which lines the fast tests run.
 bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.index
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.transactions --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.protocols --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib

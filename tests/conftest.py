@@ -1,18 +1,27 @@
-"""Hooks for every test: its tier and order, fresh seeds, and a heap that is cheap to collect."""
+"""Hooks for every test: its tier and order, fresh seeds, a heap that is cheap to collect, and
+nothing left open by a file of tests."""
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from tests.support.open_descriptors import open_descriptors, pairs_left_open
 from tests.support.scheduling import FileScheduling, in_running_order
 from tests.support.tiers import FRESH_SEEDS_VARIABLE, first_fresh_seed, marks, relative
 
 # How long an example takes says more about the machine than about the claim.
 settings.register_profile("millstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("millstream")
+
+# A variable that begins with MILLSTREAM_ is a setting of the broker, and an unknown one is refused:
+# brokers that tests start must not inherit these two.
+for name in ("BROWSER", "CHROMIUM"):
+    if (value := os.environ.pop(f"MILLSTREAM_{name}", None)) is not None:
+        os.environ[f"TESTS_{name}"] = value
 
 
 def pytest_configure() -> None:
@@ -56,3 +65,12 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_stays_open() -> Iterator[None]:
+    """Blame the file that left a socket open, and not the test that runs when it is collected."""
+    before = open_descriptors()
+    yield
+    pairs = pairs_left_open(before)
+    assert not pairs, f"an event loop or a client was not closed: descriptors {pairs}"

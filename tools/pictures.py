@@ -1,11 +1,13 @@
 """Makes the pictures of the documents: `make pictures`.
 
-Runs the real commands and the real explorer, and writes what they show as SVG to docs/pictures.
+Runs the real commands, the real explorer and the real console, and writes what they show to
+docs/pictures. The console needs a Chromium on the path.
 """
 
 import asyncio
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,8 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
+from tests.support.http import http_node
 
 from millstream.cli.explorer.app import Explorer
 from millstream.client import connect
@@ -26,6 +30,8 @@ DEMO_COLUMNS = 92
 EXPLORER_SIZE = (100, 28)
 ORDERS = [("ann", "flour", 25), ("dan", "rye", 5), ("eve", "oats", 12), ("ann", "spelt", 7)]
 SHOWN_S_MAX = 120.0
+BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
+CONSOLE_SHOWN_MS = 6_000  # Two rounds of figures.
 
 
 def demo() -> None:
@@ -69,6 +75,36 @@ async def explorer() -> None:
         app.session.close()
 
 
+def console() -> None:
+    """The overview and a topic's records, in a browser."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        raise SystemExit("no Chromium on the path: the pictures of the console stay as they are")
+    with http_node() as node:
+        port = node.broker.call(lambda broker: broker.addresses["kafka"].port)
+        with connect(f"127.0.0.1:{port}") as client:
+            for name in ("orders", "payments", "mails"):
+                client.admin.create_topic(name, partitions=3)
+            with client.producer() as producer:
+                for number in range(4_000):
+                    customer, item, kg = ORDERS[number % len(ORDERS)]
+                    order = {"id": number, "customer": {"name": customer}, "item": item, "kg": kg}
+                    producer.send("orders", json.dumps(order), key=customer)
+            with client.consumer("orders", group="billing") as consumer:
+                consumer.take(3_000)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=path)
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            for name, address in (
+                ("console-overview", "/console/"),
+                ("console-records", "/console/topics/orders?at=0@10"),
+            ):
+                page.goto(f"http://127.0.0.1:{node.ask.port}{address}")
+                page.wait_for_timeout(CONSOLE_SHOWN_MS)
+                page.screenshot(path=PICTURES / f"{name}.png")
+            browser.close()
+
+
 def _screen(app: Explorer) -> str:
     return app.export_screenshot().replace("&#160;", " ")
 
@@ -86,3 +122,4 @@ if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
     demo()
     asyncio.run(explorer())
+    console()

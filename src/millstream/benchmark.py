@@ -213,9 +213,9 @@ class _Run:
         from confluent_kafka.cimpl import NewTopic
 
         admin, name = AdminClient(self._options), self._config.topic
-        wanted = NewTopic(name, num_partitions=self._config.threads)
+        new_topic = NewTopic(name, num_partitions=self._config.threads)
         try:
-            admin.create_topics([wanted], request_timeout=ADMIN_SECONDS_MAX)[name].result()
+            admin.create_topics([new_topic], request_timeout=ADMIN_SECONDS_MAX)[name].result()
             has_created = True
         except KafkaException as problem:
             if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -258,21 +258,23 @@ class _Run:
     # -- the work --------------------------------------------------------------------------------
 
     def in_threads(
-        self, what: str, work: Callable[[int], None], on_progress: OnProgress | None
+        self, activity: str, work: Callable[[int], None], on_progress: OnProgress | None
     ) -> None:
         total, self._done = self._config.message_count, 0
         with ThreadPoolExecutor(self._config.threads) as pool:
             futures = [pool.submit(work, thread) for thread in range(self._config.threads)]
-            while on_progress is not None and not all(one.done() for one in futures):
-                on_progress(what, self._done, total)
+            while on_progress is not None and not all(future.done() for future in futures):
+                on_progress(activity, self._done, total)
                 time.sleep(_POLL_SECONDS)
-            problems = [problem for one in futures if (problem := one.exception()) is not None]
+            problems = [
+                problem for future in futures if (problem := future.exception()) is not None
+            ]
         # That the others waited in vain for one that failed says nothing.
         problems.sort(key=lambda problem: isinstance(problem, threading.BrokenBarrierError))
         if problems:
             raise problems[0]
         if on_progress is not None:
-            on_progress(what, self._done, total)
+            on_progress(activity, self._done, total)
 
     def write(self, thread: int) -> None:
         config, partition = self._config, thread % self._partitions
@@ -358,8 +360,8 @@ class _Run:
 
     def _value(self, number: int) -> bytes:
         at = number % _FILLING_BYTES
-        rest = self._config.message_size - _STAMP.size
-        return _STAMP.pack(self._run_id, number) + self._filling[at : at + rest]
+        filling_bytes = self._config.message_size - _STAMP.size
+        return _STAMP.pack(self._run_id, number) + self._filling[at : at + filling_bytes]
 
     def _note(self, error: object, message: "Message") -> None:
         if error is not None:

@@ -8,7 +8,7 @@ each of them counts.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from millstream.model import ORIGIN, Boundary, Epoch, NodeId, Offset, Position
+from millstream.model import ORIGIN, Boundary, Epoch, Offset, Position, ReplicaId
 
 
 def last_position(boundaries: Sequence[Boundary], end_offset: Offset) -> Position:
@@ -17,13 +17,13 @@ def last_position(boundaries: Sequence[Boundary], end_offset: Offset) -> Positio
 
 
 def voters_in_force(
-    boundaries: Sequence[Boundary], founders: frozenset[NodeId]
-) -> frozenset[NodeId]:
+    boundaries: Sequence[Boundary], founders: frozenset[ReplicaId]
+) -> frozenset[ReplicaId]:
     """Return the last boundary's voters; they hold from the moment it is written."""
     return boundaries[-1].voters if boundaries else founders
 
 
-def may_campaign(boundaries: Sequence[Boundary], node: NodeId, high_watermark: Offset) -> bool:
+def may_campaign(boundaries: Sequence[Boundary], node: ReplicaId, high_watermark: Offset) -> bool:
     """Is `node` a voter in the last boundary known to be committed, or in any later one?
 
     A leader that opens an epoch without itself may be the only one that holds it. Until that epoch

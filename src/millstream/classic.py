@@ -46,8 +46,17 @@ Handler = Callable[[Message], object]
 
 class BrokerClient:
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 9999, client_id: str | None = None
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9999,
+        client_id: str | None = None,
+        *,
+        user: str | None = None,
+        password: str = "",
     ) -> None:
+        """With a `user` the client logs in when it connects."""
+        self._user = user
+        self._password = password
         self.host = host
         self.port = port
         self.client_id = client_id or f"client_{int(time.time())}_{secrets.token_hex(4)}"
@@ -101,7 +110,15 @@ class BrokerClient:
         link.reader = self._threads[0]
         for thread in self._threads:
             thread.start()
+        if self._user is not None:
+            self._log_in(self._user)
         return True
+
+    def _log_in(self, user: str) -> None:
+        if not self._done(Kind.AUTHENTICATE, user=user, password=self._password):
+            reason = self.last_error
+            self.disconnect()
+            raise ConnectionError(f"{self.host}:{self.port} refuses user {user!r}: {reason}")
 
     def disconnect(self) -> None:
         """Leave; durable subscriptions stay with the broker."""
@@ -213,7 +230,8 @@ class BrokerClient:
         spelt = {name: str(value) for name, value in properties.items()}
         for name, value in spelt.items():
             if not encodable(name, value):
-                raise ValueError(f"{name}={value!r} cannot be a property: '=' and NUL are its ends")
+                shown = "[hidden]" if name == "password" else repr(value)
+                raise ValueError(f"{name}={shown} cannot be a property: '=' and NUL are its ends")
         link = self._link
         if link is None or link.ended.is_set():
             raise ConnectionError(f"not connected to {self.host}:{self.port}: call connect()")
@@ -225,20 +243,20 @@ class BrokerClient:
             except OSError as problem:
                 raise ConnectionError(f"{self.host}:{self.port} is gone: {problem}") from problem
         try:
-            found = link.wait_for(answer, self.request_timeout)
+            reply = link.wait_for(answer, self.request_timeout)
         except TimeoutError:
             waited = f"{self.request_timeout:g} s"
             self.last_error = f"no answer from {self.host}:{self.port} within {waited}"
             return None
         finally:
             link.answers.pop(asked.sequence, None)
-        if found is None:
+        if reply is None:
             why = f": {link.problem}" if link.problem else ""
             raise ConnectionError(f"{self.host}:{self.port} closed the connection{why}")
-        if found.properties.get("status") != "success":
-            self.last_error = found.properties.get("error", "refused")
+        if reply.properties.get("status") != "success":
+            self.last_error = reply.properties.get("error", "refused")
             return None
-        return found.properties
+        return reply.properties
 
     def _read(self, link: "_Link") -> None:
         while link.receive():

@@ -3,18 +3,31 @@
 The meanings are the table in docs/configuration.md. `config_sources` reads the values.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
-from millstream.model import NodeId
+from millstream.model import NODE_BITS, NodeId
 from millstream.names import (
+    AUDIT_TOPIC,
     DELAYED_TOPIC,
     DELIVERIES_TOPIC,
     DLQ_TOPIC_SUFFIX,
+    INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    SCHEMAS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
-from millstream.settings import TopicSettings, setting
+from millstream.security.audit import Audit
+from millstream.security.settings import (
+    Encryption,
+    ListenerSettings,
+    OAuth,
+    ProtocolName,
+    Security,
+    Tls,
+)
+from millstream.settings import TopicSettings, setting, tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +84,9 @@ class Limits:
     scrub_bytes_per_second: int = setting(
         8 * 2**20, "How fast sealed segments are read again to find damage. 0: not at all."
     )
+    index_bytes_per_second: int = setting(
+        64 * 2**20, "How fast logs are read to build the indexes of keys and headers."
+    )
     producer_ids_max: int = setting(
         100_000, "Idempotent producers of one partition that are remembered."
     )
@@ -120,6 +136,22 @@ class Limits:
         20_000, "Records of one subscription that were sent and are not settled."
     )
     delivery_buffered_bytes_max: int = setting(64 * 2**20, "The same, in bytes of payload.")
+    unauthenticated_frame_bytes_max: int = setting(65_536, "One request before a login.")
+    unauthenticated_requests_max: int = setting(10, "Requests of a connection before its login.")
+    authentication_ms_max: int = setting(10_000, "How long a client may take to log in.")
+    unauthenticated_connections_max: int = setting(
+        1_000, "Connections that have not logged in yet. Beyond, the oldest is closed."
+    )
+    address_connections_max: int = setting(0, "Connections of one address. 0: no limit.")
+    principal_connections_max: int = setting(0, "Connections of one user. 0: no limit.")
+    authentications_max: int = setting(4, "Passwords that are checked at the same time.")
+    login_failures_max: int = setting(
+        10_000, "Users and addresses whose failed logins are remembered."
+    )
+    users_max: int = setting(10_000, "Users.")
+    roles_max: int = setting(1_000, "Roles, without those that are built in.")
+    acls_max: int = setting(50_000, "ACLs.")
+    decisions_max: int = setting(100_000, "Answers about rights that are kept in memory.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +202,11 @@ class Timing:
     )
     transaction_check_ms: int = setting(
         10_000, "How often transactions past their timeout are aborted."
+    )
+    transaction_end_wait_ms_max: int = setting(
+        1_000,
+        "How long a request of the next transaction waits until the last one has its markers; "
+        "then the client has to retry.",
     )
     transactional_id_expiration_ms: int = setting(
         7 * 24 * 60 * 60 * 1000, "How long an unused transactional id is remembered."
@@ -242,7 +279,89 @@ class Classic:
     subscriptions_max: int = setting(1_000, "Subscriptions of one connection.")
 
 
-ListenerName: TypeAlias = Literal["kafka", "flymq", "flux", "classic", "http"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """HTTP: REST, metrics, health. Its connections have a limit of their own."""
+
+    connections_max: int = setting(
+        512, "Connections. Beyond, the longest idle one is closed; with none idle: 503."
+    )
+    header_bytes_max: int = setting(32 * 1024, "Request line and headers of one request.")
+    headers_max: int = setting(100, "Headers of one request.")
+    header_ms_max: int = setting(10_000, "From the first byte of a request to its last header.")
+    body_idle_ms_max: int = setting(30_000, "How long a body may be silent before its end.")
+    idle_ms_max: int = setting(75_000, "How long a connection may wait for its next request.")
+    body_bytes_max: int = setting(2 * 2**20, "Body of one request.")
+    records_body_bytes_max: int = setting(16 * 2**20, "Body of one request that produces records.")
+    login_body_bytes_max: int = setting(4 * 1024, "Body of one request before a login.")
+    stream_held_bytes_max: int = setting(
+        256 * 1024, "Held of a body without end, and of events that a client has not read yet."
+    )
+    page_max: int = setting(1_000, "Items of one page.")
+    page_bytes_max: int = setting(8 * 2**20, "Records of one page, as they are sent.")
+    value_bytes_max: int = setting(2**20, "Shown of one key or value; `value_bytes` asks for less.")
+    streams_max: int = setting(200, "Streams of events and exports, all together.")
+    principal_streams_max: int = setting(20, "The same for one principal.")
+    scans_max: int = setting(4, "Searches through records at the same time.")
+    scans_waiting_max: int = setting(16, "Searches that wait for their turn.")
+    scan_ms_max: int = setting(10_000, "How long one page may search; `budget_ms` asks for less.")
+    scan_bytes_max: int = setting(256 * 2**20, "Bytes of records that one page may read.")
+    jobs_max: int = setting(16, "Jobs that run at the same time.")
+    jobs_remembered_max: int = setting(1_000, "Jobs that are remembered, with those that ended.")
+    sessions_max: int = setting(10_000, "Sessions of people who logged in by a browser.")
+    answers_remembered_max: int = setting(
+        10_000, "Answers to requests with an `Idempotency-Key` that are kept for 10 minutes."
+    )
+    hosts: tuple[str, ...] = setting(
+        (), "Names that may stand in `Host`, beside loopback and the addresses of this machine."
+    )
+    cors_origins: tuple[str, ...] = setting(
+        (), "Origins whose pages may call, such as `https://ops.example.com`."
+    )
+    export: bool = setting(True, "Whether records may be exported as NDJSON and CSV.")
+    loop_share_max: float = setting(
+        0.2, "Share of the event loop that HTTP may take while the loop is late, above 0 to 1."
+    )
+
+    def __post_init__(self) -> None:
+        for field_ in fields(self):
+            value = getattr(self, field_.name)
+            if type(value) is int and value < 1:
+                raise ValueError(f"http.{field_.name} = {value} is less than 1")
+        if not 0 < self.loop_share_max <= 1:
+            raise ValueError(f"http.loop_share_max = {self.loop_share_max} is not above 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """The schema registry, which the HTTP listener serves."""
+
+    enabled: bool = setting(
+        True,
+        f"Whether this node has a schema registry. Without it `{SCHEMAS_TOPIC}` is a topic like "
+        "others, for a registry of its own.",
+    )
+    compatibility: Literal[
+        "NONE",
+        "BACKWARD",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD",
+        "FORWARD_TRANSITIVE",
+        "FULL",
+        "FULL_TRANSITIVE",
+    ] = setting(
+        "BACKWARD", "Which changes of a schema are allowed, where no subject says otherwise."
+    )
+    schema_bytes_max: int = setting(2**20, "How large the text of one schema may be.")
+    versions_max: int = setting(100_000, "Versions of all subjects.")
+    changes_waiting_max: int = setting(
+        1_000, "Registrations and other changes that wait for the one before them."
+    )
+    parsed_max: int = setting(1_000, "Schemas that are kept in memory as they were parsed.")
+    parsed_bytes_max: int = setting(16 * 2**20, "The same, in bytes of their texts.")
+
+
+ListenerName: TypeAlias = ProtocolName
 DEFAULT_LISTENERS: tuple[ListenerName, ...] = ("kafka", "flymq", "flux", "classic")
 
 
@@ -272,7 +391,12 @@ class Config:
     flux_port: int = setting(4222, "Port of Flux clients.")
     classic_port: int = setting(9999, "Port of classic clients.")
     http_port: int = setting(
-        9094, "Port of metrics for Prometheus, if http is among the listeners."
+        9094, "Port of REST, schema registry, metrics and health, if http is among the listeners."
+    )
+    opens_logs_on_use: bool = setting(
+        False,
+        "Whether a start leaves logs closed that nothing happened to since the last orderly stop. "
+        "Faster with thousands of partitions; the first request to each waits for its log.",
     )
     advertised_host: str = setting(
         "", "The address that clients are sent to. Empty: the one that they dialled."
@@ -281,12 +405,25 @@ class Config:
         0, "The port that clients are sent to. 0: the one that they dialled."
     )
     auto_create_topics: bool = setting(True, "Whether a request for an unknown topic creates it.")
+    required_topic_settings: tuple[str, ...] = setting(
+        (), "Settings without which no topic is created, such as `purpose` or `owner`."
+    )
     default_partitions: int = setting(1, "Partitions of a topic that is created without a number.")
     default_replicas: int = setting(1, "Replicas of a topic that is created without a number.")
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
     flux: Flux = field(default_factory=Flux)
     classic: Classic = field(default_factory=Classic)
+    http: Http = field(default_factory=Http)
+    registry: Registry = field(default_factory=Registry)
+    security: Security = field(default_factory=Security)
+    oauth: OAuth = field(default_factory=OAuth)
+    tls: Tls = field(default_factory=Tls)
+    audit: Audit = field(default_factory=Audit)
+    encryption: Encryption = field(default_factory=Encryption)
+    listener: Mapping[str, ListenerSettings] = tables(
+        ListenerSettings, "Listeners by name, in the place of `host`, `port`, `flux_port`, …"
+    )
     offsets_partitions: int = setting(16, f"Partitions of `{OFFSETS_TOPIC}`; fixed once it exists.")
     transaction_partitions: int = setting(
         16, f"Partitions of `{TRANSACTIONS_TOPIC}`; fixed once it exists."
@@ -297,6 +434,7 @@ class Config:
     delivery_partitions: int = setting(
         4, f"Partitions of `{DELIVERIES_TOPIC}`, for push subscriptions; fixed once it exists."
     )
+    audit_partitions: int = setting(4, f"Partitions of `{AUDIT_TOPIC}`; fixed once it exists.")
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:
@@ -305,13 +443,27 @@ class Config:
                 raise ValueError(f"{name} = {getattr(self, name)} is not in 0 to 65535")
         if self.node_id < 0:
             raise ValueError(f"node_id = {self.node_id} is negative")
+        if self.node_id >= 1 << NODE_BITS:
+            raise ValueError(f"node_id = {self.node_id} is above {(1 << NODE_BITS) - 1}")
         if self.topic_defaults.view_of or self.topic_defaults.view_where:
             raise ValueError("view_of and view_where make a view of one topic: no node sets them")
+        for name in ("owner", "tags", "purpose"):
+            if getattr(self.topic_defaults, name):
+                raise ValueError(f"{name} is that of one topic: no node sets it")
+        known = {part.name for part in fields(TopicSettings)}
+        for name in self.required_topic_settings:
+            if name.replace(".", "_") not in known:
+                raise ValueError(f"required_topic_settings: there is no topic setting {name!r}")
 
     def port_of(self, protocol: Literal["flux", "classic", "http"]) -> int:
         """The port of a listener. With `port = 0` every listener gets a free port."""
         ports = {"flux": self.flux_port, "classic": self.classic_port, "http": self.http_port}
         return ports[protocol] if self.port else 0
+
+    @property
+    def own_topics(self) -> frozenset[str]:
+        """The topics that only the broker writes."""
+        return INTERNAL_TOPICS | ({SCHEMAS_TOPIC} if self.registry.enabled else set())
 
     @property
     def voters(self) -> frozenset[NodeId]:

@@ -20,10 +20,17 @@ import msgspec.inspect
 from millstream.config import Config
 from millstream.errors import InvalidSetting, StartupError
 from millstream.model import NodeId
+from millstream.security.secrets import Secret
+from millstream.settings import NAME
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
 # For clients of ours, not for the node: where they find a broker.
-ENVIRONMENT_NOT_CONFIG = {"MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONFIG", "MILLSTREAM_CONTEXT"}
+ENVIRONMENT_NOT_CONFIG = {
+    "MILLSTREAM_BOOTSTRAP",
+    "MILLSTREAM_CONFIG",
+    "MILLSTREAM_CONTEXT",
+    "MILLSTREAM_REGISTRY_URL",
+}
 
 # Earlier names of keys, which files and variables of users may still have.
 RENAMED = {
@@ -71,7 +78,7 @@ def load_with_origins(
         _check(source)
         _merge(values, source.values)
         origins |= {key: source.place(key) for key in _leaves(source.values)}
-    config: Config = msgspec.convert(values, type=Config, strict=False)
+    config = _convert(values)
     if NodeId(config.node_id) not in config.voters:
         raise StartupError(f"node_id = {config.node_id} is not among nodes = {list(config.nodes)}")
     return config, origins
@@ -86,8 +93,12 @@ def describe_type(kind: msgspec.inspect.Type) -> str:
             return f"one of {', '.join(str(member.value) for member in cls)}"
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.LiteralType(values=values)):
             return f"a list of {', '.join(map(str, values))}"
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StrType()):
+            return "a list of texts"
         case msgspec.inspect.VarTupleType():
             return "a list of whole numbers"
+        case msgspec.inspect.CustomType(cls=cls) if issubclass(cls, Secret):
+            return cls.forms()
     return _KINDS.get(type(kind), "a table")
 
 
@@ -103,11 +114,34 @@ def keys(kind: type = Config, prefix: str = "") -> dict[str, msgspec.inspect.Typ
     """Every dotted key with the type of its value, in the order of the code."""
     kinds: dict[str, msgspec.inspect.Type] = {}
     for name, inner in _fields(kind).items():
-        if isinstance(inner, msgspec.inspect.DataclassType):
-            kinds |= keys(inner.cls, f"{prefix}{name}.")
-        else:
+        table = _table(inner)
+        if table is None:
             kinds[prefix + name] = inner
+        else:
+            part = f"{name}.{NAME}" if isinstance(inner, msgspec.inspect.DictType) else name
+            kinds |= keys(table, f"{prefix}{part}.")
     return kinds
+
+
+def _table(kind: msgspec.inspect.Type) -> type | None:
+    """The dataclass of a table, of an optional one, or of each of many by name."""
+    match kind:
+        case msgspec.inspect.DataclassType(cls=cls):
+            return cls
+        case msgspec.inspect.DictType(value_type=value):
+            return _table(value)
+        case msgspec.inspect.UnionType(types=types):
+            return next(filter(None, map(_table, types)), None)
+    return None
+
+
+def _convert(values: Mapping[str, Any]) -> Config:
+    return msgspec.convert(values, type=Config, strict=False, dec_hook=_parse_secret)
+
+
+def _parse_secret(kind: type, value: object) -> Secret:
+    assert issubclass(kind, Secret)
+    return kind.parse(value)
 
 
 def variable(key: str) -> str:
@@ -159,7 +193,7 @@ def _check(source: Source) -> None:
     """Each source is checked alone, so that the sentence can name it."""
     try:
         _refuse_unknown(source, source.values, Config, "")
-        msgspec.convert(source.values, type=Config, strict=False)
+        _convert(source.values)
     except msgspec.ValidationError as problem:
         sentence = _explain(str(problem), source)
     except (InvalidSetting, ValueError) as problem:
@@ -172,17 +206,26 @@ def _check(source: Source) -> None:
 def _explain(problem: str, source: Source) -> str:
     """Say of a value that has the wrong type which one it is and what would be right."""
     path = _AT.search(problem)
-    key = re.sub(r"\[.*", "", path[1]) if path else ""
+    key = re.sub(r"\[\d.*", "", path[1].replace("[...]", f".{NAME}")) if path else ""
     kind = keys().get(key)
     if kind is None:
         return problem.split(" - at ")[0]
+    if isinstance(kind, msgspec.inspect.CustomType):
+        # Its value may be the secret itself.
+        return f"{key} must be {describe_type(kind)} ({source.place(key)})"
+    if NAME in key:  # msgspec does not say which of the tables it is.
+        return f"{key} is not {describe_type(kind)}: {problem.split(' - at ')[0]} ({source.name})"
     value: Any = source.values
     for part in key.split("."):
         value = value[part]
     return f"{key} = {value!r} is not {describe_type(kind)} ({source.place(key)})"
 
 
-_LISTS = {"doors", "listeners", "nodes"}  # Comma-separated in the environment.
+# Comma-separated in the environment.
+_LISTS = {
+    *("doors", "listeners", "nodes", "mechanisms", "protocols", "super_users"),
+    *("events", "exclude_principals", "required_topic_settings"),
+}
 
 # How msgspec ends its sentences: with the path of the value in what it was given.
 _AT = re.compile(r" - at `\$\.([^`]+)`")
@@ -198,8 +241,14 @@ def _refuse_unknown(source: Source, values: Mapping[str, Any], kind: type, where
                 f"there is no key {where + key!r} ({source.place(where + key)}){end} "
                 f"There are {', '.join(known)}"
             )
-        inner = getattr(known[key], "cls", None)
-        if isinstance(value, Mapping) and inner is not None:
+        inner = _table(known[key])
+        if not isinstance(value, Mapping) or inner is None:
+            continue
+        if isinstance(known[key], msgspec.inspect.DictType):
+            for name, table in value.items():
+                if isinstance(table, Mapping):
+                    _refuse_unknown(source, table, inner, f"{where}{key}.{name}.")
+        else:
             _refuse_unknown(source, value, inner, f"{where}{key}.")
 
 

@@ -27,6 +27,10 @@ class Cutter:
         self._size = 0  # Of the frame that is on its way; 0 as long as its head is not whole.
         self._begun = bytearray()  # What has arrived of it.
 
+    def remeasure(self, measure: Measure) -> None:
+        """Measure the frames from here on in another way."""
+        self._measure = measure
+
     def sole(self, data: Buffer) -> memoryview | None:
         """`data` if it is one whole frame, as most requests come; None: `feed` must take it."""
         head_bytes = self._head_bytes

@@ -50,6 +50,12 @@ DUPLICATE_RECORDS = Metric(
     Kind.COUNTER,
     "Records whose message id the topic had seen already.",
 )
+SCHEMA_CHECKS = Metric(
+    "millstream_schema_checks_total",
+    Kind.COUNTER,
+    "Records that were checked against the registry.",
+    ("outcome",),
+)
 DELAYED_RECORDS_TAKEN = Metric(
     "millstream_deferred_records_total", Kind.COUNTER, "Records taken to be delivered later."
 )
@@ -86,6 +92,21 @@ FILTERED_RECORDS = Metric(
     "millstream_filtered_records_total",
     Kind.COUNTER,
     "Records that a filter or a view did not show a reader, for each reader anew.",
+)
+FILTER_READ_BYTES = Metric(
+    "millstream_filter_read_bytes_total",
+    Kind.COUNTER,
+    "Bytes of logs that were read to be filtered.",
+)
+FILTER_SKIPPED_BYTES = Metric(
+    "millstream_filter_skipped_bytes_total",
+    Kind.COUNTER,
+    "Bytes of logs that filtered reads passed over by an index of keys or headers, about.",
+)
+INDEX_BUILT_BYTES = Metric(
+    "millstream_index_built_bytes_total",
+    Kind.COUNTER,
+    "Bytes of logs that were read to build indexes of keys and headers.",
 )
 UNPACKED_BATCHES = Metric(
     "millstream_unpacked_batches_total",
@@ -163,6 +184,22 @@ CLEANED_BYTES = Metric(
 CONNECTIONS = Metric(
     "millstream_connections", Kind.GAUGE, "Connections of clients, over all listeners."
 )
+LOGINS = Metric(
+    "millstream_logins_total",
+    Kind.COUNTER,
+    "Logins, by how they were tried and how they ended.",
+    ("protocol", "mechanism", "outcome"),
+)
+AUDIT_DROPPED = Metric(
+    "millstream_audit_dropped_total",
+    Kind.COUNTER,
+    "Events that are not in the audit trail because it could not be written.",
+)
+INSECURE_LISTENERS = Metric(
+    "millstream_insecure_listeners",
+    Kind.GAUGE,
+    "Listeners that the network reaches without a login.",
+)
 CONNECTIONS_REFUSED = Metric(
     "millstream_connections_refused_total",
     Kind.COUNTER,
@@ -229,6 +266,18 @@ INDEX_GAPS = Metric(
     "Files of the log whose index is not proven to be whole.",
     _PARTITION,
 )
+TERMS_BYTES = Metric(
+    "millstream_partition_terms_bytes",
+    Kind.GAUGE,
+    "The size of the index of keys and headers, if the topic has one.",
+    _PARTITION,
+)
+TERMS_MISSING_BYTES = Metric(
+    "millstream_partition_terms_missing_bytes",
+    Kind.GAUGE,
+    "Bytes of the log that the index of keys and headers does not cover yet.",
+    _PARTITION,
+)
 GROUP_LAG = Metric(
     "millstream_group_lag",
     Kind.GAUGE,
@@ -261,6 +310,11 @@ WAITING_RECORDS = Metric(
     "Records read for a subscription that no member has room for.",
     _SUBSCRIPTION,
 )
+HTTP_LONG_TURNS = Metric(
+    "millstream_http_long_turns_total",
+    Kind.COUNTER,
+    "Turns of HTTP that held the event loop for more than 5 ms.",
+)
 CUT_SHORT = Metric(
     "millstream_metrics_cut_short",
     Kind.GAUGE,
@@ -277,6 +331,29 @@ class Sample(NamedTuple):
     metric: Metric
     labels: tuple[str, ...]
     value: float
+
+
+class Peaks:
+    """The greatest of recent values, in ten buckets of ten seconds: adding is a comparison."""
+
+    __slots__ = ("_buckets",)
+    _BUCKET_S = 10.0
+    _COUNT = 10
+
+    def __init__(self) -> None:
+        self._buckets: list[tuple[int, float]] = [(-1, 0.0)] * self._COUNT
+
+    def note(self, now: float, value: float) -> None:
+        number = int(now / self._BUCKET_S)
+        place = number % self._COUNT
+        kept_number, kept = self._buckets[place]
+        if kept_number != number or value > kept:
+            self._buckets[place] = number, value
+
+    def most(self, since: float) -> float:
+        """The greatest value since then, and up to one bucket before."""
+        first = int(since / self._BUCKET_S)
+        return max((value for number, value in self._buckets if number >= first), default=0.0)
 
 
 class Counter:

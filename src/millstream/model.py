@@ -16,6 +16,8 @@ from uuid import UUID
 from millstream.errors import InvalidTopicName
 
 NodeId = NewType("NodeId", int)
+# One replica of a log as consensus knows it; see `replica_id`.
+ReplicaId = NewType("ReplicaId", int)
 Epoch = NewType("Epoch", int)
 TopicName = NewType("TopicName", str)
 
@@ -26,6 +28,27 @@ Offset: TypeAlias = int
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NO_EPOCH = Epoch(0)
+NODE_BITS = 20
+
+
+def replica_id(node: NodeId, incarnation: Offset = 0) -> ReplicaId:
+    """Return the id of the replica that the control command at offset `incarnation` placed on
+    `node`; 0 for one placed by a cluster without incarnations.
+
+    A replica that lost its data, or was moved away and back, is another one: it must not vote on
+    promises that it has forgotten.
+    """
+    assert 0 <= node < 1 << NODE_BITS
+    assert incarnation >= 0
+    return ReplicaId(incarnation << NODE_BITS | node)
+
+
+def node_of(replica: ReplicaId) -> NodeId:
+    return NodeId(replica & (1 << NODE_BITS) - 1)
+
+
+def incarnation_of(replica: ReplicaId) -> Offset:
+    return replica >> NODE_BITS
 
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -97,18 +120,49 @@ ORIGIN = Position(NO_EPOCH, 0)  # Before the first boundary: every log contains 
 
 
 class Boundary(NamedTuple):
-    """Epoch `epoch` was opened when the log ended at `start_offset`, and these nodes vote in it."""
+    """Epoch `epoch` was opened when the log ended at `start_offset`, and these vote in it."""
 
     epoch: Epoch
     start_offset: Offset
-    voters: frozenset[NodeId]
+    voters: frozenset[ReplicaId]
+
+
+class AtRest(NamedTuple):
+    """What the next start needs of a log, if it does not open it before it is used."""
+
+    epoch: Epoch  # The last that was opened: a later one in the journal says that it was used.
+    settings: int  # A digest of the settings, from which `due_ms` follows.
+    due_ms: int | None  # When retention may have to act; None: never.
+    segment_count: int
+    size_bytes: int
+    index_entries: int
+    index_bytes_per_entry_max: int
+
+
+class CleanEnd(NamedTuple):
+    """Where a log ended when its node was last stopped in good order: all of it was synced."""
+
+    end_offset: Offset
+    base_offset: Offset  # Of its last segment, and the bytes in there; 0 if there is none.
+    segment_bytes: int
+    at_rest: AtRest | None = None  # None: the log is opened at the start.
+    # The node was killed since that stop, and the log was not opened: a power cut may have left
+    # bytes behind the end that were never acknowledged.
+    may_have_tail: bool = False
+
+
+class LastStop(NamedTuple):
+    """How the node before this one left the data directory."""
+
+    was_clean: bool = False
+    ends: Mapping[str, CleanEnd] = MappingProxyType({})  # Of logs, by their directories' names.
 
 
 class HardState(NamedTuple):
     """The durable state of a voter: the epoch it is in, and its vote in that epoch."""
 
     epoch: Epoch
-    voted_for: NodeId | None
+    voted_for: ReplicaId | None
 
 
 NEVER_VOTED = HardState(NO_EPOCH, None)
@@ -132,14 +186,52 @@ class Isolation(Enum):
 CLIENT_ID_LENGTH_MAX = 256  # Longer ones are cut; quotas name client ids up to this length.
 
 
+class Principal(NamedTuple):
+    """A client as ACLs and the audit trail name it: `User:ann`, `Role:ops`, `Node:2`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @staticmethod
+    def parse(text: str) -> "Principal":
+        """Read what `str` wrote; raise `ValueError` for text without a kind or a name."""
+        kind, _, name = text.partition(":")
+        if not (kind and name):
+            raise ValueError(f"{text[:100]!r} is not KIND:NAME, such as User:ann")
+        return Principal(kind, name)
+
+
+def user_principal(name: str) -> Principal:
+    return Principal("User", name)
+
+
+ANONYMOUS = user_principal("ANONYMOUS")  # A client without a login, in Kafka's spelling.
+# The broker's own acts and code in its process. No login leads here.
+SYSTEM = Principal("System", "millstream")
+
+PRINCIPAL_NAME_LENGTH_MAX = 256
+NEVER_EXPIRES = float("inf")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The client of a call, and the protocol it speaks."""
+    """The client of a call: who it is, how that was proved, and the protocol it speaks."""
 
-    principal: str = "anonymous"
+    principal: Principal = ANONYMOUS
+    roles: tuple[str, ...] = ()
+    mechanism: str = ""  # Such as `SCRAM-SHA-512`, `PLAIN`, `OAUTHBEARER`, `TLS`; empty: no login.
+    listener: str = ""
+    is_tls: bool = False
+    expires_at: float = NEVER_EXPIRES  # By the loop's clock.
     client_id: str = ""
     address: str = ""
     protocol: str = "embedded"
+
+
+SYSTEM_SESSION = Session(principal=SYSTEM, protocol="internal")
 
 
 _NONE: Mapping[int, Any] = MappingProxyType({})  # Of whatever values the field has.

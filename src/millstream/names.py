@@ -35,6 +35,9 @@ DLQ_SUBJECT_HEADER: Final = "ms-dlq-subject"  # The record's own subject header,
 # Set when the value is a whole unreadable batch, as stored in the log: its last offset.
 DLQ_BATCH_HEADER: Final = "ms-dlq-batch"
 
+# Of the last event in a batch of `__audit`: up to where the control log is in the trail.
+AUDIT_CONTROL_HEADER: Final = "ms-audit-control"
+
 # Headers that pipelines write.
 REPLAY_HEADER_PREFIX: Final = "ms-replay-"  # Where a replayed record comes from.
 REDRIVE_COUNT_HEADER: Final = "ms-redrive-count"  # How often a dead letter was sent back.
@@ -47,9 +50,13 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 DELAYED_TOPIC: Final = "__deferred"
 DELIVERIES_TOPIC: Final = "__deliveries"
+AUDIT_TOPIC: Final = "__audit"
 INTERNAL_TOPICS: Final = frozenset(
-    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DELAYED_TOPIC, DELIVERIES_TOPIC}
+    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DELAYED_TOPIC, DELIVERIES_TOPIC, AUDIT_TOPIC}
 )
+# The schemas of the registry, under the name that other registries have. While the registry is on,
+# clients may read it, not write; else it is a topic like others, for an outside registry.
+SCHEMAS_TOPIC: Final = "_schemas"
 # Kafka's name for the log of the cluster's metadata; tools ask for its quorum by this name.
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -57,8 +64,16 @@ DLQ_TOPIC_SUFFIX: Final = ".dlq"  # Of the topic to which the dead letters of a 
 # Before the subject of a dead letter: subscriptions to the record's own subject do not get it.
 DLQ_SUBJECT_PREFIX: Final = "DLQ."
 
+# -- subscriptions ---------------------------------------------------------------------------------
+
+# Before the subject and the word of a Flux client, in the names of its groups and durable names.
+FLUX_GROUP_PREFIX: Final = "flux:group:"
+FLUX_DURABLE_PREFIX: Final = "flux:durable:"
+
 # -- ids -------------------------------------------------------------------------------------------
 
+# Of the transactional ids that the broker lends to transactions of FlyMQ clients.
+LENT_ID_PREFIX: Final = "flymq-"
 # Separates a batch group's name from `term~batch.partition.attempt` in the transactional ids of its
 # members. All ids with the same beginning have one coordinator, so one write can end all of them.
 # Every tool can show it, and no client puts it in an id by chance.

@@ -6,12 +6,13 @@ implement them with faults, so that a whole cluster runs inside one test under o
 Invariant: no other module touches a clock, a random source, a file or a socket. A test checks it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
-from millstream.model import Buffer, LogId, NodeId
+from millstream.model import Buffer, LogId, ReplicaId
+from millstream.security.secrets import Secret
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class File(Protocol):
         """Drop clean cached pages, so that the next read sees what the disk really holds."""
 
     def fileno(self) -> int:
-        """The descriptor, for sendfile; -1 where there is none."""
+        """The descriptor, to send from; -1 where there is none."""
 
     def close(self) -> None: ...
 
@@ -97,17 +98,49 @@ class Threads(Protocol):
         """Do `work` on a thread; raises what it raises, or `OutOfResources` without a thread."""
 
 
+class Secrets(Protocol):
+    """The values of references to secrets. Blocks: a program may have to be run."""
+
+    def read(self, secret: Secret) -> bytes:
+        """The value without the newline at its end; `StartupError` says what is wrong, and names
+        the reference only."""
+
+    def call(self, secret: Secret, verb: str, data: bytes) -> bytes:
+        """Run the program of a `kms:` reference with `verb`, `data` on its standard input."""
+
+    def read_key_set(self, address: str) -> bytes:
+        """The keys of an issuer of tokens, from `file:PATH` or an `https:` address."""
+
+
+class SchemaCompiler(Protocol):
+    """`protoc`, which runs in a process of its own. Blocks."""
+
+    def is_installed(self) -> bool: ...
+
+    def compile(self, files: Mapping[str, str], name: str) -> bytes:
+        """The serialized `FileDescriptorSet` of the file `name`, behind all that it imports.
+
+        `files` are texts by path. `ValueError` says what is wrong, with line and column.
+        """
+
+
 class PeerMessage(Protocol):
     """A message from one replica to another, of `raft.messages`."""
+
+
+# Takes a message: the log, the replica that sent it, the replica that it is meant for.
+Receive = Callable[[LogId, ReplicaId, ReplicaId, PeerMessage], None]
 
 
 class Links(Protocol):
     """Best-effort, unordered delivery to other nodes: a message may be lost, late or doubled."""
 
-    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+    def open(self, receive: Receive) -> None:
         """Deliver what arrives to `receive`, on the event loop."""
 
-    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
+    def send(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
         """Never blocks, never raises, never grows without bound."""
 
     def close(self) -> None: ...
@@ -123,3 +156,5 @@ class Ports:
     threads: Threads  # For reads, compaction and requests of clients.
     sync_threads: Threads  # For syncs only: no other work may delay a commit.
     links: Links
+    secrets: Secrets
+    schema_compiler: SchemaCompiler

@@ -2,15 +2,18 @@
 
 Owns their defaults, meanings and bounds, and parses them from text. The control log stores the
 overrides of a topic; each layer below reads the fields that it applies. Names are Kafka's with `_`
-for `.`; settings that Kafka does not have begin with `message_` or `view_`. Settings of Kafka that
-mean nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept and shown, no effect.
+for `.`; settings that Kafka does not have begin with `message_`, `schema_`, `view_` or `index_`, or
+are `owner`, `tags` and `purpose`.
+Settings of Kafka that mean nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept
+and shown, no effect.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from millstream.errors import InvalidSetting
 from millstream.names import MESSAGE_ID_HEADER, TTL_HEADER
@@ -19,6 +22,8 @@ T = TypeVar("T")
 
 UNLIMITED = -1
 _MEANING = "meaning"  # The key in the metadata of a field.
+_OF = "of"  # The key for the dataclass of each table in a table of tables.
+NAME = "NAME"  # Stands for the name of a table that users choose.
 _DAY_MS = 24 * 60 * 60 * 1000
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -64,20 +69,67 @@ class ValidationType(Enum):
     RECORDS = "records"  # Every record as well: a few microseconds a record.
 
 
+class SchemaCheck(Enum):
+    OFF = "off"
+    ID = "id"  # A live version of the subject has the schema that the record names.
+    FULL = "full"  # The bytes are a value of that schema as well.
+
+
+class SchemaAction(Enum):
+    REJECT = "reject"
+    DEAD_LETTER = "dead-letter"
+    WARN = "warn"
+
+
+class Unframed(Enum):
+    REJECT = "reject"
+    ACCEPT = "accept"
+
+
+class SubjectStrategy(Enum):
+    TOPIC = "topic"
+    RECORD = "record"
+    TOPIC_RECORD = "topic-record"
+
+
 def setting(default: T, meaning: str) -> T:
     """A field of a dataclass of settings: its default, and its meaning for documents and tools."""
     return field(default=default, metadata={_MEANING: meaning})
+
+
+def tables(kind: type[T], meaning: str) -> Mapping[str, T]:
+    """A field for tables whose names users choose, such as `[listener.NAME]`."""
+    # Any: `field` returns what the annotation says.
+    made: Any = field(
+        default_factory=lambda: MappingProxyType({}), metadata={_MEANING: meaning, _OF: kind}
+    )
+    return made  # type: ignore[no-any-return]
 
 
 def meanings(kind: type, prefix: str = "") -> dict[str, str]:
     """The meaning of each setting of a dataclass, and of those in it, by dotted key."""
     texts: dict[str, str] = {}
     for part in fields(kind):
-        if isinstance(part.type, type) and is_dataclass(part.type):
-            texts |= meanings(part.type, f"{prefix}{part.name}.")
+        inner = table_of(part.type)
+        if (named := part.metadata.get(_OF)) is not None:
+            texts |= meanings(named, f"{prefix}{part.name}.{NAME}.")
+        elif inner is not None:
+            texts |= meanings(inner, f"{prefix}{part.name}.")
         else:
             texts[prefix + part.name] = part.metadata[_MEANING]
     return texts
+
+
+def table_of(annotation: object) -> type | None:
+    """The dataclass that a field holds, or may hold; None for a plain value."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and is_dataclass(kind) and _is_table(kind):
+            return kind
+    return None
+
+
+def _is_table(kind: type) -> bool:
+    return all(_MEANING in part.metadata or table_of(part.type) for part in fields(kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +196,50 @@ class TopicSettings:
     message_id_count_max: int = setting(
         100_000, f"How many of a topic's {MESSAGE_ID_HEADER} are remembered. Millstream's own."
     )
+    index_key: bool = setting(
+        False, "Whether filters find records by key without reading all. Millstream's own."
+    )
+    index_headers: str = setting(
+        "", "The headers by which filters find records, separated by commas. Millstream's own."
+    )
+    # The schema registry's; the names of Confluent's settings mean the same.
+    schema_validation_value: SchemaCheck = setting(
+        SchemaCheck.OFF, "Whether values are checked against the registry. Millstream's own."
+    )
+    schema_validation_key: SchemaCheck = setting(
+        SchemaCheck.OFF, "Whether keys are checked against the registry. Millstream's own."
+    )
+    schema_validation_action: SchemaAction = setting(
+        SchemaAction.REJECT,
+        "What happens to a record that does not fit its schema. Millstream's own.",
+    )
+    schema_validation_unframed: Unframed = setting(
+        Unframed.REJECT, "What happens to a record that names no schema. Millstream's own."
+    )
+    schema_subject_strategy: SubjectStrategy = setting(
+        SubjectStrategy.TOPIC,
+        "What names the subject of a record's schema. Millstream's own.",
+    )
     # A view shows those records of another topic that its filter takes, and has none of its own.
     view_of: str = setting("", "The topic whose records this view shows. Millstream's own.")
     view_where: str = setting("", "The filter of a view: which records it shows. Millstream's own.")
+    owner: str = setting(
+        "",
+        "The user or role, such as `User:ann`, that may do everything with this topic and give "
+        "rights to it. Millstream's own.",
+    )
+    tags: str = setting(
+        "", "Words to find the topic by, such as `pii,gold`: `topic list --tag`. Millstream's own."
+    )
+    purpose: str = setting("", "What the topic is for, in a sentence. Millstream's own.")
+
+    @property
+    def checks_schemas(self) -> bool:
+        # By identity: each append asks.
+        return (
+            self.schema_validation_value is not SchemaCheck.OFF
+            or self.schema_validation_key is not SchemaCheck.OFF
+        )
 
     def __post_init__(self) -> None:
         for name, (low, high) in BOUNDS.items():
@@ -155,6 +248,56 @@ class TopicSettings:
                 raise InvalidSetting(f"{name} = {value} is not in {low} to {high}")
         if self.compression_gzip_level == 0:
             raise InvalidSetting("compression_gzip_level = 0 is not -1 or in 1 to 9")
+        _check_indexed(self.index_headers)
+        if self.owner:
+            _check_owner(self.owner)
+        tags_of(self.tags)
+        if len(self.purpose) > PURPOSE_LENGTH_MAX:
+            raise InvalidSetting(
+                f"purpose has {len(self.purpose)} characters, at most {PURPOSE_LENGTH_MAX}"
+            )
+
+
+INDEXED_HEADERS_MAX = 16  # Of one topic.
+INDEXED_HEADER_LENGTH_MAX = 256
+
+
+def _check_indexed(text: str) -> None:
+    names = [name.strip() for name in text.split(",")] if text.strip() else []
+    if len(names) > INDEXED_HEADERS_MAX:
+        raise InvalidSetting(f"index_headers has {len(names)} names, at most {INDEXED_HEADERS_MAX}")
+    for name in names:
+        if not 0 < len(name) <= INDEXED_HEADER_LENGTH_MAX:
+            raise InvalidSetting(
+                f"index_headers = {text[:100]!r} has a name of {len(name)} characters, "
+                f"expected 1 to {INDEXED_HEADER_LENGTH_MAX}"
+            )
+
+
+# What is said of a single topic: no node has a default for it.
+OF_ONE_TOPIC = frozenset({"view_of", "view_where", "owner", "tags", "purpose"})
+TAGS_MAX = 16  # Of one topic.
+PURPOSE_LENGTH_MAX = 1_024
+_TAG = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """The words of the setting `tags`; raise `InvalidSetting`."""
+    tags = tuple(tag.strip() for tag in text.split(",")) if text.strip() else ()
+    if len(tags) > TAGS_MAX:
+        raise InvalidSetting(f"tags has {len(tags)} words, at most {TAGS_MAX}")
+    for tag in tags:
+        if _TAG.fullmatch(tag) is None:
+            raise InvalidSetting(
+                f"tags = {text[:100]!r}: {tag[:40]!r} is not 1 to 32 of a-z, 0-9 and -"
+            )
+    return tags
+
+
+def _check_owner(text: str) -> None:
+    kind, _, name = text.partition(":")
+    if kind not in {"User", "Role"} or not name or name == "*":
+        raise InvalidSetting(f"owner = {text[:100]!r} is not User:NAME or Role:NAME")
 
 
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -314,6 +457,10 @@ def _parse(name: str, text: str) -> Any:  # One of the field types of TopicSetti
         raise InvalidSetting(f"{name} = {text!r} is not one of {[m.value for m in kind]}")
     if kind is str:
         return text
+    if kind is bool:
+        if (word := text.strip().lower()) not in {"true", "false"}:
+            raise InvalidSetting(f"{name} = {text!r} is not true or false")
+        return word == "true"
     try:
         return int(text) if kind is int else float(text)
     except ValueError:

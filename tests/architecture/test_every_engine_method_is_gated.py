@@ -6,36 +6,82 @@ The services are read from a running node, so that a new one is checked without 
 import asyncio
 import inspect
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from millstream.codec.markers import ControlKind, Marker
+from millstream.control.acls import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from millstream.control.catalog import Topic
+from millstream.control.commands import UserChange
 from millstream.control.quotas import Entity
 from millstream.control.resources import ResourceKind
+from millstream.engine.access.acls import Question
+from millstream.engine.audit.trail import AuditQuery
 from millstream.engine.dead_letters.service import RedrivePlan
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.groups.consumer.vocabulary import Beat
 from millstream.engine.partitions.slices import Earliest, Slice, Want
 from millstream.engine.publish.publisher import Publication, Receipts
 from millstream.engine.push import SubscriptionSpec
+from millstream.engine.schemas.parsing import Draft
+from millstream.engine.schemas.service import Listed
 from millstream.errors import Denied
 from millstream.internal_topics.batch_groups import Ending
+from millstream.internal_topics.schemas import SchemaText, SchemaValue
 from millstream.metrics import REQUESTS
-from millstream.model import Acks, Epoch, Producer, Session, TopicPartition
+from millstream.model import (
+    SYSTEM,
+    Acks,
+    Epoch,
+    Producer,
+    Session,
+    TopicPartition,
+    user_principal,
+)
+from millstream.schemas.definition import SchemaType
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
 from tests.support.virtual_loop import run
 
 # Public parts of a node that are no services: each has a reason to ask no gate.
 WITHOUT_GATE = {
+    "authentication": "says who a session is, before anything can be asked",
+    "logins": "the same, for protocols that prove it with each request",
     "running_config": "follows settings that `resources` has let through its gate",
     "unpacking": "bounds memory, reads no topic",
     "usage": "charges quotas, refuses nothing",
 }
+# Answer what a session may do, instead of refusing; a stranger may do nothing.
+QUESTIONS = {
+    "topics.operations",
+    "topics.cluster_operations",
+    "topics.may_describe_configs",
+    "groups.operations",
+    "topics.sees",
+    "groups.sees",
+}
+READ_ORDERS = Acl(
+    resource_type=ResourceType.TOPIC,
+    resource_name="orders",
+    pattern_type=PatternType.LITERAL,
+    principal="User:stranger",
+    host="*",
+    operation=AclOperation.READ,
+    permission=Permission.ALLOW,
+)
 Call = tuple[tuple[object, ...], dict[str, object]]
+DRAFT = Draft(SchemaType.AVRO, '"string"')
+REGISTERED = SchemaValue("orders-value", 1, 1, SchemaText(SchemaType.AVRO, '"string"'))
 HEARD = SubscriptionSpec(name="billing", topics=("orders",))
-STRANGER = Session(principal="stranger")
+STRANGER = Session(principal=user_principal("stranger"))
 MEMBER: dict[str, object] = {"member_id": "m", "generation": 1}
 JOIN: dict[str, object] = {
     "protocol_type": "consumer",
@@ -58,15 +104,26 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "topics.quorum": ((), {}),
         "topics.describe": (("orders",), {}),
         "topics.describe_id": ((topic.topic_id,), {}),
+        "topics.describe_configs": (("orders",), {}),
+        "topics.open_configs": (("orders",), {}),
+        "topics.may_describe_configs": (("orders",), {}),
+        "topics.operations": (("orders",), {}),
+        "topics.sees": (("orders",), {}),
+        "topics.cluster_operations": ((), {}),
+        "topics.admit_to_cluster": ((Operation.ALTER,), {}),
         "topics.describe_number": ((topic.number,), {}),
         "topics.list": ((), {}),
         "partitions.append": ((ORDERS, batch(b"a"), Acks.ALL), {}),
+        "partitions.admit_append": (("orders",), {}),
+        "partitions.admit_read": (("orders",), {}),
         "partitions.read": (([Want(ORDERS, 0, 100)],), {}),
         "partitions.find": ((ORDERS, Earliest()), {}),
         "partitions.epoch_end": ((ORDERS, Epoch(1)), {}),
         "partitions.delete_records": ((ORDERS,), {}),
         "partitions.leadership": ((topic,), {}),
+        "partitions.awake": (([topic],), {}),
         "partitions.health": ((ORDERS,), {}),
+        "partitions.filter_figures": (("orders",), {}),
         "partitions.storage_problems": ((), {}),
         "partitions.write_marker": ((ORDERS, Marker(ControlKind.ABORT, 1, 0, 0)), {}),
         "partitions.producers": ((ORDERS,), {}),
@@ -78,15 +135,42 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "transactions.check_offsets": (("billing", 1, 0, "readers"), {}),
         "transactions.end": (("billing", Producer(1, 0)), {"commits": True}),
         "transactions.describe": (("billing",), {}),
+        "transactions.wait_ended": (("billing",), {"until": 0.0}),
         "transactions.list": ((), {}),
         "client_quotas.describe": ((), {}),
         "client_quotas.alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
         "client_quotas.check_alter": ((Entity("test", None), {"producer_byte_rate": 1.0}), {}),
         "resources.describe": ((ResourceKind.NODE, "1"), {}),
+        "resources.open": ((ResourceKind.NODE, "1"), {}),
         "resources.names": ((ResourceKind.GROUP,), {}),
         "resources.alter": ((ResourceKind.NODE, "1", {"retention_ms": "1"}), {}),
         "resources.check_alter": ((ResourceKind.NODE, "1", {"retention_ms": "1"}), {}),
         "resources.admit_to_loggers": ((Operation.ALTER,), {}),
+        "schemas.types": ((), {}),
+        "schemas.subjects": (("", Listed()), {}),
+        "schemas.schemas": (("", Listed()), {}),
+        "schemas.versions": (("orders-value", Listed()), {}),
+        "schemas.version": (("orders-value", 1), {}),
+        "schemas.users": (("orders-value", 1), {}),
+        "schemas.with_metadata": (("orders-value", {}), {}),
+        "schemas.lookup": (("orders-value", DRAFT), {}),
+        "schemas.formatted": ((REGISTERED, "resolved"), {}),
+        "schemas.by_id": ((1,), {}),
+        "schemas.places": ((1,), {}),
+        "schemas.by_guid": ((UUID(int=1),), {}),
+        "schemas.config": (("orders-value",), {}),
+        "schemas.mode": (("orders-value",), {}),
+        "schemas.contexts": ((), {}),
+        "schemas.check": (("orders-value", DRAFT), {}),
+        "schemas.explain": (("orders-value", DRAFT), {}),
+        "schema_changes.register": (("orders-value", DRAFT), {}),
+        "schema_changes.delete_version": (("orders-value", 1), {}),
+        "schema_changes.delete_subject": (("orders-value",), {}),
+        "schema_changes.delete_context": ((".mill",), {}),
+        "schema_changes.set_config": (("orders-value", {"normalize": True}), {}),
+        "schema_changes.delete_config": (("orders-value",), {}),
+        "schema_changes.set_mode": (("orders-value", "READONLY"), {}),
+        "schema_changes.delete_mode": (("orders-value",), {}),
         "delayed.list": (("orders",), {}),
         "delayed.describe": (("orders~0",), {}),
         "delayed.cancel": (("orders~0",), {}),
@@ -119,12 +203,39 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "groups.coordinator_of": (("readers",), {}),
         "groups.describe": (("readers",), {}),
         "groups.delete": (("readers",), {}),
+        "groups.operations": (("readers",), {}),
+        "groups.sees": (("readers",), {}),
+        "groups.admit_member": (("readers",), {}),
+        "audit.query": ((AuditQuery(),), {}),
+        "audit.follow": ((AuditQuery(),), {}),
+        "access_rules.acls": ((AclFilter(),), {}),
+        "access_rules.create": (([READ_ORDERS],), {}),
+        "access_rules.delete": (([AclFilter()],), {}),
+        "access_rules.replace": (([], [READ_ORDERS]), {}),
+        "access_rules.explain": (
+            (Question(SYSTEM, "", AclOperation.READ, ResourceType.TOPIC, "orders"),),
+            {},
+        ),
+        "access_rules.roles": ((), {}),
+        "access_rules.put_role": (("ops",), {}),
+        "access_rules.delete_role": (("ops",), {}),
         "groups.list": ((), {}),
         "consumer_groups.heartbeat": (("readers", Beat(member_id="m", epoch=0)), {}),
         "consumer_groups.describe": (("readers",), {}),
+        "users.list": ((), {}),
+        "users.describe": (("ann",), {}),
+        "users.alter": (([UserChange(name="ann")],), {}),
+        "users.set_password": (("ann", "secret"), {}),
+        "users.change_own_password": (("old", "new"), {}),
+        "users.disconnect": (("ann",), {}),
+        "users.credentials": (("secret",), {}),
         "repairs.list": ((), {}),
         "repairs.skip": ((ORDERS, 0), {}),
+        "encryption.describe": ((), {}),
+        "encryption.rotate": (("data",), {}),
+        "encryption.rewrite": ((), {}),
         "batch_groups.begin": (("spark:orders",), {}),
+        "batch_groups.renew": (("spark:orders", 1, {}), {}),
         "batch_groups.end": (("spark:orders", Ending(1, "query", 0, {})), {"commits": True}),
     }
 
@@ -149,8 +260,14 @@ def public_methods(node: Node) -> dict[str, Callable[..., object]]:
     }
 
 
-class OnlyFriends:
+class OnlyFriends(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
+        return session == SESSION
+
+    def operations_of(self, session: Session, resource: str) -> int:
+        return 255 if session == SESSION else 0
+
+    def owns(self, session: Session, topic: str) -> bool:
         return session == SESSION
 
 
@@ -210,6 +327,10 @@ def test_a_stranger_is_denied_and_changes_nothing() -> None:
             topic = await node.topics.create(SESSION, "orders")
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
             for name, method in public_methods(node).items():
+                if name in QUESTIONS:
+                    arguments, keywords = arguments_of(topic)[name]
+                    assert not method(STRANGER, *arguments, **keywords)
+                    continue
                 before = denials(node)
                 is_refused = await is_denied(method, arguments_of(topic)[name])
                 if not is_refused or denials(node) == before:

@@ -47,9 +47,9 @@ def spellings(tree: ast.Module) -> list[str]:
 
 def test_reserved_names_are_spelled_once() -> None:
     again = {
-        path: found
+        path: places
         for path, tree in modules().items()
-        if path != OWNER and (found := spellings(tree))
+        if path != OWNER and (places := spellings(tree))
     }
 
     assert again == {}, "take the name from millstream.names"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.cli.connection import with_secrets
 from tests.cli.conftest import NOBODY, Cli
 
 
@@ -35,7 +36,7 @@ def test_another_context_can_be_used_and_forgotten(offline: Cli) -> None:
 
 
 def test_only_the_owner_can_read_the_contexts(offline: Cli, tmp_path: Path) -> None:
-    offline.run("context", "add", "home", "localhost:1", "--set", "sasl.password=secret")
+    offline.run("context", "add", "home", "localhost:1", "--set", "sasl.username=ann")
 
     (path,) = tmp_path.rglob("contexts.json")
 
@@ -105,3 +106,13 @@ def test_a_setting_of_one_command_wins_over_the_context(cli: Cli) -> None:
 
     assert "security.protocol" in cli.refusal("topic", "list", "--context", "wrong")
     cli.run("topic", "list", "--context", "wrong", "-X", "security.protocol=PLAINTEXT")
+
+
+def test_a_context_refers_to_secrets_and_keeps_none(offline: Cli, tmp_path: Path) -> None:
+    refused = offline.run(
+        "context", "add", "home", "localhost:1", "--set", "sasl.password=secret", code=1
+    )
+    offline.run("context", "add", "home", "localhost:1", "--set", "sasl.password=env:PASSWORD")
+
+    assert "sasl.password must be file:PATH or env:NAME" in refused.output
+    assert with_secrets({"sasl.password": "literal"}) == {"sasl.password": "literal"}

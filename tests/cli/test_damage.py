@@ -58,7 +58,7 @@ def test_damage_is_named_refused_and_skipped_by_order_only(rotten: BrokerProcess
     # Readers who ask for what is behind it get it.
     assert consumed(rotten.address, BAD + BATCH) == (numbers(BAD + BATCH, RECORDS), [])
     # It is named, once, with the way out.
-    (line,) = [one for one in rotten.log.splitlines() if "damaged records" in one]
+    (line,) = [logged for logged in rotten.log.splitlines() if "damaged records" in logged]
     assert f"topic=orders partition=0 offsets={BAD}..{BAD + BATCH - 1}" in line
     assert f"millstream repair --skip orders/0@{BAD}" in line
     unhealthy = cli.run("health", *address, code=1).stdout

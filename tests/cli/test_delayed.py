@@ -32,7 +32,9 @@ def test_those_that_wait_are_listed(cli: Cli, topic: str) -> None:
 
     answer = cli.json("delayed", "list", topic)
     assert answer["next_after"] is None
-    assert [(one["topic"], one["partition"]) for one in answer["delayed"]] == [(topic, 1)] * 3
+    assert [(delayed["topic"], delayed["partition"]) for delayed in answer["delayed"]] == [
+        (topic, 1)
+    ] * 3
     lines = cli.text("delayed", "list", topic).splitlines()
     assert lines[0].split() == ["ID", "TOPIC", "PARTITION", "DUE"]
     assert lines[1].split()[:3] == [answer["delayed"][0]["id"], topic, "1"]

@@ -8,8 +8,9 @@ import click
 
 from millstream.cli.main import ALIASES, commands
 
-# A node speaks by its log, the explorer on its screen; pipelines have flags of their own.
-WITHOUT_OUTPUT = ("serve", "pipeline", "explore")
+# A node speaks by its log, the explorer on its screen; pipelines have flags of their own; exports
+# and tails of the audit trail are JSON in any case.
+WITHOUT_OUTPUT = ("serve", "pipeline", "explore", "audit export", "audit tail")
 
 
 def leaves(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -143,9 +143,9 @@ def test_a_time_that_is_none_is_no_reason_to_fail() -> None:
     ],
 )
 def test_a_search_looks_where_it_is_told(text: str, is_found: bool) -> None:
-    one = record(key=b"ann", value=b"item: bread", headers=(("trace", b"9"),))
+    order = record(key=b"ann", value=b"item: bread", headers=(("trace", b"9"),))
 
-    assert parse_query(text).matches(one) is is_found
+    assert parse_query(text).matches(order) is is_found
 
 
 @pytest.mark.parametrize("text", ["", "  ", "key:", "/(/"])
@@ -194,7 +194,7 @@ LOGS = st.lists(st.sets(st.integers(0, 59)).map(list), min_size=1, max_size=3).m
 
 
 def held(window_: Window) -> list[tuple[int, int]]:
-    return [(one.partition, one.offset) for one in window_.records]
+    return [(record.partition, record.offset) for record in window_.records]
 
 
 @given(LOGS, st.integers(1, 9), st.lists(st.booleans(), max_size=12), st.integers(0, 60))
@@ -203,18 +203,18 @@ def test_what_is_held_has_no_holes_however_one_scrolls(
 ) -> None:
     held_max = 20
     with mock.patch.object(window, "RECORDS_HELD_MAX", held_max):
-        found = Window()
+        matching = Window()
         goals = dict.fromkeys(log.bounds, start)
-        found.replace(Chunk(spans=paging.at_offsets(goals, log.bounds), records=[]))
+        matching.replace(Chunk(spans=paging.at_offsets(goals, log.bounds), records=[]))
         for is_newer in ways:
             if is_newer:
-                found.add_newer(log.read(paging.newer(found.spans, log.bounds, quota)))
+                matching.add_newer(log.read(paging.newer(matching.spans, log.bounds, quota)))
             else:
-                found.add_older(log.read(paging.older(found.spans, log.bounds, quota)))
+                matching.add_older(log.read(paging.older(matching.spans, log.bounds, quota)))
 
-            assert len(found.records) <= held_max
-            for partition, span in found.spans.items():
-                here = [offset for number, offset in held(found) if number == partition]
+            assert len(matching.records) <= held_max
+            for partition, span in matching.spans.items():
+                here = [offset for number, offset in held(matching) if number == partition]
                 assert here == log.within(partition, span)
 
 
@@ -225,7 +225,7 @@ def test_page_by_page_every_record_is_seen_once(log: Log, is_newer: bool) -> Non
     spans = {p: Span(0, 0) if is_newer else Span(60, 60) for p in log.bounds}
     while (page := turn(spans, log.bounds, 4)).spans:
         chunk = log.read(page)
-        seen += [(one.partition, one.offset) for one in chunk.records]
+        seen += [(record.partition, record.offset) for record in chunk.records]
         spans |= chunk.spans
 
     assert sorted(seen) == [(p, o) for p, offsets in enumerate(log.offsets) for o in offsets]
@@ -258,24 +258,24 @@ def test_large_records_bound_a_page_by_their_bytes() -> None:
             forwards.add(record(offset, value=large))
         backwards.add(record(offset, value=large))
 
-    assert [one.offset for one in forwards.chunk().records] == [0, 1, 2, 3]
+    assert [record.offset for record in forwards.chunk().records] == [0, 1, 2, 3]
     assert forwards.chunk().spans == {0: Span(0, 4)}
-    assert [one.offset for one in backwards.chunk().records] == [7, 8, 9]
+    assert [record.offset for record in backwards.chunk().records] == [7, 8, 9]
     assert backwards.chunk().spans == {0: Span(7, 10)}
 
 
 def test_large_records_bound_what_is_held_by_their_bytes() -> None:
-    found = Window()
+    matching = Window()
     large = b"x" * (window.BYTES_HELD_MAX // 2)
 
     gone = [
-        found.add_newer(Chunk(spans={0: Span(n, n + 1)}, records=[record(n, value=large)]))
+        matching.add_newer(Chunk(spans={0: Span(n, n + 1)}, records=[record(n, value=large)]))
         for n in range(3)
     ]
 
     assert gone == [0, 1, 1]
-    assert found.spans == {0: Span(2, 3)}
-    assert found.size_bytes < window.BYTES_HELD_MAX
+    assert matching.spans == {0: Span(2, 3)}
+    assert matching.size_bytes < window.BYTES_HELD_MAX
 
 
 def test_a_page_shares_its_records_among_partitions() -> None:
@@ -325,10 +325,10 @@ def test_a_target_is_a_place_and_topics() -> None:
 def test_a_form_is_a_record() -> None:
     fields = Fields(key="ann", value='{"a": 1}', headers="x=1\n\ny=a=b\n", partition=" 2 ")
 
-    found = read_fields(fields)
+    columns = read_fields(fields)
 
-    assert (found.key, found.value, found.partition) == (b"ann", b'{"a": 1}', 2)
-    assert found.headers == [("x", "1"), ("y", "a=b")]
+    assert (columns.key, columns.value, columns.partition) == (b"ann", b'{"a": 1}', 2)
+    assert columns.headers == [("x", "1"), ("y", "a=b")]
     assert read_fields(Fields()).key is None
     assert read_fields(Fields(key="ann", is_tombstone=True)).value is None
 

@@ -67,7 +67,7 @@ def test_pages_go_forward_from_an_offset_and_from_a_time(client: Client, reader:
 
     assert first.spans == {0: Span(50, 250), 1: Span(20, 20), 2: Span(0, 0)}
     assert [record.offset for record in second.records] == list(range(250, 300))
-    assert [one.value for one in at_time.records] == [b"late"]
+    assert [record.value for record in at_time.records] == [b"late"]
 
 
 def test_a_place_behind_the_end_shows_the_newest(reader: Reader) -> None:

@@ -47,7 +47,9 @@ class User:
     @property
     def frame(self) -> Frame:
         """The screen in front, not counting dialogs."""
-        return next(one for one in reversed(self.explorer.screen_stack) if isinstance(one, Frame))
+        return next(
+            screen for screen in reversed(self.explorer.screen_stack) if isinstance(screen, Frame)
+        )
 
     @property
     def browser(self) -> Browser:
@@ -63,10 +65,10 @@ class User:
     async def press(self, *keys: str) -> None:
         await self._pilot.press(*keys)
 
-    async def until(self, is_true: Callable[[], object], what: str) -> None:
+    async def until(self, is_true: Callable[[], object], claim: str) -> None:
         deadline = monotonic() + DEADLINE_S
         while not is_true():
-            assert monotonic() < deadline, (what, self.frame.problem, self.sees)
+            assert monotonic() < deadline, (claim, self.frame.problem, self.sees)
             await self._pilot.pause(0.02)
 
     async def until_seen(self, *texts: str) -> None:
@@ -487,8 +489,8 @@ def test_deleting_asks_first(client: Client, topic: str, group: str) -> None:
 
     drive(client, scenario)
 
-    assert group not in {one.group_id for one in client.admin.list_groups()}
-    assert topic not in {one.name for one in client.admin.list_topics()}
+    assert group not in {group.group_id for group in client.admin.list_groups()}
+    assert topic not in {topic.name for topic in client.admin.list_topics()}
 
 
 # -- when things go wrong ------------------------------------------------------------------------

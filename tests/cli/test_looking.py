@@ -39,7 +39,7 @@ def verdicts(cli: Cli, *arguments: str, code: int = 0) -> dict[str, str]:
     import json
 
     parsed = json.loads(cli.run("doctor", *arguments, "--output", "json", code=code).stdout)
-    return {one["check"]: one["verdict"] for one in parsed}
+    return {check["check"]: check["verdict"] for check in parsed}
 
 
 def test_a_broker_that_serves_everything_is_healthy(cli: Cli) -> None:
@@ -54,10 +54,10 @@ def test_a_broker_that_serves_everything_is_healthy(cli: Cli) -> None:
 
 
 def test_a_doctor_finds_nothing_wrong_with_a_broker_that_runs(cli: Cli, tmp_path: Path) -> None:
-    found = verdicts(cli, "--data-dir", str(tmp_path))
+    checks = verdicts(cli, "--data-dir", str(tmp_path))
 
-    assert "problem" not in found.values()
-    assert {"versions", "configuration", "disk", "connection", "TLS", "protocol"} <= set(found)
+    assert "problem" not in checks.values()
+    assert {"versions", "configuration", "disk", "connection", "TLS", "protocol"} <= set(checks)
     assert "ok    protocol: a broker answers" in cli.text("doctor")
 
 
@@ -82,10 +82,10 @@ def test_a_doctor_says_what_is_wrong_in_plain_words(
 
 def test_a_doctor_knows_what_is_no_broker(cli: Cli) -> None:
     with deaf_listener() as address:
-        found = verdicts(cli, "--bootstrap", address, code=1)
+        checks = verdicts(cli, "--bootstrap", address, code=1)
 
-    assert found["connection"] == "ok"
-    assert found["protocol"] == "problem"
+    assert checks["connection"] == "ok"
+    assert checks["protocol"] == "problem"
 
 
 def test_a_doctor_knows_that_only_one_side_speaks_tls(cli: Cli) -> None:
@@ -145,7 +145,7 @@ def test_a_client_that_speaks_tls_to_a_plain_listener_is_told_so(
     ):
         context.wrap_socket(plain)
 
-    said = broker.log[before:]
-    assert "a client spoke TLS to a plain-text listener" in said
-    assert "broke the protocol" not in said
+    # Once a minute for each address: an earlier test of this broker may have been the reason.
+    assert "listener kafka expects plain text; 127.0.0.1 spoke TLS" in broker.log
+    assert "broke the protocol" not in broker.log[before:]
     cli.run("health")

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from millstream.client import connect
+from millstream.testing import run_broker
+
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 PORTS = [f"--{prefix}port=0" for prefix in ("", "flux-", "classic-", "http-")]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
@@ -81,6 +84,20 @@ def test_a_reader_that_leaves_is_no_error_worth_a_trace() -> None:
     )
 
     assert result.stdout.startswith("KEY")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_reader_that_has_seen_enough_records_is_no_error() -> None:
+    with run_broker() as broker:
+        with connect(broker.bootstrap) as client, client.producer() as producer:
+            for number in range(20_000):
+                producer.send("long", f"{number:0100d}")
+        command = f"set -o pipefail; {MILLSTREAM} consume long -b {broker.bootstrap} | head -1"
+        result = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, check=False
+        )
+
+    assert result.stdout == f"{0:0100d}\n"
     assert (result.returncode, result.stderr) == (0, "")
 
 

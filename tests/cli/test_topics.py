@@ -14,13 +14,32 @@ def test_a_topic_is_created_listed_and_described(cli: Cli, names: Callable[[], s
 
     assert said == f"created topic {name}\n"
     listed = {row["topic"]: row for row in cli.json("topic", "list")}
-    assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1, "view_of": None}
+    assert listed[name] == {
+        "topic": name,
+        "partitions": 3,
+        "replicas": 1,
+        "view_of": None,
+    }
     assert name in cli.text("topic", "list")
     described = cli.json("topic", "describe", name)
     assert [item["end_offset"] for item in described["partitions"]] == [0, 0, 0]
     text = cli.text("topic", "describe", name)
     assert "retention.ms" in text
     assert "60000" in text
+
+
+def test_topics_are_listed_with_their_bytes_on_disk(cli: Cli, names: Callable[[], str]) -> None:
+    name = names()
+    cli.run("topic", "create", name)
+    cli.run("produce", name, "x" * 5_000)
+    view = f"{name}-view"
+    cli.run("view", "create", view, "--from", name, "--where", "value contains 'x'")
+
+    listed = {row["topic"]: row for row in cli.json("topic", "list", "--bytes")}
+
+    assert 5_000 < listed[name]["bytes"] < 6_000
+    assert listed[view]["bytes"] is None
+    assert str(listed[name]["bytes"]) in cli.text("topic", "list", "--bytes")
 
 
 def test_a_topic_that_exists_is_refused_unless_that_is_fine(
@@ -154,7 +173,7 @@ def test_the_health_of_a_topic_is_shown_with_the_lag_of_its_groups(
     assert (full["low_watermark"], full["high_watermark"], full["end_offset"]) == (0, 4, 4)
     assert (full["last_stable_offset"], full["segment_count"], full["index_gaps"]) == (4, 1, 0)
     assert full["size_bytes"] > 0
-    lags = [one for one in answer["lags"] if one["partition"] == 1]
+    lags = [lag for lag in answer["lags"] if lag["partition"] == 1]
     assert lags == [{"group_id": group, "partition": 1, "committed_offset": 3, "records": 1}]
     assert group in cli.text("topic", "describe", topic, "--health")
     assert "nowhere" in cli.refusal("topic", "describe", "nowhere", "--health")
@@ -178,6 +197,6 @@ def test_describe_shows_the_retention_that_applies(
     cli.run("topic", "create", name, *flags)
 
     (line,) = [
-        one for one in cli.text("topic", "describe", name).splitlines() if "retention  " in one
+        line for line in cli.text("topic", "describe", name).splitlines() if "retention  " in line
     ]
     assert line.removeprefix("retention").strip().startswith(expected)

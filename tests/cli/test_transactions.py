@@ -1,12 +1,15 @@
 """`millstream txn`: what is open, and the end of it."""
 
 from collections.abc import Callable
+from time import monotonic
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from millstream.client import connect
 from tests.cli.conftest import Cli
+
+ENDED_S_MAX = 30.0
 
 
 def test_transactions_are_listed_and_described(cli: Cli, names: Callable[[], str]) -> None:
@@ -15,6 +18,11 @@ def test_transactions_are_listed_and_described(cli: Cli, names: Callable[[], str
     address = str(cli.environment["MILLSTREAM_BOOTSTRAP"])
     with connect(address) as client, client.transaction(name) as transaction:
         transaction.send(topic, "a")
+
+    # A commit is answered when it is decided; its markers are written after that.
+    deadline = monotonic() + ENDED_S_MAX
+    while cli.json("txn", "describe", name)["state"].startswith("Prepare"):
+        assert monotonic() < deadline
 
     listed = {row["transactional_id"]: row for row in cli.json("txn", "list")}
     assert "omplete" in listed[name]["state"]

@@ -28,7 +28,7 @@ def test_a_view_is_created_listed_described_read_and_deleted(
     assert said == f"created view {view} of {topic}\n"
     expected = {"view": view, "topic": topic, "partitions": 1, "where": WHERE}
     assert expected in cli.json("view", "list")
-    assert topic not in {one["view"] for one in cli.json("view", "list")}
+    assert topic not in {view["view"] for view in cli.json("view", "list")}
     listed = {row["topic"]: row["view_of"] for row in cli.json("topic", "list")}
     assert (listed[view], listed[topic]) == (topic, None)
     assert "VIEW OF" in cli.text("topic", "list")
@@ -37,7 +37,7 @@ def test_a_view_is_created_listed_described_read_and_deleted(
     assert WHERE in cli.text("view", "describe", view)
     assert cli.text("consume", view) == "bad 1\nbad 2\n"
     assert cli.text("view", "delete", view, "--yes") == f"deleted {view}\n"
-    assert view not in {one["topic"] for one in cli.json("topic", "list")}
+    assert view not in {row["topic"] for row in cli.json("topic", "list")}
     assert len(cli.text("consume", topic).splitlines()) == 4
 
 

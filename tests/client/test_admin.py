@@ -44,8 +44,8 @@ def test_a_topic_lives_its_life(client: Client) -> None:
     admin.delete_topic(name)
 
     assert (listed.partition_count, listed.replication_factor, listed.is_internal) == (2, 1, False)
-    assert [one.partition for one in described.partitions] == [0, 1, 2, 3]
-    assert [one.offset_count for one in described.partitions] == [0, 3, 0, 0]
+    assert [partition.partition for partition in described.partitions] == [0, 1, 2, 3]
+    assert [partition.offset_count for partition in described.partitions] == [0, 3, 0, 0]
     assert described.partitions[0].in_sync_ids == described.partitions[0].replica_ids
     settings = {setting.name: setting for setting in described.settings}
     assert (settings["cleanup.policy"].value, settings["cleanup.policy"].origin) == (
@@ -53,7 +53,7 @@ def test_a_topic_lives_its_life(client: Client) -> None:
         "topic",
     )
     assert settings["retention.ms"].is_default
-    assert name not in {one.name for one in admin.list_topics()}
+    assert name not in {topic.name for topic in admin.list_topics()}
 
 
 def test_a_dry_run_creates_nothing(client: Client) -> None:
@@ -94,7 +94,7 @@ def test_a_partition_that_a_group_has_not_begun_counts_as_lag(
         client.produce(topic, "", partition=partition)
     client.admin.reset_group(group, {TopicPartition(topic, 0): 1})
 
-    lags = {one.partition: one.records for one in client.admin.group_lag(group)}
+    lags = {lag.partition: lag.records for lag in client.admin.group_lag(group)}
 
     assert lags == {0: 0, 1: 2, **dict.fromkeys(range(2, PARTITIONS), 0)}
 
@@ -108,13 +108,13 @@ def test_a_group_is_listed_described_reset_and_deleted(
     with client.consumer(topic, group=group, auto_commit=False, **MEMBER) as consumer:
         consumer.commit(consumer.take(2)[-1])
         described = admin.describe_group(group)
-        lags = {one.partition: one for one in admin.group_lag(group)}
+        lags = {lag.partition: lag for lag in admin.group_lag(group)}
         with pytest.raises(Busy):
             admin.delete_group(group)
         with pytest.raises(ClientError):
             admin.reset_group(group, "earliest")
 
-    assert group in {one.group_id for one in admin.list_groups()}
+    assert group in {group.group_id for group in admin.list_groups()}
     assert (described.state, described.kind, len(described.members)) == ("stable", "classic", 1)
     assert len(described.members[0].partitions) == PARTITIONS
     assert (lags[0].committed_offset, lags[0].end_offset, lags[0].records) == (2, 5, 3)
@@ -135,8 +135,14 @@ def test_transactions_are_listed(client: Client, topic: str) -> None:
     name = f"mill-{uuid4()}"
     with client.transaction(name) as transaction:
         transaction.send(topic, b"").result()
-        ongoing = {one.transactional_id: one.state for one in client.admin.list_transactions()}
-    done = {one.transactional_id: one.state for one in client.admin.list_transactions()}
+        ongoing = {
+            transaction.transactional_id: transaction.state
+            for transaction in client.admin.list_transactions()
+        }
+    done = {
+        transaction.transactional_id: transaction.state
+        for transaction in client.admin.list_transactions()
+    }
 
     assert ongoing[name] == "Ongoing"
     assert done[name] in ("PrepareCommit", "CompleteCommit")
@@ -172,10 +178,10 @@ def test_the_settings_of_a_broker_are_shown(client: Client) -> None:
 def test_what_cannot_be_done_is_told_by_type(
     client: Client, topic: str, call: Callable[[Client, str], object], kind: type[ClientError]
 ) -> None:
-    with pytest.raises(kind, match=r"cannot |there is no topic") as told:
+    with pytest.raises(kind, match=r"cannot |there is no topic") as refused:
         call(client, topic)
 
-    assert type(told.value) is kind
+    assert type(refused.value) is kind
 
 
 def test_a_topic_that_is_not_there_is_told_in_the_same_words_everywhere(client: Client) -> None:

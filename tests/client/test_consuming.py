@@ -229,22 +229,22 @@ def test_a_pattern_reads_the_topics_it_matches_and_new_ones_join(
 
 
 def test_members_of_a_group_share_the_partitions(client: Client, topic: str, group: str) -> None:
-    def is_shared(one: Consumer, other: Consumer) -> bool:
-        return bool(one.assignment) and len(one.assignment) + len(other.assignment) == 3
+    def is_shared(first: Consumer, other: Consumer) -> bool:
+        return bool(first.assignment) and len(first.assignment) + len(other.assignment) == 3
 
     with (
-        client.consumer(topic, group=group, **MEMBER) as one,
+        client.consumer(topic, group=group, **MEMBER) as first,
         client.consumer(topic, group=group, **MEMBER) as other,
     ):
-        one.wait_assigned()
+        first.wait_assigned()
         deadline = time.monotonic() + TIMEOUT_S
-        while not (is_shared(one, other) and is_shared(other, one)):
+        while not (is_shared(first, other) and is_shared(other, first)):
             assert time.monotonic() < deadline
-            one.fetch(0.1)
+            first.fetch(0.1)
             other.fetch(0.1)
         described = client.admin.describe_group(group)
 
-        assert not set(one.assignment) & set(other.assignment)
+        assert not set(first.assignment) & set(other.assignment)
         assert len(described.members) == 2
 
 
@@ -277,7 +277,7 @@ def test_a_topic_that_is_not_there_is_told_and_not_made(client: Client, group: s
         with pytest.raises(TimedOut, match=f"no topic '{missing}' yet"):
             consumer.wait_assigned(2.0)
 
-    assert missing not in {one.name for one in client.admin.list_topics()}
+    assert missing not in {topic.name for topic in client.admin.list_topics()}
 
 
 def test_a_bad_value_ends_the_batch_before_it(client: Client, topic: str) -> None:

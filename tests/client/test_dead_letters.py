@@ -28,8 +28,8 @@ def failed(client: Client, topic: str) -> str:
     """A topic with dead letters, as any program may write them."""
     with client.producer() as producer:
         for n in range(LETTERS):
-            told = {"topic": topic, "partition": str(n % PARTITIONS), "offset": str(n)}
-            headers = {f"ms-dlq-{name}": value for name, value in told.items()}
+            origin = {"topic": topic, "partition": str(n % PARTITIONS), "offset": str(n)}
+            headers = {f"ms-dlq-{name}": value for name, value in origin.items()}
             producer.send(f"{topic}.dlq", str(n), headers=headers | {"own": "x"})
     return topic
 
@@ -131,12 +131,14 @@ def test_the_health_of_a_topic_is_that_of_its_logs(client: Client, topic: str, g
     with client.consumer(topic, group=group) as consumer:
         consumer.take(2)
 
-    found = client.health(topic)
+    health = client.health(topic)
 
-    assert [one.partition for one in found.partitions] == list(range(PARTITIONS))
-    first = found.partitions[0]
+    assert [partition.partition for partition in health.partitions] == list(range(PARTITIONS))
+    first = health.partitions[0]
     assert (first.low_watermark, first.high_watermark, first.end_offset) == (1, 4, 4)
-    assert [(lag.group_id, lag.records) for lag in found.lags if lag.partition == 0] == [(group, 1)]
+    assert [(lag.group_id, lag.records) for lag in health.lags if lag.partition == 0] == [
+        (group, 1)
+    ]
     with client.transaction() as transaction:
         transaction.send(topic, "open", partition=0).result()
         held = client.health(topic).partitions[0]

@@ -25,7 +25,9 @@ def test_those_that_wait_are_listed_by_topic_in_pages(client: Client, topic: str
     first = client.delayed.list(topic, limit=2)
     second = client.delayed.list(topic, after=first.next_after)
 
-    assert [(one.topic, one.partition, one.due) for one in first.records] == [(topic, 2, at)] * 2
+    assert [(record.topic, record.partition, record.due) for record in first.records] == [
+        (topic, 2, at)
+    ] * 2
     assert first.next_after == first.records[-1].id
     assert (len(second.records), second.next_after) == (1, None)
     everything = {record.topic for record in client.delayed.list(limit=1_000).records}
@@ -91,8 +93,8 @@ def test_asyncio_has_it_too(broker: BrokerProcess, client: Client, topic: str) -
     async def story() -> None:
         async with aconnect(broker.address, timeout_s=TIMEOUT_S) as other:
             await other.produce(topic, b"x", delay=HOUR)
-            (found,) = (await other.delayed.list(topic)).records
-            await other.delayed.cancel(found.id)
+            (delayed,) = (await other.delayed.list(topic)).records
+            await other.delayed.cancel(delayed.id)
 
     asyncio.run(story())
     assert ids(client, topic) == []

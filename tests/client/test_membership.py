@@ -147,7 +147,7 @@ def test_an_observer_that_hangs_on_one_record_loses_its_membership(
     stream = observe(lambda: client.consumer(filled, group=group, **MEMBER))
     subscription = stream.subscribe(on_next=lambda message: release.wait(TIMEOUT_S), on_error=fail)  # type: ignore[arg-type]
     deadline = time.monotonic() + TIMEOUT_S
-    while group not in {one.group_id for one in client.admin.list_groups()}:
+    while group not in {group.group_id for group in client.admin.list_groups()}:
         assert time.monotonic() < deadline
     while client.admin.describe_group(group).members:
         assert time.monotonic() < deadline, "a member that hangs keeps its partitions"

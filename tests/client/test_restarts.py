@@ -96,7 +96,7 @@ def test_a_restart_that_takes_longer_than_a_request_may_loses_no_record(
         producer.close()
         starting.join()
 
-    assert [one.result().offset for one in during] == list(range(1, 101))
+    assert [receipt.result().offset for receipt in during] == list(range(1, 101))
 
 
 def test_connecting_waits_for_a_broker_that_is_about_to_start(broker: BrokerProcess) -> None:

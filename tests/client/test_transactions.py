@@ -96,11 +96,11 @@ def test_offsets_are_committed_with_the_records_and_an_abort_reads_them_again(
 def test_a_record_that_is_refused_aborts_the_whole(client: Client, topic: str) -> None:
     client.admin.alter_topic(topic, {"max.message.bytes": 1_000})
 
-    with pytest.raises(TransactionAborted) as told:
+    with pytest.raises(TransactionAborted) as aborted:
         send_all(client, topic, b"fits", b"x" * 5_000)
     send_all(client, topic, b"next")
 
-    assert told.value.retriable
+    assert aborted.value.retriable
     assert committed(client, topic, 1) == [b"next"]
 
 

@@ -52,11 +52,11 @@ def test_a_filtered_name_is_read_like_a_topic(client: Client, loads: str, group:
         assert len(consumer.take(4)) == 4
     with client.consumer(name, group=group, value_serde="json", **MEMBER) as consumer:
         assert len(consumer.take(4)) == 4
-    found = client.admin.describe_topic(name)
+    topic_view = client.admin.describe_topic(name)
 
-    assert len(found.partitions) == PARTITIONS
+    assert len(topic_view.partitions) == PARTITIONS
     assert {"view.of": loads, "view.where": HEAVY}.items() <= {
-        setting.name: setting.value for setting in found.settings
+        setting.name: setting.value for setting in topic_view.settings
     }.items()
     with pytest.raises(NotFound):
         client.admin.delete_topic(name)

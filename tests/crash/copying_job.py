@@ -158,7 +158,7 @@ class Copier(threading.Thread):
             for record in records:
                 producer.produce(self._target, record.value(), partition=record.partition())  # type: ignore[arg-type]
             positions = self._consumer.position(self._consumer.assignment())
-            offsets = [one for one in positions if one.offset >= 0]
+            offsets = [position for position in positions if position.offset >= 0]
             metadata = self._consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(offsets, metadata, CALL_SECONDS_MAX)
             self._patiently(producer.commit_transaction)
@@ -193,9 +193,9 @@ class Copier(threading.Thread):
             try:
                 assignment = self._consumer.assignment()
                 committed = self._consumer.committed(assignment, CALL_SECONDS_MAX)
-                for one in committed:
-                    offset = max(one.offset, 0)
-                    self._consumer.seek(TopicPartition(one.topic, one.partition, offset))
+                for position in committed:
+                    offset = max(position.offset, 0)
+                    self._consumer.seek(TopicPartition(position.topic, position.partition, offset))
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
@@ -224,12 +224,12 @@ def read_all(address: str, topic: str, ends: list[int], *, seconds_max: float) -
         consumer.assign([TopicPartition(topic, at, 0) for at in range(len(ends))])
         deadline = time.monotonic() + seconds_max
         while time.monotonic() < deadline:
-            for one in consumer.consume(1_000, timeout=0.2):
-                if one.error() is None:
-                    collected[one.partition()].append(int(one.value()))  # type: ignore[arg-type, index]
-                    finished.discard(one.partition())
-                elif one.error().code() == KafkaError._PARTITION_EOF:  # type: ignore[union-attr]
-                    finished.add(one.partition())  # type: ignore[arg-type]
+            for message in consumer.consume(1_000, timeout=0.2):
+                if message.error() is None:
+                    collected[message.partition()].append(int(message.value()))  # type: ignore[arg-type, index]
+                    finished.discard(message.partition())
+                elif message.error().code() == KafkaError._PARTITION_EOF:  # type: ignore[union-attr]
+                    finished.add(message.partition())  # type: ignore[arg-type]
             enough = all(len(got) >= end for got, end in zip(collected, ends, strict=True))
             if enough and len(finished) == len(ends):
                 break

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millstream.errors import StorageError
-from millstream.model import Boundary, Epoch, HardState, LogId, NodeId
+from millstream.model import Boundary, Epoch, HardState, LogId, ReplicaId
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.journal.journal import Journal, open_journal
 from tests.support.crashing_files import CrashingFiles, Snapshot
 from tests.support.tiers import sized
 
 LOGS = [LogId(UUID(int=number), number) for number in range(4)]
-VOTERS = frozenset({NodeId(1), NodeId(2)})
+VOTERS = frozenset({ReplicaId(1), ReplicaId(2)})
 BYTES_MAX = 600
 
 Model = dict[LogId, dict]
@@ -83,7 +83,7 @@ def calls(random: Random) -> Iterator[tuple]:
             known["end"] += random.choice([0, 0, 5])
             epoch = Epoch(known["epoch"])
             boundary = Boundary(epoch, known["end"], VOTERS)
-            yield "vote", log, HardState(epoch, NodeId(1))
+            yield "vote", log, HardState(epoch, ReplicaId(1))
             yield "open_epoch", log, boundary
         elif kind == "cut_epochs":
             yield "cut_epochs", log, Epoch(random.randint(0, known["epoch"]))
@@ -117,10 +117,10 @@ def sync(journal: Journal, during: Callable[[], None] = lambda: None) -> None:
 class Moment:
     """Just before an operation: the disk, and which of the `history` it may show afterwards."""
 
-    def __init__(self, disk: Snapshot, durable: int, told: int) -> None:
+    def __init__(self, disk: Snapshot, durable: int, acknowledged: int) -> None:
         self.disk = disk
         self.durable = durable
-        self.told = told
+        self.acknowledged = acknowledged
 
 
 class Life:
@@ -169,7 +169,7 @@ def check(life: Life, moment: Moment) -> Journal:
     """Open what is left, which must be one of the states that were possible then."""
     journal = open_journal(life.files, bytes_max=BYTES_MAX)
 
-    assert said(journal) in life.history[moment.durable : moment.told + 1]
+    assert said(journal) in life.history[moment.durable : moment.acknowledged + 1]
     return journal
 
 
@@ -246,7 +246,7 @@ def test_a_journal_goes_on_after_a_crash_and_keeps_what_it_is_told_then(life: Li
         journal = check(life, moment)
         expected = said(journal)
         for epoch in (1, 2):
-            tell(journal, expected, ("vote", log, HardState(Epoch(epoch), NodeId(1))))
+            tell(journal, expected, ("vote", log, HardState(Epoch(epoch), ReplicaId(1))))
             sync(journal)
         tell(journal, expected, ("open_epoch", log, Boundary(Epoch(2), 0, VOTERS)))
         sync(journal)
@@ -301,7 +301,7 @@ class JournalLives(RuleBasedStateMachine):
         self.journal = open_journal(self.files, bytes_max=bytes_max)
 
     @rule(count=st.integers(1, 8))
-    def told(self, count: int) -> None:
+    def tells(self, count: int) -> None:
         for _ in range(count):
             self.tell()
 
@@ -400,14 +400,14 @@ VOTE_FOR_EVER = """
 import sys
 from pathlib import Path
 from uuid import UUID
-from millstream.model import Epoch, HardState, LogId, NodeId
+from millstream.model import Epoch, HardState, LogId, ReplicaId
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.journal.journal import open_journal
 
 journal = open_journal(DiskFiles(Path(sys.argv[1])), bytes_max=2000)
 log = LogId(UUID(int=1), 0)
 for epoch in range(journal.state(log).hard_state.epoch + 1, 10**9):
-    journal.vote(log, HardState(Epoch(epoch), NodeId(epoch % 7)))
+    journal.vote(log, HardState(Epoch(epoch), ReplicaId(epoch % 7)))
     journal.begin_sync()()
     journal.end_sync()
     print(epoch, flush=True)

@@ -12,13 +12,13 @@ import pytest
 
 from millstream.config import Config
 from millstream.engine.partitions.slices import Want
-from millstream.model import Session
+from millstream.model import Session, user_principal
 from millstream.server.node import build_node, running
 from millstream.server.system.real_ports import real_ports
 from tests.support.nodes import ORDERS, values_of
 
 LIVES = 6
-SESSION = Session(principal="test")
+SESSION = Session(principal=user_principal("test"))
 
 
 def write_until_killed(directory: Path, seconds: float) -> list[tuple[int, bytes]]:

@@ -34,7 +34,9 @@ def test_every_message_is_worked_on_or_a_dead_letter_once(
         worker.stop()
     assert publisher.problems == worker.problems == []
     assert publisher.acknowledged > 50
-    assert set(worker.seen) == set(range(publisher.acknowledged))
+    acknowledged = set(range(publisher.acknowledged))
+    # The answer to the last one may be lost in a kill: it is there or not.
+    assert acknowledged <= set(worker.seen) <= acknowledged | {publisher.acknowledged}
     assert letters == Counter(expected)
 
 

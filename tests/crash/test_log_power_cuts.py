@@ -19,13 +19,14 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.errors import DamagedBatch, StorageError
-from millstream.model import Boundary, Epoch, NodeId
+from millstream.model import Boundary, Epoch, ReplicaId
 from millstream.storage.compaction.replacement import Replacement
 from millstream.storage.files.disk import DiskFiles
+from millstream.storage.sealing.batches import SEALED_BYTES
 from tests.support.crashing_files import CrashingFiles, Snapshot
-from tests.support.logs import DIRECTORY, append, batch, fill, open_small, read_all, sync
+from tests.support.logs import DIRECTORY, append, batch, fill, open_small, read_all, stored, sync
 
-VOTERS = frozenset({NodeId(1)})
+VOTERS = frozenset({ReplicaId(1)})
 
 
 class Moment(NamedTuple):
@@ -103,9 +104,9 @@ class Story:
         new = Replacement(self.files, old, interval_bytes=128)
         gone = set()
         for segment in old:
-            for header, data in self.log.contents(segment).batches():
+            for header, data in self.log.opened(segment).batches():
                 if header.base_offset % 3 == 0 or header.end_offset == old[-1].end_offset:
-                    new.append([data], [header])
+                    new.append(*stored(self.log, data, header))
                 else:
                     gone.add(bytes(data))
         segment = new.finish()
@@ -139,7 +140,8 @@ def check(files: CrashingFiles, moment: Moment) -> list[bytes]:
     ]
     # What compaction dropped is back if the old file is.
     candidates = [
-        [one for one in state if one in there or one not in moment.dropped] for state in states
+        [batch for batch in state if batch in there or batch not in moment.dropped]
+        for state in states
     ]
     assert any(records == candidate[: len(records)] for candidate in candidates), "garbage"
     common = set(states[0]).intersection(*states[1:])
@@ -300,7 +302,8 @@ def test_a_write_cut_at_every_byte_leaves_whole_batches(synced: int) -> None:
     sync(log)
     more = [batch(synced, 2, fill=1), batch(synced + 2, fill=2), batch(synced + 3, 3, fill=3)]
     append(log, *more)
-    ends = [sum(map(len, more[:count])) for count in range(4)]
+    seal_bytes = 0 if log.sealer is None else SEALED_BYTES
+    ends = [sum(len(data) + seal_bytes for data in more[:count]) for count in range(4)]
     disk = files.snapshot()
 
     for size in range(ends[-1] + 1):
@@ -322,26 +325,30 @@ def test_a_flipped_bit_in_the_active_segment_is_named_or_cuts_the_last_batch() -
     log = open_small(files, boundaries=(Boundary(Epoch(1), 0, VOTERS),))
     added = fill(log, 20, epoch=1)
     sync(log)
+    active = log.active
+    assert active is not None
     log.abandon()
-    path = f"{DIRECTORY}/{12:020d}.log"
+    path, first = active.path, active.base_offset
     disk = files.snapshot()
-    size = len(added[0])
+    size = active.size // (20 - first)
 
-    for at in range(8 * size):
+    for at in range(active.size):
         files.restore(disk)
         files.flip_bit(path, at, bit=at % 8)
 
         log = open_small(files, boundaries=(Boundary(Epoch(1), 0, VOTERS),), may_have_gaps=False)
 
-        bad = 12 + at // size
+        bad = first + at // size
         if bad == 19:  # It could as well be torn: nothing behind it says otherwise.
             assert read_all(log) == added[:19]
         else:
-            assert [(one.base_offset, one.end_offset) for one in log.damage()] == [(bad, bad + 1)]
+            assert [
+                (bad_range.base_offset, bad_range.end_offset) for bad_range in log.damage()
+            ] == [(bad, bad + 1)]
             assert log.end_offset == 20
             with pytest.raises(DamagedBatch):
                 log.read(bad, bytes_max=1, end_offset=20)
-            for offset in {*range(12, 20)} - {bad}:
+            for offset in {*range(first, 20)} - {bad}:
                 part = log.read(offset, bytes_max=1, end_offset=20)
                 assert part is not None
                 assert part.read() == added[offset]
@@ -351,17 +358,18 @@ def test_a_flipped_bit_in_the_active_segment_is_named_or_cuts_the_last_batch() -
 def test_a_flipped_bit_in_a_sealed_segment_is_found_by_verifying_and_nothing_is_deleted() -> None:
     files = CrashingFiles()
     log = open_small(files)
-    added = fill(log, 40)
+    fill(log, 40)
     sync(log)
+    sealed = log.sealed()[1]
+    size = sealed.size // (sealed.end_offset - sealed.base_offset)
     log.abandon()
-    path = f"{DIRECTORY}/{12:020d}.log"
     disk = files.snapshot()
 
-    for at in range(0, 11 * len(added[0]), 7):
-        if at % len(added[0]) < 16:
+    for at in range(0, sealed.size - size, 7):
+        if at % size < 16:
             continue
         files.restore(disk)
-        files.flip_bit(path, at, bit=3)
+        files.flip_bit(sealed.path, at, bit=3)
         names = files.list(DIRECTORY)
 
         log = open_small(files)

@@ -146,8 +146,8 @@ def test_a_topic_created_without_descriptors_opens_by_itself() -> None:
             await append(node, NEW, b"kept")
         async with running_node(files=files) as node:
             log_id = node.topics.describe(SESSION, "new").log(0)
-            replica = node.hub.replicas.pop(log_id)
-            replica.log.abandon()
+            node.hub.find(log_id).log.abandon()
+            del node.hub.replicas[log_id]
 
             files.is_dry = True
             node.hub.keep(log_id, frozenset({node.config.node_id}), TopicSettings())  # type: ignore[arg-type]

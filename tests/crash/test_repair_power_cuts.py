@@ -155,7 +155,10 @@ async def is_given_up(disk: Disk, *, is_torn_tail: bool) -> bool:
         assert len(batches) == BATCHES - 1
         assert others == disk.others
         assert report.closed == []
-        skipped = [range(one.base_offset, one.end_offset) for _, one in report.skipped]
+        skipped = [
+            range(skipped_range.base_offset, skipped_range.end_offset)
+            for _, skipped_range in report.skipped
+        ]
         if refused:
             assert refused == [disk.bad]
             assert skipped == []  # Not given up before it is.

@@ -47,13 +47,14 @@ def test_the_reference_is_that_of_the_code(name: str) -> None:
 @contextmanager
 def reader_with_a_broker(directory: Path) -> Iterator[dict[str, str]]:
     """The environment of a reader who has started a broker, as the page says."""
-    broker = BrokerProcess(directory)
+    broker = BrokerProcess(directory, LISTENERS="kafka,flymq,flux,classic,http")
     broker.start()
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
     try:
         yield inherited | {
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "MILLSTREAM_BOOTSTRAP": broker.address,
+            "MILLSTREAM_REGISTRY_URL": f"http://{broker.host}:{broker.config.http_port}",
             "XDG_CONFIG_HOME": str(directory),
         }
     finally:

@@ -59,10 +59,10 @@ class Newcomer:
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
-    found = Newcomer(tmp_path_factory.mktemp("newcomer"))
-    done = carried_out(INSTALL, directory=ROOT, environment=found.environment)
+    newcomer = Newcomer(tmp_path_factory.mktemp("newcomer"))
+    done = carried_out(INSTALL, directory=ROOT, environment=newcomer.environment)
     assert "Successfully installed millstream" in done.output
-    return found
+    return newcomer
 
 
 @pytest.fixture(scope="module")

@@ -20,19 +20,19 @@ from tests.support.kafka_clients import produce
 
 def test_every_record_is_verified() -> None:
     config = BenchmarkConfig(message_count=5_000, message_size=100, batch_size=100, threads=3)
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
     with run_broker() as broker:
         result = run_benchmark(
-            broker.bootstrap, config, on_progress=lambda *progress: told.append(progress)
+            broker.bootstrap, config, on_progress=lambda *progress: reports.append(progress)
         )
 
     assert result.is_verified
     assert (result.missing, result.duplicated, result.damaged) == (0, 0, 0)
     assert result.produced.records == result.consumed.records == 5_000
     assert result.latency.p50_ms <= result.latency.p99_ms <= result.latency.max_ms
-    assert ("write", 5_000, 5_000) in told
-    assert told[-1] == ("read", 5_000, 5_000)
+    assert ("write", 5_000, 5_000) in reports
+    assert reports[-1] == ("read", 5_000, 5_000)
 
 
 def test_a_broker_can_be_asked_to_measure_itself() -> None:
@@ -61,8 +61,8 @@ def test_a_record_that_is_written_twice_is_found() -> None:
     losses: list[LostAcks] = []
     with run_broker() as broker:
 
-        def disturb(what: str, done: int, total: int) -> None:
-            if what == "write" and 0 < done < total and not losses:
+        def disturb(step: str, done: int, total: int) -> None:
+            if step == "write" and 0 < done < total and not losses:
                 losses.append(broker.drop_acks(count=3))
 
         result = run_benchmark(

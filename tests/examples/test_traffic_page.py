@@ -108,10 +108,10 @@ def test_of_many_topics_the_largest_are_plotted_and_all_are_listed() -> None:
 
 
 def test_a_single_point_is_seen_and_no_points_are_no_plot() -> None:
-    one = tables("a")
-    one["rates"] = one["rates"][:1]
+    table = tables("a")
+    table["rates"] = table["rates"][:1]
 
-    assert Outline(made(one)).count("circle") == 1
+    assert Outline(made(table)).count("circle") == 1
     assert Outline(made(tables())).count("svg") == 0
 
 

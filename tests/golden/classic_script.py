@@ -40,10 +40,10 @@ class ClassicClient:
 
 
 def _spelt(line: str) -> bytes:
-    first, _, rest = line.partition(" ")
+    first, _, remainder = line.partition(" ")
     if first == "bytes":
-        return bytes.fromhex(rest)
-    head, _, body = rest.partition(" | ")
+        return bytes.fromhex(remainder)
+    head, _, body = remainder.partition(" | ")
     kind, *pairs = shlex.split(head)
     properties = dict(pair.split("=", 1) for pair in pairs)
     value = body.encode().decode("unicode_escape").encode("latin-1")

@@ -58,14 +58,14 @@ def run_script(text: str, connect: Connect, settings: Mapping[str, str]) -> str:
         for word in line.split()[1:]
     ]
     with _conversation(connect, {**settings, **dict(word.split("=", 1) for word in words)}) as talk:
-        told = []
+        heard = []
         for block in blocks:
             lines = [line for line in block.splitlines() if not line.startswith(("#", "broker "))]
-            told.append("\n".join([block, "----", *talk.carry_out(lines)]))
-    return "\n\n".join(told) + "\n"
+            heard.append("\n".join([block, "----", *talk.carry_out(lines)]))
+    return "\n\n".join(heard) + "\n"
 
 
-class _Told:
+class _Transcript:
     """What one client was told in one block."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Conversation:
         self._clients: dict[str, Client] = {}
 
     def carry_out(self, lines: list[str]) -> list[str]:
-        told: dict[str, _Told] = {}
+        transcripts: dict[str, _Transcript] = {}
         sent: dict[str, list[str]] = {}
         awaited: dict[str, int] = {}
         for line in lines:
@@ -94,16 +94,17 @@ class Conversation:
                 awaited[waits[1]] = int(waits[2])
                 sent.setdefault(waits[1], [])
             else:
-                self._talk_all(sent, told)
+                self._talk_all(sent, transcripts)
                 sent = {}
                 self._turn(*line.split())
-        self._talk_all(sent, told)
+        self._talk_all(sent, transcripts)
         for name, count in awaited.items():
-            while told[name].messages < count:
+            while transcripts[name].messages < count:
                 heard = self._clients[name].hear()
                 assert heard is not None
-                told[name].add(heard)
-        return [f"{name}: {line}".rstrip() for name in told for line in told[name].lines]
+                transcripts[name].add(heard)
+        heard_lines = [(name, line) for name in transcripts for line in transcripts[name].lines]
+        return [f"{name}: {line}".rstrip() for name, line in heard_lines]
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -128,10 +129,10 @@ class Conversation:
             case _:
                 raise ValueError(f"a script cannot say {knob!r}")
 
-    def _talk_all(self, sent: dict[str, list[str]], told: dict[str, _Told]) -> None:
+    def _talk_all(self, sent: dict[str, list[str]], transcripts: dict[str, _Transcript]) -> None:
         """Let them talk one after the other, each until all it said has been answered."""
         for name, lines in sent.items():
-            here = told.setdefault(name, _Told())
+            here = transcripts.setdefault(name, _Transcript())
             if name not in self._clients:
                 self._clients[name] = self._connect(self._broker)
             client = self._clients[name]

@@ -42,12 +42,12 @@ class Broker:
     def log(self) -> str:
         return self._log_path.read_text()
 
-    def resident_bytes(self, what: str = "VmRSS") -> int:
+    def resident_bytes(self, field_name: str = "VmRSS") -> int:
         """Memory now; the most it ever was is `VmHWM`."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(f"{what}:"):
+            if line.startswith(f"{field_name}:"):
                 return int(line.split()[1]) * 1024
-        raise AssertionError(f"no {what}")
+        raise AssertionError(f"no {field_name}")
 
     def open_files(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))

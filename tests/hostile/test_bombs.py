@@ -69,7 +69,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], ErrorCode]] = {
     "a zstd frame that lies": (lying_zstd, ErrorCode.INVALID_RECORD),
     "a snappy block that lies": (lying_snappy, ErrorCode.MESSAGE_TOO_LARGE),
     **{
-        f"no {codec.name}": ((lambda one: lambda: spoiled(one))(codec), ErrorCode.INVALID_RECORD)
+        f"no {codec.name}": (
+            (lambda chosen: lambda: spoiled(chosen))(codec),
+            ErrorCode.INVALID_RECORD,
+        )
         for codec in COMPRESSED
     },
 }
@@ -178,7 +181,7 @@ def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_hea
             assert all(isinstance(problem, RequestError) for problem in problems)
             assert bool(problems) == (queue_headers == "on")
             async with asyncio.timeout(60):
-                while sum(one.record.value == b"x" for one in pushed) < partitions:
+                while sum(delivered.record.value == b"x" for delivered in pushed) < partitions:
                     await asyncio.sleep(0.01)
 
     loop = MeasuredLoop()

@@ -96,10 +96,10 @@ def wait_for(client: Client, group: str, state: str, *, members: int) -> None:
     while True:
         answer = client.ask(DESCRIBE, 4, DescribeGroupsRequest(groups=[group]))
         assert isinstance(answer, DescribeGroupsResponse)
-        (told,) = answer.groups
-        if (told.group_state, len(told.members)) == (state, members):
+        (described,) = answer.groups
+        if (described.group_state, len(described.members)) == (state, members):
             return
-        assert time.monotonic() < deadline, told
+        assert time.monotonic() < deadline, described
         time.sleep(0.01)
 
 
@@ -118,7 +118,7 @@ def test_a_newcomer_that_died_is_not_in_the_next_generation(
         wait_for(watcher, group, "PreparingRebalance", members=1)
         second = join(member, group, first.member_id)
 
-        assert [one.member_id for one in second.members] == [first.member_id]
+        assert [member.member_id for member in second.members] == [first.member_id]
 
 
 def test_a_leader_that_died_while_it_waited_leads_no_generation(
@@ -142,7 +142,7 @@ def test_a_leader_that_died_while_it_waited_leads_no_generation(
         third = join(member, group, second.member_id)
 
         assert third.leader == second.member_id
-        assert [one.member_id for one in third.members] == [second.member_id]
+        assert [member.member_id for member in third.members] == [second.member_id]
         assert time.monotonic() - started < SESSION_MS / 1000 + 3
         sync(member, group, third)
 

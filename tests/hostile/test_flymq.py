@@ -180,8 +180,8 @@ def test_numbers_at_the_edge_are_refused_or_served(broker: Broker) -> None:
                 raw = struct.pack(">iQ", partition, offset)
                 for opcode in (Opcode.CONSUME, Opcode.FETCH, Opcode.COMMIT):
                     middle = b"\0\1g" if opcode == Opcode.COMMIT else b""
-                    rest = b"\x7f\xff\xff\xff" if opcode == Opcode.FETCH else b""
+                    number = b"\x7f\xff\xff\xff" if opcode == Opcode.FETCH else b""
                     name = payload_of(bodies.TopicOnly(TOPIC))
-                    client.socket.sendall(encode_request(opcode, name + middle + raw + rest))
+                    client.socket.sendall(encode_request(opcode, name + middle + raw + number))
                     client.frame()
         assert_serves(client)

@@ -20,13 +20,13 @@ class Forwarder:
 
     def close(self) -> None:
         # shutdown, not close alone: a close does not wake a thread that waits in accept or recv.
-        for one in [self._listener, *self._sockets]:
+        for opened in [self._listener, *self._sockets]:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                opened.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(timeout=5)
-        for one in [self._listener, *self._sockets]:
-            one.close()
+        for opened in [self._listener, *self._sockets]:
+            opened.close()
 
     def _spawn(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]

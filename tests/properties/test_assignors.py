@@ -26,7 +26,7 @@ member_counts = st.integers(1, 8)
 
 
 def wishes_of(topics: Collection[frozenset[UUID]]) -> list[Subscriber]:
-    return [Subscriber(f"m{number}", wanted) for number, wanted in enumerate(topics)]
+    return [Subscriber(f"m{number}", names) for number, names in enumerate(topics)]
 
 
 def holding(subscribers: Collection[Subscriber], shares: Shares) -> list[Subscriber]:

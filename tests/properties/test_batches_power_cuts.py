@@ -20,6 +20,7 @@ from millstream.server.node import Node, build_node
 from tests.support.batches import Driver
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import ORDERS, SESSION, fake_ports
+from tests.support.sealed import config_if_sealing
 from tests.support.tiers import sized
 from tests.support.transactions import PAYMENTS, committed, stable
 from tests.support.virtual_loop import run
@@ -37,7 +38,7 @@ class Log:
 @asynccontextmanager
 async def life(files: CrashingFiles, random: Random) -> AsyncIterator[Node]:
     """A node until its power goes. Its ids are drawn anew in each life."""
-    node = build_node(CONFIG, replace(fake_ports(files), entropy=random))
+    node = build_node(config_if_sealing(CONFIG), replace(fake_ports(files), entropy=random))
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()
     try:

@@ -22,7 +22,7 @@ READERS_MAX = 5
 ROUNDS_MAX = 4 * READERS_MAX
 
 indexes = st.integers(0, 30)
-wanted = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)
+subscriptions = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)
 assignors = st.sampled_from([None, "uniform", "range"])
 
 
@@ -36,12 +36,12 @@ class Consumers(RuleBasedStateMachine):
     # -- what members do -----------------------------------------------------------------------
 
     @precondition(lambda self: len(self.readers) < READERS_MAX)
-    @rule(names=wanted, assignor=assignors, pattern=st.sampled_from([None, ".", "[bc]"]))
+    @rule(names=subscriptions, assignor=assignors, pattern=st.sampled_from([None, ".", "[bc]"]))
     def one_comes(self, names: list[str], assignor: str | None, pattern: str | None) -> None:
         self._admit(Reader(self.hall, self._new_id(), *names, assignor=assignor, pattern=pattern))
 
     @precondition(lambda self: len(self.readers) < READERS_MAX)
-    @rule(names=wanted, instance=st.sampled_from(["i", "j"]))
+    @rule(names=subscriptions, instance=st.sampled_from(["i", "j"]))
     def a_static_one_comes(self, names: list[str], instance: str) -> None:
         self._admit(Reader(self.hall, self._new_id(), *names, instance_id=instance))
 
@@ -56,7 +56,7 @@ class Consumers(RuleBasedStateMachine):
             self._beat(reader)
 
     @precondition(lambda self: self.readers)
-    @rule(index=indexes, names=wanted)
+    @rule(index=indexes, names=subscriptions)
     def one_wants_something_else(self, index: int, names: list[str]) -> None:
         reader = self._pick(index)
         self._beat(reader, names=tuple(names))

@@ -83,7 +83,7 @@ async def live_and_lose_power(files: CrashingFiles, readers: list[Reader], rando
         for reader in readers:
             await reader.beat(node)  # No member is refused.
             check(readers)
-        busy = [asyncio.ensure_future(read_on(node, one, readers, random)) for one in readers]
+        busy = [asyncio.ensure_future(read_on(node, reader, readers, random)) for reader in readers]
         await asyncio.sleep(random.choice([0.002, 0.02, 0.3]) * random.random())
         files.power_cut(random, reorder=random.random() < 0.5)
         for task in busy:

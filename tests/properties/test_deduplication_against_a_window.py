@@ -20,7 +20,7 @@ class Naive:
 
     def is_known(self, message_id: bytes, now_ms: int) -> bool:
         latest = self.taken[-self.count_max :]
-        return any(one == message_id and now_ms - at < self.window_ms for at, one in latest)
+        return any(id_then == message_id and now_ms - at < self.window_ms for at, id_then in latest)
 
 
 @settings(max_examples=sized(300))

@@ -25,6 +25,7 @@ from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import NOW_MS, SESSION, FixedClock, fake_ports
 from tests.support.queues import Message, batch_of, found_in, message
+from tests.support.sealed import config_if_sealing
 from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
@@ -82,7 +83,7 @@ class World:
                     ]
                 )
             )
-        self.sent |= {one.value for one in collected}
+        self.sent |= {message.value for message in collected}
         return tuple(collected)
 
 
@@ -91,7 +92,7 @@ async def send_once(node: Node, world: World, clock: FixedClock) -> None:
         messages = world.messages(clock.now_ms())
         place = world.random.choice(PLACES)
         done = await node.partitions.append(SESSION, place, batch_of(*messages), Acks.ALL)
-        world.acknowledged |= {one.value for one in messages}
+        world.acknowledged |= {message.value for message in messages}
         world.ids += [(name, messages[at].value) for at, name in done.delayed.items()]
         await asyncio.sleep(world.random.choice([0.001, 0.02]))
 
@@ -141,7 +142,7 @@ async def send_until_answered(node: Node, world: World, clock: FixedClock) -> No
         messages = world.unanswered
         sent = batch_of(*messages, producer=ME, base_sequence=world.sequence)
         await node.partitions.append(SESSION, PLACES[0], sent, Acks.ALL)
-        world.acknowledged |= {one.value for one in messages}
+        world.acknowledged |= {message.value for message in messages}
         world.sequence += len(messages)
         world.unanswered = ()
         await asyncio.sleep(world.random.choice([0.001, 0.02]))
@@ -183,7 +184,7 @@ async def live(world: World, *senders: Client, is_last: bool) -> None:
     ports = fake_ports(world.files, clock)
     threads = SlowThreads(world.random)
     ports = replace(ports, entropy=world.random, threads=threads, sync_threads=threads)
-    node = build_node(CONFIG, ports)
+    node = build_node(config_if_sealing(CONFIG), ports)
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()
     with suppress(TopicExists):

@@ -65,9 +65,9 @@ class Worker:
             self.answer(delivery)
         return True
 
-    def answer(self, one: Delivered) -> None:
+    def answer(self, delivery: Delivered) -> None:
         assert self.member is not None
-        place = one.target, one.record.offset
+        place = delivery.target, delivery.record.offset
         match self.random.randrange(6):
             case 0 | 1:
                 self.member.ack(*place)
@@ -194,9 +194,9 @@ def test_the_node_lives_and_all_that_stays_is_settled(seed: int) -> None:
 
 async def origins(node: Node, topic: str) -> list[Origin]:
     """Of all dead letters that a topic has ever had."""
-    target, offset, found = TopicPartition(topic, 0), 0, []
+    target, offset, letters = TopicPartition(topic, 0), 0, []
     with suppress(UnknownTopic):
         while (chunk := await read_records(node.partitions, SESSION, target, offset)).records:
-            found += [origin_of(record) for record in chunk.records]
+            letters += [origin_of(record) for record in chunk.records]
             offset = chunk.next_offset
-    return [item for item in found if item is not None]
+    return [item for item in letters if item is not None]

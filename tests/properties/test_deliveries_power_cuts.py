@@ -25,6 +25,7 @@ from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.deliveries import make_topic, until, values_in
 from tests.support.nodes import SESSION, fake_ports
+from tests.support.sealed import config_if_sealing
 from tests.support.tiers import sized
 from tests.support.virtual_loop import run
 
@@ -78,7 +79,7 @@ class Worker:
 @asynccontextmanager
 async def life(world: World, random: Random) -> AsyncIterator[Node]:
     """A node until its power goes. Its ids are drawn anew in each life."""
-    node = build_node(CONFIG, replace(fake_ports(world.files), entropy=random))
+    node = build_node(config_if_sealing(CONFIG), replace(fake_ports(world.files), entropy=random))
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()
     try:

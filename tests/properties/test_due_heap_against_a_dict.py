@@ -35,10 +35,10 @@ class PendingAgainstADict(RuleBasedStateMachine):
     @rule(pause_ms=st.integers(0, 60), count_max=st.integers(1, 10))
     def next_due(self, pause_ms: int, count_max: int) -> None:
         self.now_ms += pause_ms
-        due = sorted(one for one in self._unnamed() if one.due_ms <= self.now_ms)[:count_max]
+        due = sorted(item for item in self._unnamed() if item.due_ms <= self.now_ms)[:count_max]
 
         assert self.due_heap.next_due(self.now_ms, count_max=count_max) == due
-        self.named |= {one.number for one in due}
+        self.named |= {item.number for item in due}
 
     @rule(start=st.integers(-1, 50_000))
     def list_from(self, start: int) -> None:

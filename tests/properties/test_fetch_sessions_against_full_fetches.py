@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from millstream.config import Limits
 from millstream.kafka_wire.schema import NO_ID
+from millstream.model import user_principal
 from millstream.protocols.kafka.fetch_sessions import (
     OPENING_EPOCH,
     Part,
@@ -48,12 +49,12 @@ class Consumer:
     def partition_fetch(self, number: int) -> PartitionFetch:
         return PartitionFetch(self.offsets[number], 3, -1, -1)
 
-    def take(self, number: int, told: PartitionState, log: Log) -> None:
-        self.known[number] = told._replace(size=0)
-        if told.is_special and not log.is_broken:
+    def take(self, number: int, state: PartitionState, log: Log) -> None:
+        self.known[number] = state._replace(size=0)
+        if state.is_special and not log.is_broken:
             self.offsets[number] = log.start
-        self.offsets[number] += told.size
-        self.taken[number] = self.taken.get(number, 0) + told.size
+        self.offsets[number] += state.size
+        self.taken[number] = self.taken.get(number, 0) + state.size
 
 
 class SessionConsumer(Consumer):
@@ -72,11 +73,11 @@ class SessionConsumer(Consumer):
         changed = {n: w for n, w in now.items() if is_opening or self._sent.get(n) != w}
         turn = self._sessions.begin(
             SessionRequest(
-                principal="p",
+                principal=user_principal("p"),
                 session_id=self._session_id,
                 epoch=self._epoch,
                 uses_ids=False,
-                fetches={Part("t", NO_ID, n): wanted for n, wanted in changed.items()},
+                fetches={Part("t", NO_ID, n): fetch for n, fetch in changed.items()},
                 forgotten=[Part("t", NO_ID, n) for n in self._sent if n not in now],
             ),
             now_ms=0,
@@ -88,11 +89,11 @@ class SessionConsumer(Consumer):
         self._session_id = turn.session_id
         self._sent = now if turn.session_id else {}
         self._epoch = self._epoch + 1 if turn.session_id else OPENING_EPOCH
-        for part, wanted in list(turn.fetches.items()):
-            told = logs[part.partition].state(wanted)
-            assert wanted == now[part.partition]
-            if turn.session_id == 0 or turn.includes(part, told):
-                self.take(part.partition, told, logs[part.partition])
+        for part, fetch in list(turn.fetches.items()):
+            state = logs[part.partition].state(fetch)
+            assert fetch == now[part.partition]
+            if turn.session_id == 0 or turn.includes(part, state):
+                self.take(part.partition, state, logs[part.partition])
 
 
 class FullConsumer(Consumer):
@@ -117,7 +118,7 @@ steps = st.one_of(
 def test_a_session_client_sees_what_a_sessionless_one_sees(script: list[tuple[str, int]]) -> None:
     logs = [Log() for _ in range(PARTITIONS)]
     sessions = Sessions(Limits(), Random(1))
-    one, other = SessionConsumer(sessions), FullConsumer()
+    with_session, other = SessionConsumer(sessions), FullConsumer()
 
     for word, number in script:
         match word:
@@ -128,17 +129,17 @@ def test_a_session_client_sees_what_a_sessionless_one_sees(script: list[tuple[st
             case "break":
                 logs[number].is_broken = not logs[number].is_broken
             case "follow":
-                one.offsets.setdefault(number, 0)
+                with_session.offsets.setdefault(number, 0)
                 other.offsets.setdefault(number, 0)
             case "forget":
-                for consumer in (one, other):
+                for consumer in (with_session, other):
                     consumer.offsets.pop(number, None)
                     consumer.known.pop(number, None)
             case "restart":
-                sessions = one._sessions = Sessions(Limits(), Random(2))
+                sessions = with_session._sessions = Sessions(Limits(), Random(2))
             case _:
-                one.fetch(logs)
+                with_session.fetch(logs)
                 other.fetch(logs)
-                assert one.known == other.known
-                assert one.offsets == other.offsets
-                assert one.taken == other.taken
+                assert with_session.known == other.known
+                assert with_session.offsets == other.offsets
+                assert with_session.taken == other.taken

@@ -64,13 +64,13 @@ def number(content: bytes | None) -> float | None:
 
 
 def is_less(record: Record, bound: int) -> bool:
-    found = number(last_header(record, "n"))
-    return found is not None and found < bound
+    value = number(last_header(record, "n"))
+    return value is not None and value < bound
 
 
 def is_number(record: Record, bound: int) -> bool:
-    found = member(record)
-    return isinstance(found, int) and not isinstance(found, bool) and found == bound
+    value = member(record)
+    return isinstance(value, int) and not isinstance(value, bool) and value == bound
 
 
 words = st.sampled_from(WORDS)
@@ -103,10 +103,14 @@ def joined(parts: list[Wanted], word: str) -> Wanted:
     )
 
 
-wanted = st.recursive(
+filters = st.recursive(
     atoms,
     lambda inner: st.one_of(
-        inner.map(lambda one: Wanted(f"not ({one.text})", lambda r: not one.holds(r))),
+        inner.map(
+            lambda inner_filter: Wanted(
+                f"not ({inner_filter.text})", lambda r: not inner_filter.holds(r)
+            )
+        ),
         st.lists(inner, min_size=2, max_size=3).map(lambda parts: joined(parts, "and")),
         st.lists(inner, min_size=2, max_size=3).map(lambda parts: joined(parts, "or")),
     ),
@@ -170,7 +174,7 @@ def _short_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_short_scans")
 @settings(max_examples=sized(60), deadline=None)
 @given(
-    asked=wanted,
+    asked=filters,
     log=st.lists(batches, min_size=1, max_size=8),
     bytes_max=st.sampled_from([1, 150, 2**20]),
 )
@@ -184,16 +188,16 @@ def test_a_view_shows_what_a_client_would_have_kept(
             await node.topics.create(SESSION, "view", settings=view)
             written = await write(node, log)
 
-            found = await read_to_the_end(node, VIEW, bytes_max=bytes_max, end=len(written))
+            seen = await read_to_the_end(node, VIEW, bytes_max=bytes_max, end=len(written))
 
             kept = [(record.offset, record.value) for record in written if asked.holds(record)]
-            assert found == kept
+            assert seen == kept
 
     run(story())
 
 
 @settings(max_examples=sized(300), deadline=None)
-@given(asked=wanted, log=st.lists(records, min_size=1, max_size=6))
+@given(asked=filters, log=st.lists(records, min_size=1, max_size=6))
 def test_a_batch_that_need_not_be_opened_holds_no_match(asked: Wanted, log: list[Record]) -> None:
     batch = encode_batch([record._replace(offset=at) for at, record in enumerate(log)])
     compiled = parse(asked.text)
@@ -226,7 +230,7 @@ def test_a_record_is_shown_until_the_shorter_of_its_times_is_over(
         async with running_node() as node:
             chosen = {"message_ttl_ms": str(default_ms), "message_ttl_headers": "on"}
             await node.topics.create(SESSION, "orders", settings=chosen)
-            flat = [one for group in log for one in group]
+            flat = [record for group in log for record in group]
             made = [
                 [
                     Record(
@@ -243,14 +247,14 @@ def test_a_record_is_shown_until_the_shorter_of_its_times_is_over(
             await write(node, [(group, Codec.NONE) for group in made])
             now_ms = node.partitions._clock.now_ms()
 
-            found = await read_to_the_end(node, ORDERS, bytes_max=2**20, end=len(flat))
+            seen = await read_to_the_end(node, ORDERS, bytes_max=2**20, end=len(flat))
 
             alive = [
                 offset
                 for offset, (at_ms, own) in enumerate(flat)
                 if is_alive(now_ms - NOW_MS - at_ms, own)
             ]
-            assert [offset for offset, _ in found] == alive
+            assert [offset for offset, _ in seen] == alive
 
     run(story())
 

@@ -27,7 +27,7 @@ def test_a_text_is_found_wherever_its_lower_case_is(
     filter_ = flymq_filter(text)
     sent = [Record(at, 0, key, value) for at, (key, value) in enumerate(fields)]
     expected = [sample for sample in sent if naive(text, sample.key) or naive(text, sample.value)]
-    assert [one for one in sent if filter_.matches(one)] == expected
+    assert [record for record in sent if filter_.matches(record)] == expected
     if not sent:
         return
 
@@ -37,8 +37,8 @@ def test_a_text_is_found_wherever_its_lower_case_is(
     )
     kept = all_at_once(steps)
 
-    found = [] if kept is None else decode_all(kept, decompressed_bytes_max=2**20)
-    assert found == expected
+    passed = [] if kept is None else decode_all(kept, decompressed_bytes_max=2**20)
+    assert passed == expected
 
 
 def test_no_other_character_has_a_letter_of_ascii_in_its_lower_case() -> None:

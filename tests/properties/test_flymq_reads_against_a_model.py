@@ -61,7 +61,7 @@ async def drain(client: Connection, random: Random, where: str = "") -> list[byt
         assert fetched.next_offset >= max([offset, *(at + 1 for at in offsets)])
         if not offsets and fetched.next_offset == offset:
             return collected
-        collected += [one.value for one in fetched.records]
+        collected += [record.value for record in fetched.records]
         offset = fetched.next_offset
 
 

@@ -57,7 +57,7 @@ def fold(batches: Iterable[tuple[Header, bytes]]) -> GroupsState:
 
 def view(state: GroupsState) -> View:
     collected = {group_id: state.find(group_id) or StoredGroup() for group_id in state}
-    return {key: (one.value, one.offsets, one.pending) for key, one in collected.items()}
+    return {key: (entry.value, entry.offsets, entry.pending) for key, entry in collected.items()}
 
 
 class OffsetsMachine(RuleBasedStateMachine):

@@ -40,7 +40,7 @@ TARGETS = [TopicPartition("orders", partition) for partition in range(3)]
 CONFIG = Config(offsets_partitions=2, timing=Timing(group_initial_rebalance_delay_ms=20))
 
 
-class Told:
+class Promises:
     """What clients know: the offsets they sent, and those they were told are safe."""
 
     def __init__(self) -> None:
@@ -64,32 +64,32 @@ async def life(files: CrashingFiles, random: Random) -> AsyncIterator[Node]:
             await task
 
 
-async def commit_often(node: Node, group_id: str, told: Told, random: Random) -> None:
+async def commit_often(node: Node, group_id: str, promises: Promises, random: Random) -> None:
     while True:
         targets = random.sample(TARGETS, random.randint(1, len(TARGETS)))
         commits = {}
         for target in targets:
-            told.sent[group_id, target] += 1
-            commits[target] = Commit(told.sent[group_id, target])
+            promises.sent[group_id, target] += 1
+            commits[target] = Commit(promises.sent[group_id, target])
         try:
             await node.groups.commit_offsets(SESSION, group_id, commits)
         except RequestError:
             await asyncio.sleep(0.01)
             continue
         for target, commit in commits.items():
-            told.safe[group_id, target] = commit.offset
+            promises.safe[group_id, target] = commit.offset
         await asyncio.sleep(random.choice([0, 0.001, 0.01]))
 
 
-async def commit_exactly(node: Node, told: Told, random: Random) -> None:
+async def commit_exactly(node: Node, promises: Promises, random: Random) -> None:
     producer = await take_over(node)
     while True:
-        offset = told.sent[EXACT, TARGETS[0]] + 1
+        offset = promises.sent[EXACT, TARGETS[0]] + 1
         is_meant = random.random() < 0.8
         try:
             await node.transactions.add_offsets(SESSION, EXACT, producer, EXACT)
             for target in TARGETS:
-                told.sent[EXACT, target] = offset
+                promises.sent[EXACT, target] = offset
                 await node.groups.commit_in_transaction(
                     SESSION,
                     EXACT,
@@ -102,7 +102,7 @@ async def commit_exactly(node: Node, told: Told, random: Random) -> None:
             await asyncio.sleep(0.001)
             continue
         if is_meant:
-            told.safe |= {(EXACT, target): offset for target in TARGETS}
+            promises.safe |= {(EXACT, target): offset for target in TARGETS}
 
 
 async def take_over(node: Node) -> Producer:
@@ -114,28 +114,28 @@ async def take_over(node: Node) -> Producer:
             await asyncio.sleep(0.001)
 
 
-async def rebalance_often(node: Node, group_id: str, told: Told, random: Random) -> None:
+async def rebalance_often(node: Node, group_id: str, promises: Promises, random: Random) -> None:
     while True:
         member = Consumer(node.groups, group_id=group_id)
         try:
             await member.enter()
-            told.generations[group_id] = member.generation
+            promises.generations[group_id] = member.generation
             await asyncio.sleep(random.choice([0, 0.01]))
             await member.leave()
         except RequestError:
             await asyncio.sleep(0.1)
 
 
-async def check(node: Node, told: Told) -> None:
+async def check(node: Node, promises: Promises) -> None:
     await loaded(node)
-    await check_exact(node, told)
+    await check_exact(node, promises)
     for group_id in GROUPS:
-        found = await node.groups.fetch_offsets(SESSION, group_id, TARGETS)
-        for target, committed in found.items():
+        answered = await node.groups.fetch_offsets(SESSION, group_id, TARGETS)
+        for target, committed in answered.items():
             assert isinstance(committed, Committed)
-            safe, sent = told.safe[group_id, target], told.sent[group_id, target]
+            safe, sent = promises.safe[group_id, target], promises.sent[group_id, target]
             assert safe <= committed.offset <= sent, (group_id, target)
-    for group_id, generation in told.generations.items():
+    for group_id, generation in promises.generations.items():
         with suppress(GroupNotFound):
             group = await node.groups.describe(SESSION, group_id)
             assert group.generation >= generation
@@ -143,12 +143,12 @@ async def check(node: Node, told: Told) -> None:
         raise AssertionError(f"group {group_id} was forgotten")
 
 
-async def check_exact(node: Node, told: Told) -> None:
+async def check_exact(node: Node, promises: Promises) -> None:
     await take_over(node)
     committed = await node.groups.fetch_offsets(SESSION, EXACT, TARGETS, must_be_stable=True)
-    offsets = {one.offset for one in committed.values() if isinstance(one, Committed)}
+    offsets = {place.offset for place in committed.values() if isinstance(place, Committed)}
     assert len(offsets) == 1, committed
-    assert told.safe[EXACT, TARGETS[0]] <= min(offsets) <= told.sent[EXACT, TARGETS[0]]
+    assert promises.safe[EXACT, TARGETS[0]] <= min(offsets) <= promises.sent[EXACT, TARGETS[0]]
 
 
 async def loaded(node: Node) -> None:
@@ -160,17 +160,18 @@ async def loaded(node: Node) -> None:
             await asyncio.sleep(0.001)
 
 
-async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) -> None:
+async def live_and_lose_power(files: CrashingFiles, promises: Promises, random: Random) -> None:
     async with life(files, random) as node:
         with suppress(TopicExists):
             await node.topics.create(SESSION, "orders", partitions=len(TARGETS))
         await node.groups.coordinator_of(SESSION, "a")
-        await check(node, told)
+        await check(node, promises)
         busy = [
-            asyncio.ensure_future(commit_often(node, group_id, told, random)) for group_id in GROUPS
+            asyncio.ensure_future(commit_often(node, group_id, promises, random))
+            for group_id in GROUPS
         ]
-        busy.append(asyncio.ensure_future(rebalance_often(node, "rebalancing", told, random)))
-        busy.append(asyncio.ensure_future(commit_exactly(node, told, random)))
+        busy.append(asyncio.ensure_future(rebalance_often(node, "rebalancing", promises, random)))
+        busy.append(asyncio.ensure_future(commit_exactly(node, promises, random)))
         await asyncio.sleep(random.choice([0.002, 0.02, 0.3]) * random.random())
         files.power_cut(random, reorder=random.random() < 0.5)
         for task in busy:
@@ -185,13 +186,13 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
 def test_no_acknowledged_commit_or_generation_is_lost(seed: int) -> None:
     random = Random(seed)
     files = CrashingFiles()
-    told = Told()
+    promises = Promises()
 
     for _ in range(4):
-        run(live_and_lose_power(files, told, random))
+        run(live_and_lose_power(files, promises, random))
 
     async def last_life() -> None:
         async with life(files, random) as node:
-            await check(node, told)
+            await check(node, promises)
 
     run(last_life())

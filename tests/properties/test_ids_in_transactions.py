@@ -31,14 +31,14 @@ class Model:
         self.committed: set[bytes] = set()
         self.open: set[bytes] = set()
 
-    def take(self, how: str, wanted: list[bytes]) -> set[int]:
+    def take(self, how: str, ids: list[bytes]) -> set[int]:
         """The indexes of the duplicates."""
         own = self.open if how == "in transaction" else self.committed
         duplicates = set()
-        for index, one in enumerate(wanted):
-            if one in self.committed or one in own:
+        for index, message_id in enumerate(ids):
+            if message_id in self.committed or message_id in own:
                 duplicates.add(index)
-            own.add(one)
+            own.add(message_id)
         return duplicates
 
     def end(self, how: str) -> None:
@@ -47,14 +47,14 @@ class Model:
         self.open.clear()
 
 
-async def send(writer: Writer, how: str, wanted: list[bytes], codec: Codec) -> Appended:
-    messages = [message(b"x" + item, message_id=item) for item in wanted]
+async def send(writer: Writer, how: str, ids: list[bytes], codec: Codec) -> Appended:
+    messages = [message(b"x" + item, message_id=item) for item in ids]
     if how == "plain":
         data = batch_of(*messages, codec=codec)
         return await writer.node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
     await writer.add(ORDERS)
     sequence = writer.sequences.get(ORDERS, 0)
-    writer.sequences[ORDERS] = sequence + len(wanted)
+    writer.sequences[ORDERS] = sequence + len(ids)
     data = batch_of(
         *messages,
         codec=codec,
@@ -96,13 +96,17 @@ def test_an_id_is_taken_once_unless_its_transaction_was_rolled_back(
                             model.end(step)
                             has_open = False
                         continue
-                    how, wanted = step
+                    how, ids = step
                     has_open |= how == "in transaction"
-                    appended = await send(writer, how, wanted, codec)
+                    appended = await send(writer, how, ids, codec)
 
-                    duplicates = model.take(how, wanted)
+                    duplicates = model.take(how, ids)
                     assert set(appended.duplicates) == duplicates
-                    written += [b"x" + one for at, one in enumerate(wanted) if at not in duplicates]
+                    written += [
+                        b"x" + message_id
+                        for at, message_id in enumerate(ids)
+                        if at not in duplicates
+                    ]
                 assert await values_in(node) == written
 
     run(story())

@@ -42,46 +42,46 @@ def walked(document: object, path: list[Step]) -> object:
 
 @settings(max_examples=sized(400), deadline=None)
 @given(
-    wanted=st.lists(paths, min_size=1, max_size=4),
-    found=st.lists(documents, min_size=1, max_size=3),
+    wanted_paths=st.lists(paths, min_size=1, max_size=4),
+    values=st.lists(documents, min_size=1, max_size=3),
     is_ascii=st.booleans(),
     indent=st.sampled_from([None, 1]),
     is_large=st.booleans(),
 )
 def test_every_path_finds_what_stands_there_in_every_document(
-    wanted: list[list[Step]],
-    found: list[object],
+    wanted_paths: list[list[Step]],
+    values: list[object],
     is_ascii: bool,
     indent: int | None,
     is_large: bool,
 ) -> None:
     reading = Document()
-    slots = [reading.slot(path) for path in wanted]
+    slots = [reading.slot(path) for path in wanted_paths]
 
-    for document in found:
+    for document in values:
         value = json.dumps(document, ensure_ascii=is_ascii, indent=indent).encode()
         if is_large:
             value = value.ljust(WHOLE_BYTES_MAX + 1)
-        for slot, path in zip(slots, wanted, strict=True):
-            told, expected = reading.at(value, slot), walked(document, path)
-            assert type(told) is type(expected)
-            assert told == expected
+        for slot, path in zip(slots, wanted_paths, strict=True):
+            actual, expected = reading.at(value, slot), walked(document, path)
+            assert type(actual) is type(expected)
+            assert actual == expected
 
 
 @settings(max_examples=sized(200), deadline=None)
 @given(
-    wanted=st.lists(paths, min_size=1, max_size=3),
+    wanted_paths=st.lists(paths, min_size=1, max_size=3),
     document=documents,
     cut=st.integers(1, 20),
     is_large=st.booleans(),
 )
 def test_in_half_a_document_there_is_no_path(
-    wanted: list[list[Step]], document: object, cut: int, is_large: bool
+    wanted_paths: list[list[Step]], document: object, cut: int, is_large: bool
 ) -> None:
     value = json.dumps([document, {"a": document}]).encode()[:-cut]
     if is_large:
         value = value.rjust(WHOLE_BYTES_MAX + 1)
     reading = Document()
-    slots = [reading.slot([1, *path]) for path in wanted]
+    slots = [reading.slot([1, *path]) for path in wanted_paths]
 
     assert all(reading.at(value, slot) is ABSENT for slot in slots)

@@ -19,17 +19,26 @@ from millstream.codec.batch import Header, read_header
 from millstream.codec.compression import Codec
 from millstream.codec.records import decode_all
 from millstream.cooperative import all_at_once
-from millstream.model import Boundary, Epoch, NodeId
+from millstream.model import Boundary, Epoch, ReplicaId
 from millstream.settings import TopicSettings
 from millstream.storage.compaction.replacement import Replacement
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log.producers import Producers
 from tests.support.crashing_files import CrashingFiles
-from tests.support.logs import append, batch, open_small, read_all, searched, split, sync
+from tests.support.logs import (
+    append,
+    batch,
+    open_small,
+    read_all,
+    searched,
+    split,
+    stored,
+    sync,
+)
 from tests.support.tiers import sized
 
-VOTERS = frozenset({NodeId(1)})
+VOTERS = frozenset({ReplicaId(1)})
 TINY = TopicSettings(segment_bytes=1024, index_interval_bytes=64, segment_ms=5_000)
 
 SHAPES = st.tuples(
@@ -103,12 +112,12 @@ class LogMachine(RuleBasedStateMachine):
         end = header_of(lineage[-1]).end_offset if lineage else 0
         return max(end, self.word.start)
 
-    def found(self) -> list:
+    def read_back(self) -> list:
         """All records that can be seen."""
         return [
             record
-            for one in self.held
-            for record in decode_all(one, decompressed_bytes_max=2**20)
+            for batch in self.held
+            for record in decode_all(batch, decompressed_bytes_max=2**20)
             if record.offset >= self.word.start
         ]
 
@@ -165,8 +174,8 @@ class LogMachine(RuleBasedStateMachine):
             offset = header_of(made[-1]).end_offset
         self.largest_bytes = max(self.largest_bytes, *map(len, made))
         append(self.log, *made, now_ms=self.now_ms)
-        for one in made:
-            self.became(State((*self.state.lineage, one), self.state.resets))
+        for made_batch in made:
+            self.became(State((*self.state.lineage, made_batch), self.state.resets))
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
@@ -180,7 +189,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         end = data.draw(st.sampled_from(ends))
         self.log.truncate(end)
-        lineage = tuple(one for one in self.state.lineage if header_of(one).end_offset <= end)
+        lineage = tuple(batch for batch in self.state.lineage if header_of(batch).end_offset <= end)
         self.became(State(lineage, self.state.resets))
         self.forget_producers()
         assert self.log.end_offset == self.end
@@ -220,10 +229,10 @@ class LogMachine(RuleBasedStateMachine):
         old = sealed[first : data.draw(st.integers(first + 1, len(sealed)))]
         new = Replacement(self.files, old, interval_bytes=TINY.index_interval_bytes)
         for segment in old:
-            for header, content in self.log.contents(segment).batches():
+            for header, content in self.log.opened(segment).batches():
                 must_stay = header.has_producer or header.end_offset == old[-1].end_offset
                 if must_stay or data.draw(st.booleans()):
-                    new.append([content], [header])
+                    new.append(*stored(self.log, content, header))
                 else:
                     self.dropped.add(bytes(content))
         segment = new.finish()
@@ -271,8 +280,8 @@ class LogMachine(RuleBasedStateMachine):
         candidates = [self.visible(state, word) for state in self.states]
         assert any(records == candidate[: len(records)] for candidate in candidates), "garbage"
         if all(state.resets == resets for state in self.states):
-            common = [one for one in self.common(self.states) if one not in self.dropped]
-            kept = [one for one in common if header_of(one).end_offset > start]
+            common = [batch for batch in self.common(self.states) if batch not in self.dropped]
+            kept = [batch for batch in common if header_of(batch).end_offset > start]
             assert records[: len(kept)] == kept, "lost"
         end = self.log.end_offset
         lineages = {
@@ -339,8 +348,8 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.word.start, self.end))
         end = data.draw(st.integers(0, self.end + 2))
         part = self.log.read(offset, bytes_max=bytes_max, end_offset=end)
-        behind = [one for one in self.held if header_of(one).end_offset > offset]
-        seen = [one for one in behind if header_of(one).end_offset <= end]
+        behind = [batch for batch in self.held if header_of(batch).end_offset > offset]
+        seen = [batch for batch in behind if header_of(batch).end_offset <= end]
         if not seen or offset >= end:
             assert part is None
             return
@@ -361,14 +370,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def base(self) -> None:
-        bases = [header_of(one).base_offset for one in self.held[:1]]
+        bases = [header_of(batch).base_offset for batch in self.held[:1]]
         assert self.log.base_offset == min([self.word.start, *bases])
 
     @rule(timestamp=st.integers(-1, 65), data=st.data())
     def look_up_time(self, timestamp: int, data: st.DataObject) -> None:
         end = data.draw(st.integers(self.word.start, self.end))
         cut = next((h for h in map(header_of, self.held) if h.end_offset > end), None)
-        seen = [r for r in self.found() if cut is None or r.offset < cut.base_offset]
+        seen = [r for r in self.read_back() if cut is None or r.offset < cut.base_offset]
         expected = next(((r.offset, r.timestamp) for r in seen if r.timestamp >= timestamp), None)
         assert searched(self.log.offset_for_time(timestamp, end_offset=end)) == expected
         newest = max(seen, key=lambda record: record.timestamp, default=None)
@@ -381,8 +390,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 30))
     def tail(self, count: int) -> None:
         offset = all_at_once(self.log.tail(count, end_offset=self.end))
-        behind = [r for r in self.found() if r.offset >= offset]
-        assert len(behind) >= min(count, len(self.found()))
+        behind = [r for r in self.read_back() if r.offset >= offset]
+        assert len(behind) >= min(count, len(self.read_back()))
         inside = [h for h in map(header_of, self.held) if h.base_offset < offset < h.end_offset]
         is_dense = all(h.count == h.last_offset_delta + 1 for h in inside)
         if is_dense and offset != self.word.start:

@@ -74,10 +74,12 @@ class Model:
             elif header.producer_id in opened:
                 first = opened.pop(header.producer_id)
                 ended.append((header.producer_id, first, header.base_offset, marker.kind))
-        return ended + [(one, first, None, None) for one, first in opened.items()]
+        return ended + [(producer, first, None, None) for producer, first in opened.items()]
 
     def is_open(self, producer_id: int) -> bool:
-        return any(one == producer_id and end is None for one, _, end, _ in self.transactions())
+        return any(
+            producer == producer_id and end is None for producer, _, end, _ in self.transactions()
+        )
 
     def verdict(self, header: Header) -> Duplicate | type[RequestError] | None:
         epoch = self.epoch(header.producer_id)
@@ -326,14 +328,14 @@ def test_the_number_of_producers_stays_bounded_and_transactions_survive(
 ) -> None:
     producers = Producers(producer_ids_max=5)
     opened: dict[int, int] = {}
-    for at, (producer_id, what) in enumerate(writes):
-        if what == 0:
+    for at, (producer_id, act) in enumerate(writes):
+        if act == 0:
             attributes = TRANSACTIONAL | CONTROL
             header = Header(at, 99, 1, 0, attributes, 0, at, at, producer_id, 0, -1, 1)
             producers.apply(header, Marker(ControlKind.COMMIT, producer_id, 0, 0))
             opened.pop(producer_id, None)
         else:
-            attributes = TRANSACTIONAL if what == 1 or producer_id in opened else 0
+            attributes = TRANSACTIONAL if act == 1 or producer_id in opened else 0
             header = Header(at, 99, 1, 0, attributes, 0, at, at, producer_id, 0, 0, 1)
             producers.apply(header)
             if attributes:

@@ -109,7 +109,9 @@ class Delivery(RuleBasedStateMachine):
             window.is_open = True
         sent: list[InFlight] = []
         for window, share in self.dispatcher.assign(self.now_ms):
-            assert [one.offset for one in share] == sorted(one.offset for one in share)
+            assert [in_flight.offset for in_flight in share] == sorted(
+                in_flight.offset for in_flight in share
+            )
             if is_refused:
                 self.dispatcher.refuse(window, share)
                 continue
@@ -117,7 +119,7 @@ class Delivery(RuleBasedStateMachine):
             assert len(self.held[window.number]) + len(share) <= self.flow.window
             sent += share
         self.note_ended()
-        for in_flight in sorted(sent, key=lambda one: one.offset):  # They were sent together.
+        for in_flight in sorted(sent, key=lambda entry: entry.offset):  # They were sent together.
             self.note_sent(in_flight)
             self.held[in_flight.holder].append(in_flight.offset)
 
@@ -132,7 +134,9 @@ class Delivery(RuleBasedStateMachine):
             self.sent.append(offset)
         assert in_flight.attempts == self.attempts.get(offset, 0) + 1, "attempts are miscounted"
         self.attempts[offset] = in_flight.attempts
-        self.late = [(window, one) for window, one in self.late if one != offset]
+        self.late = [
+            (window, late_offset) for window, late_offset in self.late if late_offset != offset
+        ]
 
     def some_held(self, data: st.DataObject) -> tuple[Window, int] | None:
         choices = [
@@ -282,12 +286,12 @@ class Delivery(RuleBasedStateMachine):
         if not hasattr(self, "dispatcher"):
             return
         in_flight = self.dispatcher.cursors[TARGET].in_flight.values()
-        assert self.dispatcher.ready_count == sum(one.phase is Phase.READY for one in in_flight)
+        assert self.dispatcher.ready_count == sum(entry.phase is Phase.READY for entry in in_flight)
         assert self.dispatcher._unsettled == len(in_flight)
-        assert self.dispatcher._bytes == sum(one.size for one in in_flight)
+        assert self.dispatcher._bytes == sum(entry.size for entry in in_flight)
         for window in self.windows:
             mine = [record for record in in_flight if record.holder == window.number]
-            assert window.in_flight_count == sum(one.phase is Phase.SENT for one in mine)
+            assert window.in_flight_count == sum(entry.phase is Phase.SENT for entry in mine)
 
     def teardown(self) -> None:
         """Let a patient member finish it all."""

@@ -27,7 +27,9 @@ LIMITS = Limits(delay_ms_max=DAY_MS)
 
 contents = st.sampled_from([b"5", b"17", b"x", b"", b"ms-ttl-ms", None])
 headers = st.lists(
-    st.tuples(st.sampled_from(NAMES + OTHERS), contents), max_size=3, unique_by=lambda one: one[0]
+    st.tuples(st.sampled_from(NAMES + OTHERS), contents),
+    max_size=3,
+    unique_by=lambda header: header[0],
 ).map(tuple)
 plain = st.builds(
     Record,
@@ -36,19 +38,21 @@ plain = st.builds(
     st.sampled_from([None, b"k", b"\x12ms-ttl-ms"]),
     st.one_of(st.none(), st.binary(max_size=20), st.integers(0, 9_000).map(bytes)),
 )
-made = st.one_of(plain, st.builds(lambda one, given: one._replace(headers=given), plain, headers))
+made = st.one_of(
+    plain, st.builds(lambda record, headers: record._replace(headers=headers), plain, headers)
+)
 
 
 @settings(max_examples=sized(300), deadline=None)
 @given(
-    wanted=st.lists(made, min_size=1, max_size=8),
+    records=st.lists(made, min_size=1, max_size=8),
     at=st.integers(0, 2**40),
     codec=st.sampled_from(list(Codec)),
 )
 def test_a_batch_asks_for_what_its_records_ask_for(
-    wanted: list[Record], at: int, codec: Codec
+    records: list[Record], at: int, codec: Codec
 ) -> None:
-    placed = [record._replace(offset=at + index) for index, record in enumerate(wanted)]
+    placed = [record._replace(offset=at + index) for index, record in enumerate(records)]
     data = encode_batch(placed, base_offset=at, codec=codec)
     header = read_header(data)
     try:
@@ -60,10 +64,10 @@ def test_a_batch_asks_for_what_its_records_ask_for(
 
     payload = search(unpack(memoryview(data), header, bytes_max=2**24))
     try:
-        found = QueueOptions({}, {}, False, {})
+        options = QueueOptions({}, {}, False, {})
         if payload is not None:
-            found = all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=LIMITS))
+            options = all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=LIMITS))
     except InvalidBatch as problem:
-        found = str(problem)  # type: ignore[assignment]
+        options = str(problem)  # type: ignore[assignment]
 
-    assert found == expected
+    assert options == expected

@@ -43,7 +43,7 @@ CONFIG = Config(
 )
 GROUP = "readers"
 # Without these nothing of the node can be told, so it may refuse to start.
-NEEDED = ("millstream.json", "journal", f"logs/{CONTROL_LOG}/")
+NEEDED = ("millstream.json", "journal", "keyring", f"logs/{CONTROL_LOG}/")
 # The reserve is a MiB of zeros that is never read, 99 % of the disk: a few of its bytes stand for
 # all, or nearly every flip would land there.
 RESERVE_BYTES_FLIPPED = 64
@@ -102,7 +102,7 @@ async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], li
             ranges = [
                 range(b.base_offset, b.end_offset) for at, b in report.damaged if at == target
             ]
-            skipped = next(one for one in ranges if one.stop > offset)  # Behind a gap, maybe.
+            skipped = next(gap for gap in ranges if gap.stop > offset)  # Behind a gap, maybe.
             refused.append(skipped)
             offset = skipped.stop
             continue
@@ -165,15 +165,15 @@ async def check(node: Node, it: World) -> None:
             assert any("knows no such topic" in why for _, why in report.closed)
             continue
         try:
-            found, refused = await read(node, target)
+            readable, refused = await read(node, target)
         except StorageUnavailable:
             report = await node.repairs.list(SESSION)
             assert target in [at for at, _ in report.closed], "a refusal that is not listed"
             continue
-        for base_offset, one in found.items():
-            is_known = batches.get(base_offset) == one or is_own(node, target, one)
-            assert is_known or is_last_behind_a_gap(it, target, one), "a wrong record"
-        missing = [at for at in batches if at not in found]
+        for base_offset, data in readable.items():
+            is_known = batches.get(base_offset) == data or is_own(node, target, data)
+            assert is_known or is_last_behind_a_gap(it, target, data), "a wrong record"
+        missing = [at for at in batches if at not in readable]
         silent = [at for at in missing if not any(at in bad for bad in refused)]
         if silent:
             # Only a kill explains it, and only at the end of a log.
@@ -181,18 +181,18 @@ async def check(node: Node, it: World) -> None:
             assert silent == [max(batches)], (target, silent)
 
 
-def is_last_behind_a_gap(it: World, target: TopicPartition, one: Batch) -> bool:
+def is_last_behind_a_gap(it: World, target: TopicPartition, batch: Batch) -> bool:
     """The one change that cannot be noticed: the base offset of the last batch of a log that is
     rewritten, after a kill. Such logs have gaps, and no batch behind it says where it belongs.
     """
     last = it.batches[target][max(it.batches[target])]
     is_rewritten = target.topic.startswith("__") or target == TABLE
-    return not it.is_clean and is_rewritten and one.data[8:] == last.data[8:]
+    return not it.is_clean and is_rewritten and batch.data[8:] == last.data[8:]
 
 
-def is_own(node: Node, target: TopicPartition, one: Batch) -> bool:
+def is_own(node: Node, target: TopicPartition, batch: Batch) -> bool:
     """Whether the node has written it since: internal topics go on."""
-    return target.topic.startswith("__") and read_header(one.data).epoch > 1
+    return target.topic.startswith("__") and read_header(batch.data).epoch > 1
 
 
 async def check_services(node: Node, it: World) -> None:

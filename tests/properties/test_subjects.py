@@ -77,9 +77,9 @@ def test_the_trie_finds_exactly_the_patterns_that_match(
 
     assert len(trie) == len(kept)
     for subject in subjects:
-        found = trie.match(subject)
-        assert len(found) == len(set(found))
-        assert set(found) == {n for n, pattern in kept.items() if pattern.matches(subject)}
+        matches = trie.match(subject)
+        assert len(matches) == len(set(matches))
+        assert set(matches) == {n for n, pattern in kept.items() if pattern.matches(subject)}
 
 
 @given(st.lists(any_pattern(Style.DOT) | any_pattern(Style.SLASH), max_size=20))

@@ -191,7 +191,7 @@ class Transactions(RuleBasedStateMachine):
 
     def finish(self) -> None:
         if self.value is not None and self.value.is_preparing:
-            for place in sorted(self.unmarked, key=lambda one: one.partition):
+            for place in sorted(self.unmarked, key=lambda target: target.partition):
                 self.mark(place)
             self.complete()
 

@@ -22,6 +22,7 @@ from millstream.model import TopicPartition
 from millstream.server.node import Node, build_node
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import SESSION, fake_ports
+from tests.support.sealed import config_if_sealing
 from tests.support.tiers import sized
 from tests.support.transactions import Writer, committed, stable
 from tests.support.virtual_loop import run
@@ -31,7 +32,7 @@ WRITERS = {"older": False, "newer": True}
 CONFIG = Config(transaction_partitions=2)
 
 
-class Told:
+class Promises:
     """What clients know of their transactions, by a number that is the value they write."""
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class Told:
 @asynccontextmanager
 async def life(files: CrashingFiles, random: Random) -> AsyncIterator[Node]:
     """A node until its power goes. Its ids are drawn anew in each life."""
-    node = build_node(CONFIG, replace(fake_ports(files), entropy=random))
+    node = build_node(config_if_sealing(CONFIG), replace(fake_ports(files), entropy=random))
     task = asyncio.ensure_future(node.run())
     await node.ready.wait()
     try:
@@ -64,23 +65,23 @@ async def taking_over(node: Node, name: str) -> Writer:
             await asyncio.sleep(0.01)
 
 
-async def write_often(node: Node, name: str, told: Told, random: Random) -> None:
+async def write_often(node: Node, name: str, promises: Promises, random: Random) -> None:
     writer = await taking_over(node, name)
     while True:
-        told.count += 1
-        value = b"%s-%d" % (name.encode(), told.count)
+        promises.count += 1
+        value = b"%s-%d" % (name.encode(), promises.count)
         commits = random.random() < 0.7
         for place in PLACES:
             await writer.write(place, value)
         if not commits:
-            told.aborted.add(value)
+            promises.aborted.add(value)
         await writer.end(commits=commits)
         if commits:
-            told.committed.add(value)
+            promises.committed.add(value)
         await asyncio.sleep(random.choice([0, 0.001, 0.01]))
 
 
-async def check(node: Node, told: Told) -> None:
+async def check(node: Node, promises: Promises) -> None:
     for name in WRITERS:
         await taking_over(node, name)
     async with asyncio.timeout(60):
@@ -89,16 +90,18 @@ async def check(node: Node, told: Told) -> None:
     seen = [Counter(await committed(node, place)) for place in PLACES]
     assert seen[0] == seen[1] == seen[2]
     assert set(seen[0].values()) <= {1}
-    assert told.committed <= seen[0].keys()
-    assert told.aborted.isdisjoint(seen[0].keys())
+    assert promises.committed <= seen[0].keys()
+    assert promises.aborted.isdisjoint(seen[0].keys())
 
 
-async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) -> None:
+async def live_and_lose_power(files: CrashingFiles, promises: Promises, random: Random) -> None:
     async with life(files, random) as node:
         with suppress(TopicExists):
             await node.topics.create(SESSION, "orders", partitions=len(PLACES))
-        await check(node, told)
-        writers = [asyncio.ensure_future(write_often(node, name, told, random)) for name in WRITERS]
+        await check(node, promises)
+        writers = [
+            asyncio.ensure_future(write_often(node, name, promises, random)) for name in WRITERS
+        ]
         await asyncio.sleep(random.choice([0.005, 0.05, 0.5]) * random.random())
         files.power_cut(random, reorder=random.random() < 0.5)
         for writer in writers:
@@ -110,13 +113,13 @@ async def live_and_lose_power(files: CrashingFiles, told: Told, random: Random) 
 @settings(max_examples=sized(25), deadline=None)
 @given(st.integers(0, 2**32))
 def test_transactions_are_whole_after_every_power_cut(seed: int) -> None:
-    random, files, told = Random(seed), CrashingFiles(), Told()
+    random, files, promises = Random(seed), CrashingFiles(), Promises()
 
     for _ in range(4):
-        run(live_and_lose_power(files, told, random))
+        run(live_and_lose_power(files, promises, random))
 
     async def last_life() -> None:
         async with life(files, random) as node:
-            await check(node, told)
+            await check(node, promises)
 
     run(last_life())

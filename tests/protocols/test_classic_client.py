@@ -121,11 +121,11 @@ def test_clients_without_a_name_have_different_ones(
     client.create_subscription("billing", "orders")
 
     with (
-        BrokerClient(port=broker.classic_port) as one,
-        BrokerClient(port=broker.classic_port) as two,
+        BrokerClient(port=broker.classic_port) as first,
+        BrokerClient(port=broker.classic_port) as second,
     ):
-        assert one.subscribe_to_subscription("billing")
-        assert two.subscribe_to_subscription("billing")
+        assert first.subscribe_to_subscription("billing")
+        assert second.subscribe_to_subscription("billing")
 
 
 # -- handlers --------------------------------------------------------------------------------------

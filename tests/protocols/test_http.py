@@ -1,6 +1,7 @@
 """Metrics over HTTP, as Prometheus reads them, from a real broker."""
 
 import http.client
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,22 +55,32 @@ def test_a_connection_serves_many_scrapes(broker: BrokerProcess) -> None:
 
 
 def test_all_else_is_refused_with_a_sentence(broker: BrokerProcess) -> None:
-    assert ask(broker, "/health") == (404, "there is no /health; metrics are at /metrics\n")
-    assert ask(broker, "/metrics", "DELETE") == (405, "DELETE is not allowed; GET /metrics is\n")
+    unknown, text = ask(broker, "/helth")
+    wrong, method_text = ask(broker, "/metrics", "DELETE")
+
+    assert unknown == 404
+    assert json.loads(text)["message"].startswith("there is no /helth; ")
+    assert wrong == 405
+    message = json.loads(method_text)["message"]
+    assert message == "DELETE is not allowed on /metrics; allowed: GET, HEAD"
     assert ask(broker, "/metrics", "HEAD") == (200, "")
-    assert ask(broker, "/metrics", "POST", b"abc")[0] == 400
+    assert ask(broker, "/metrics", "POST", b"abc")[0] == 405
 
 
-def test_bytes_that_are_no_http_end_the_connection_only(broker: BrokerProcess) -> None:
+def test_bytes_that_are_no_http_are_answered_and_end_the_connection_only(
+    broker: BrokerProcess,
+) -> None:
     with socket.create_connection((broker.host, broker.config.http_port), timeout=30) as client:
         client.sendall(b"\x00" * 10_000)
-        assert client.recv(1) == b""
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
 
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Connection: close" in answer
     assert ask(broker, "/metrics")[0] == 200
 
 
 def test_without_the_listener_the_port_is_not_opened(tmp_path: Path) -> None:
-    process = BrokerProcess(tmp_path)
+    process = BrokerProcess(tmp_path, LISTENERS="kafka,flymq")
     process.start()
     try:
         assert process.config.http_port == 0

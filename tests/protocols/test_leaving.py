@@ -6,6 +6,7 @@ import struct
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,11 @@ def gateways(monkeypatch: pytest.MonkeyPatch) -> "list[weakref.ref[object]]":
         ("flux", flux_gateway_factory),
         ("classic", classic_gateway_factory),
     ):
-
-        def watched(node: Node, make: Callable[[Node], GatewayFactory] = make) -> GatewayFactory:
-            make_gateway = make(node)
+        # Any: the factories of protocols take options of their own.
+        def watched(
+            node: Node, make: Callable[..., GatewayFactory] = make, **options: Any
+        ) -> GatewayFactory:
+            make_gateway = make(node, **options)
 
             def and_watch(client: NewClient) -> Gateway:
                 gateway = make_gateway(client)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from millstream.errors import StorageError
-from millstream.model import NodeId, Offset
+from millstream.model import Offset, ReplicaId
 from millstream.raft import Core, Effects, Message, Role, Timing
 from millstream.raft.messages import Diverged, FetchReply, Reset
 from tests.simulation.core_invariants import Witness, invariants
@@ -22,12 +22,12 @@ from tests.simulation.core_log import Batch, FakeLog, Mark
 class Node:
     """A machine with one replica. `core` is None while it is down."""
 
-    me: NodeId
+    me: ReplicaId
     log: FakeLog
     core: Core | None = None
     life: int = 0
     gate: int = 0  # The journal entry that messages wait for.
-    push_channel: deque[tuple[int, NodeId, Message]] = field(default_factory=deque)
+    push_channel: deque[tuple[int, ReplicaId, Message]] = field(default_factory=deque)
     unanswered: list[Batch] = field(default_factory=list)  # Proposed here, not acknowledged yet.
     cuts_seen: int = 0
     is_syncing: bool = False
@@ -49,11 +49,11 @@ class Group:
         timing: Timing,
         read_items_max: int = 8,
     ) -> None:
-        voters = frozenset(map(NodeId, founders))
+        voters = frozenset(map(ReplicaId, founders))
         self.random = random
         self.timing = timing
         self.nodes = {
-            NodeId(me): Node(NodeId(me), FakeLog(voters, read_items_max=read_items_max))
+            ReplicaId(me): Node(ReplicaId(me), FakeLog(voters, read_items_max=read_items_max))
             for me in nodes
         }
         self.seen: Counter[str] = Counter()  # How often the rare cases really happened.
@@ -64,7 +64,7 @@ class Group:
 
     # -- to be said by subclasses ------------------------------------------------------------------
 
-    def transmit(self, sender: NodeId, to: NodeId, message: Message) -> None:
+    def transmit(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
         raise NotImplementedError
 
     def sync_wanted(self, node: Node, mark: Mark) -> None:
@@ -73,7 +73,7 @@ class Group:
 
     # -- lives -------------------------------------------------------------------------------------
 
-    def start(self, me: NodeId) -> None:
+    def start(self, me: ReplicaId) -> None:
         node = self.nodes[me]
         assert node.core is None
         node.life += 1
@@ -82,7 +82,7 @@ class Group:
         self.seen["starts"] += 1
         self.check(node)
 
-    def crash(self, me: NodeId, *, random: Random | None) -> None:
+    def crash(self, me: ReplicaId, *, random: Random | None) -> None:
         """Cut the power; None for a disk that loses all it may lose."""
         node = self.nodes[me]
         node.core = None
@@ -94,16 +94,16 @@ class Group:
 
     # -- inputs ------------------------------------------------------------------------------------
 
-    def tick(self, me: NodeId) -> None:
+    def tick(self, me: ReplicaId) -> None:
         self._input(me, Core.tick)
 
-    def deliver(self, sender: NodeId, to: NodeId, message: Message) -> None:
+    def deliver(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
         node = self.nodes[to]
         if node.core is not None:
             self._count(node, message)
             self._input(to, lambda core: core.step(sender, message))
 
-    def propose(self, me: NodeId, *, records: int = 1, payload: str | None = None) -> Batch:
+    def propose(self, me: ReplicaId, *, records: int = 1, payload: str | None = None) -> Batch:
         node = self.nodes[me]
         core = node.core
         assert core is not None
@@ -116,7 +116,7 @@ class Group:
             node.unanswered.append(batch)
         return batch
 
-    def retain(self, me: NodeId, start_offset: Offset) -> None:
+    def retain(self, me: ReplicaId, start_offset: Offset) -> None:
         """What a leader's retention does: move the log start up."""
         node = self.nodes[me]
         assert node.core is not None
@@ -128,7 +128,7 @@ class Group:
             self.carry_out(node, Effects())
             self.check(node)
 
-    def request(self, me: NodeId, act: Callable[[Core], Effects]) -> None:
+    def request(self, me: ReplicaId, act: Callable[[Core], Effects]) -> None:
         """Ask a node for something that it may refuse by an exception."""
         self._input(me, act)
 
@@ -161,7 +161,7 @@ class Group:
         for invariant in self.invariants:
             invariant.check(self, node)
 
-    def _input(self, me: NodeId, act: Callable[[Core], Effects]) -> bool:
+    def _input(self, me: ReplicaId, act: Callable[[Core], Effects]) -> bool:
         """Give a node an input. True if its disk refused it."""
         node = self.nodes[me]
         assert node.core is not None

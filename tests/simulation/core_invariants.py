@@ -7,7 +7,7 @@ invariants, too. Logs are compared only when they changed.
 
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.model import ORIGIN, Epoch, NodeId, Offset, Position
+from millstream.model import ORIGIN, Epoch, Offset, Position, ReplicaId
 from millstream.raft import Role
 from tests.simulation.core_log import Batch, FakeLog
 
@@ -28,7 +28,7 @@ class Witness:
         self.position = ORIGIN  # The newest place that a leader knows to be on a majority.
         self.acknowledged: list[Batch] = []  # What producers were told is safe.
         self.deleted_to: Offset = 0  # How far leaders' retention went.
-        self.leaders: dict[Epoch, NodeId] = {}
+        self.leaders: dict[Epoch, ReplicaId] = {}
 
     @property
     def end_offset(self) -> Offset:
@@ -74,7 +74,7 @@ class MonotonicHighWatermark:
     """Within one life: after a restart the high watermark is unknown for a while."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[NodeId, int], Offset] = {}
+        self._last: dict[tuple[ReplicaId, int], Offset] = {}
 
     def check(self, group: "Group", node: "Node") -> None:
         if node.core is None:
@@ -90,7 +90,7 @@ class CommittedNeverChanges:
     """The first to see a high watermark says what is committed; all others must agree."""
 
     def __init__(self) -> None:
-        self._seen: dict[NodeId, tuple[int, Offset, Offset]] = {}
+        self._seen: dict[ReplicaId, tuple[int, Offset, Offset]] = {}
 
     def check(self, group: "Group", node: "Node") -> None:
         if node.core is None:
@@ -218,7 +218,7 @@ class OnlyWhenChanged:
 
     def __init__(self, *inner: Invariant) -> None:
         self._inner = inner
-        self._seen: dict[NodeId, tuple[object, ...]] = {}
+        self._seen: dict[ReplicaId, tuple[object, ...]] = {}
 
     def check(self, group: "Group", node: "Node") -> None:
         role = node.core.role if node.core is not None else None

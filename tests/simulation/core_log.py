@@ -18,9 +18,9 @@ from millstream.model import (
     Boundary,
     Epoch,
     HardState,
-    NodeId,
     Offset,
     Position,
+    ReplicaId,
 )
 from millstream.raft import Base
 
@@ -62,7 +62,7 @@ class Mark(NamedTuple):
 class FakeLog:
     """One replica's log. `read_items_max` bounds a read in batches and boundaries together."""
 
-    def __init__(self, founders: frozenset[NodeId], *, read_items_max: int = 8) -> None:
+    def __init__(self, founders: frozenset[ReplicaId], *, read_items_max: int = 8) -> None:
         self._founders = founders
         self._read_items_max = read_items_max
         self._record_states = [Records(0, (), 0)]
@@ -97,7 +97,7 @@ class FakeLog:
         return self.journal.boundaries
 
     @property
-    def voters(self) -> frozenset[NodeId]:
+    def voters(self) -> frozenset[ReplicaId]:
         return boundaries.voters_in_force(self.journal.boundaries, self._founders)
 
     def contains(self, position: Position) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from millstream.errors import ChangeRefused
-from millstream.model import Boundary, NodeId, Position
+from millstream.model import Boundary, Position, ReplicaId
 from millstream.raft import Core, Effects, Message, Role, Timing
 from millstream.raft.messages import (
     Diverged,
@@ -71,12 +71,12 @@ class Script(Group):
             timing=Timing(election_ticks=10, heartbeat_ticks=2),
             read_items_max=int(items),
         )
-        self._inbox: deque[tuple[NodeId, NodeId, Message]] = deque()
-        self._cut: set[frozenset[NodeId]] = set()
-        self._replies_left: dict[NodeId, int] = {}
-        self._marks: dict[NodeId, tuple[int, Mark]] = {}
+        self._inbox: deque[tuple[ReplicaId, ReplicaId, Message]] = deque()
+        self._cut: set[frozenset[ReplicaId]] = set()
+        self._replies_left: dict[ReplicaId, int] = {}
+        self._marks: dict[ReplicaId, tuple[int, Mark]] = {}
         self._lines: list[str] = []
-        self._shown: dict[NodeId, str] = {}
+        self._shown: dict[ReplicaId, str] = {}
         for me in self.nodes:
             self.start(me)
             self._shown[me] = self._state(self.nodes[me])
@@ -98,7 +98,7 @@ class Script(Group):
 
     def do_campaign(self, word: str) -> bool:
         """Let a node campaign once, up to the moment it wins, before anybody hears that it did."""
-        me = NodeId(int(word))
+        me = ReplicaId(int(word))
         core = self.nodes[me].core
         assert core is not None
         assert core.role is not Role.LEADER, f"n{me} leads already"
@@ -128,7 +128,7 @@ class Script(Group):
 
     def do_append(self, word: str, payload: str, records: str = "records=1") -> None:
         count = int(records.partition("=")[2])
-        batch = self.propose(NodeId(int(word)), records=count, payload=payload)
+        batch = self.propose(ReplicaId(int(word)), records=count, payload=payload)
         self._lines.append(f"n{word} appends {payload} at {batch.base_offset}")
         self._exchange()
 
@@ -140,7 +140,7 @@ class Script(Group):
     def do_hear(self, word: str, leader: str, replies: str = "replies=1000") -> None:
         """Tell a node who leads, and let both talk until the node has heard so many replies; what
         is said after that is lost. No disk gets done."""
-        me, sender = NodeId(int(word)), NodeId(int(leader))
+        me, sender = ReplicaId(int(word)), ReplicaId(int(leader))
         core = self.nodes[sender].core
         assert core is not None
         self._replies_left = {me: int(replies.partition("=")[2])}
@@ -171,7 +171,7 @@ class Script(Group):
 
     def do_tick(self, word: str, count: str = "1") -> None:
         for _ in range(int(count)):
-            self.tick(NodeId(int(word)))
+            self.tick(ReplicaId(int(word)))
             self._exchange()
 
     def do_together(self, *words: str) -> None:
@@ -195,15 +195,15 @@ class Script(Group):
             self.start(me)
 
     def do_retain(self, word: str, start_offset: str) -> None:
-        self.retain(NodeId(int(word)), int(start_offset))
+        self.retain(ReplicaId(int(word)), int(start_offset))
 
     def do_voters(self, word: str, *voters: str) -> None:
         """Ask a leader for these voters, and let the old ones vote."""
-        topics = frozenset(NodeId(int(voter)) for voter in voters)
+        topics = frozenset(ReplicaId(int(voter)) for voter in voters)
         self._ask(word, lambda core: core.change_voters(topics))
 
     def do_transfer(self, word: str, to: str) -> None:
-        self._ask(word, lambda core: core.transfer(NodeId(int(to))))
+        self._ask(word, lambda core: core.transfer(ReplicaId(int(to))))
 
     def do_show(self) -> None:
         """Report every node, changed or not."""
@@ -211,7 +211,7 @@ class Script(Group):
 
     # -- how it happens ----------------------------------------------------------------------------
 
-    def transmit(self, sender: NodeId, to: NodeId, message: Message) -> None:
+    def transmit(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
         if frozenset((sender, to)) in self._cut:
             return
         if to in self._replies_left and isinstance(message, FetchReply | Diverged | Reset):
@@ -225,7 +225,7 @@ class Script(Group):
 
     def _ask(self, word: str, act: Callable[[Core], Effects]) -> None:
         try:
-            self.request(NodeId(int(word)), act)
+            self.request(ReplicaId(int(word)), act)
         except ChangeRefused as refused:
             self._lines.append(str(refused))
         self._exchange()
@@ -240,7 +240,7 @@ class Script(Group):
                 return
         raise Violation("they never stop talking")
 
-    def _sync(self, me: NodeId) -> None:
+    def _sync(self, me: ReplicaId) -> None:
         """Sync until nothing is left unsynced: a sync under way, and the one behind it."""
         while me in self._marks:
             life, mark = self._marks.pop(me)
@@ -254,10 +254,10 @@ class Script(Group):
             self.sync_ended(self.nodes[me], life, mark)
         return bool(waiting)
 
-    def _named(self, words: Iterable[str]) -> list[NodeId]:
-        return [NodeId(int(word)) for word in words] or list(self.nodes)
+    def _named(self, words: Iterable[str]) -> list[ReplicaId]:
+        return [ReplicaId(int(word)) for word in words] or list(self.nodes)
 
-    def _apart(self, together: list[NodeId]) -> set[frozenset[NodeId]]:
+    def _apart(self, together: list[ReplicaId]) -> set[frozenset[ReplicaId]]:
         return {
             frozenset((a, b))
             for a in self.nodes
@@ -265,7 +265,7 @@ class Script(Group):
             if a != b and not (a in together and b in together)
         }
 
-    def _input(self, me: NodeId, act: Callable[[Core], Effects]) -> bool:
+    def _input(self, me: ReplicaId, act: Callable[[Core], Effects]) -> bool:
         node = self.nodes[me]
         led, cuts, last = node.is_leader, node.log.cuts, node.log.last
         refused = super()._input(me, act)
@@ -299,7 +299,7 @@ def _at(position: Position) -> str:
 def _story(log: FakeLog) -> str:
     """Boundaries and records in order, `~` where a power cut would end them."""
     items: list[tuple[Position, str]] = []
-    voters: frozenset[NodeId] = frozenset()
+    voters: frozenset[ReplicaId] = frozenset()
     opened: list[Boundary] = list(log.boundaries)
     for batch in [*log.records.batches, None]:
         while opened and (batch is None or opened[0].start_offset <= batch.base_offset):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 
 from millstream.errors import ChangeRefused
-from millstream.model import NodeId, Offset
+from millstream.model import Offset, ReplicaId
 from millstream.raft import Message, Timing
 from tests.simulation.canaries import planted
 from tests.simulation.core_faults import CHORES, FAULTS, crash_all
@@ -100,9 +100,9 @@ class Life(Group):
         self.is_troubled = True
         self.is_writing = True
         self.write_every = mix.write_every
-        self.cut: set[tuple[NodeId, NodeId]] = set()  # Directed: who is not heard by whom.
-        self.frozen_until: dict[NodeId, int] = {}
-        self.slow_until: dict[NodeId, int] = {}
+        self.cut: set[tuple[ReplicaId, ReplicaId]] = set()  # Directed: who is not heard by whom.
+        self.frozen_until: dict[ReplicaId, int] = {}
+        self.slow_until: dict[ReplicaId, int] = {}
         self.tick_length = {me: random.randint(*mix.tick_lengths) for me in self.nodes}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
@@ -126,7 +126,7 @@ class Life(Group):
             action()
         return False
 
-    def _on(self, me: NodeId, action: Callable[[], None]) -> None:
+    def _on(self, me: ReplicaId, action: Callable[[], None]) -> None:
         """Do something on a node when it is not frozen."""
         thaw = self.frozen_until.get(me, 0)
         if thaw > self.now:
@@ -136,13 +136,13 @@ class Life(Group):
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def _start(self, me: NodeId) -> None:
+    def _start(self, me: ReplicaId) -> None:
         if self.nodes[me].core is None:
             self.start(me)
             life = self.nodes[me].life
             self.at(self.random.randint(1, 10), lambda: self._on(me, lambda: self._tick(me, life)))
 
-    def _tick(self, me: NodeId, life: int) -> None:
+    def _tick(self, me: ReplicaId, life: int) -> None:
         node = self.nodes[me]
         if node.core is None or node.life != life:
             return
@@ -151,7 +151,7 @@ class Life(Group):
         length = self.tick_length[me]
         self.at(length, lambda: self._on(me, lambda: self._tick(me, life)))
 
-    def transmit(self, sender: NodeId, to: NodeId, message: Message) -> None:
+    def transmit(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
         if (sender, to) in self.cut or self.random.random() < self._loss:
             return
         copies = 2 if self.is_troubled and self.random.random() < self.mix.repeats else 1
@@ -171,13 +171,13 @@ class Life(Group):
 
     # -- what users and fate do --------------------------------------------------------------------
 
-    def leaders(self) -> list[NodeId]:
+    def leaders(self) -> list[ReplicaId]:
         return [me for me, node in self.nodes.items() if node.is_leader]
 
-    def up(self) -> list[NodeId]:
+    def up(self) -> list[ReplicaId]:
         return [me for me, node in self.nodes.items() if node.core is not None]
 
-    def victims(self) -> list[NodeId]:
+    def victims(self) -> list[ReplicaId]:
         return (self.mix.hates_leaders and self.leaders()) or self.up()
 
     def _write(self) -> None:
@@ -196,13 +196,13 @@ class Life(Group):
             CHORES[self.random.choice(self.mix.chores)](self)
             self.at(self.random.randint(10, self.mix.chores_every), self._chore)
 
-    def power_cut(self, me: NodeId) -> None:
+    def power_cut(self, me: ReplicaId) -> None:
         if self.nodes[me].core is not None:
             self.crash(me, random=self.random)
             self.frozen_until.pop(me, None)
             self.at(self.random.randint(10, 150), lambda: self._start(me))
 
-    def disconnect(self, pairs: Iterable[tuple[NodeId, NodeId]]) -> None:
+    def disconnect(self, pairs: Iterable[tuple[ReplicaId, ReplicaId]]) -> None:
         """Cut these connections, and only these, for a while."""
         self.cut = cut = set(pairs)
 
@@ -212,7 +212,7 @@ class Life(Group):
 
         self.at(self.random.randint(30, 600), rejoin)
 
-    def ask(self, me: NodeId, act: Callable, name: str) -> None:
+    def ask(self, me: ReplicaId, act: Callable, name: str) -> None:
         try:
             self.request(me, act)
             self.seen[name] += 1
@@ -290,7 +290,7 @@ def summary(lives: list[Life]) -> str:
         seen["records committed"] += life.witness.end_offset
         seen["epochs led"] += len(life.witness.leaders)
         seen["lives"] += 1
-    return "\n".join(f"{count:9,} {what}" for what, count in sorted(seen.items()))
+    return "\n".join(f"{count:9,} {event}" for event, count in sorted(seen.items()))
 
 
 def main() -> None:

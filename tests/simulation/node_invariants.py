@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from millstream.codec.batch import verify_batches
 from millstream.codec.records import decode_all
+from millstream.errors import BrokenReplica
 from millstream.model import Epoch, LogId, NodeId, Offset
 from millstream.replication.replica import Replica
 
@@ -45,6 +46,8 @@ class Histories:
     def observe(self, node: NodeId, life: int, replicas: Iterable[Replica]) -> None:
         self.checks += 1
         for replica in replicas:
+            is_broken = isinstance(replica.failure, BrokenReplica)
+            assert not is_broken, f"NoReplicaBreaksARule: {replica.failure}"
             self._single_leader_per_epoch(node, replica)
             self._monotonic_high_watermark(node, life, replica)
             newest = self.epochs.get(replica.id, 0)

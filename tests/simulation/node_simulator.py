@@ -22,14 +22,14 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config, Limits, Timing
 from millstream.errors import RequestError
-from millstream.model import Acks, LogId, NodeId, Session, TopicPartition
+from millstream.model import Acks, LogId, NodeId, Session, TopicPartition, user_principal
 from millstream.server.node import Node, build_node
 from millstream.settings import TopicSettings
 from tests.simulation.node_invariants import Histories
 from tests.simulation.node_world import START_MS, Machine, Network
 from tests.support.virtual_loop import run
 
-SESSION = Session(principal="simulation")
+SESSION = Session(principal=user_principal("simulation"))
 TOPIC = "orders"
 LIFE_S = 12.0
 PEACE_S_MAX = 60.0
@@ -377,7 +377,7 @@ def main() -> None:
     totals: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.count):
         totals += simulate(seed, options.bug)
-    print(f"{options.count} lives held:", ", ".join(f"{n} {what}" for what, n in totals.items()))
+    print(f"{options.count} lives held:", ", ".join(f"{n} {event}" for event, n in totals.items()))
 
 
 if __name__ == "__main__":

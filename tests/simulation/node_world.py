@@ -9,8 +9,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from millstream.model import LogId, NodeId
-from millstream.ports import PeerMessage, Ports
+from millstream.model import LogId, NodeId, ReplicaId, node_of
+from millstream.ports import PeerMessage, Ports, Receive
+from millstream.server.system.protoc import Protoc
+from millstream.server.system.secrets import SystemSecrets
 from tests.support.crashing_files import CrashingFiles
 
 T = TypeVar("T")
@@ -54,30 +56,35 @@ class Network:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._receivers: dict[NodeId, Callable[[NodeId, LogId, PeerMessage], None]] = {}
+        self._receivers: dict[NodeId, Receive] = {}
         self.loss = 0.0
         self.doubles = 0.0
         self.delay_s_max = 0.01
         self.cut: set[tuple[NodeId, NodeId]] = set()  # (from, to): each way is cut on its own.
 
-    def attach(self, node: NodeId, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+    def attach(self, node: NodeId, receive: Receive) -> None:
         self._receivers[node] = receive
 
     def detach(self, node: NodeId) -> None:
         self._receivers.pop(node, None)
 
-    def carry(self, sender: NodeId, to: NodeId, log: LogId, message: PeerMessage) -> None:
-        if (sender, to) in self.cut or self._random.random() < self.loss:
+    def carry(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
+        if (node_of(sender), node_of(receiver)) in self.cut or self._random.random() < self.loss:
             return
         copies = 2 if self._random.random() < self.doubles else 1
         for _ in range(copies):
             delay_s = self._random.uniform(0.0005, self.delay_s_max)
-            asyncio.get_running_loop().call_later(delay_s, self._deliver, sender, to, log, message)
+            loop = asyncio.get_running_loop()
+            loop.call_later(delay_s, self._deliver, log, sender, receiver, message)
 
-    def _deliver(self, sender: NodeId, to: NodeId, log: LogId, message: PeerMessage) -> None:
-        receive = self._receivers.get(to)
-        if receive is not None and (sender, to) not in self.cut:
-            receive(sender, log, message)
+    def _deliver(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
+        receive = self._receivers.get(node_of(receiver))
+        if receive is not None and (node_of(sender), node_of(receiver)) not in self.cut:
+            receive(log, sender, receiver, message)
 
 
 class SimulatedLinks:
@@ -85,11 +92,13 @@ class SimulatedLinks:
         self._me = me
         self._network = network
 
-    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+    def open(self, receive: Receive) -> None:
         self._network.attach(self._me, receive)
 
-    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
-        self._network.carry(self._me, to, log, message)
+    def send(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
+        self._network.carry(log, sender, receiver, message)
 
     def close(self) -> None:
         self._network.detach(self._me)
@@ -119,6 +128,8 @@ class Machine:
             threads=self.threads,
             sync_threads=self.threads,
             links=SimulatedLinks(self.id, self._network),
+            secrets=SystemSecrets(),
+            schema_compiler=Protoc(),
         )
 
     def lose_power(self) -> None:

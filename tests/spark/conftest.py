@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
-    found = session(
+    spark = session(
         "tests",
         master="local[2,4]",
         conf={
@@ -37,9 +37,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.streaming.stopTimeout": "30s",
         },
     )
-    found.sparkContext.setLogLevel("OFF")
-    yield found
-    found.stop()
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="module")

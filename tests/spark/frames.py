@@ -88,7 +88,7 @@ class Arrivals:
                 .start()
             )
             query.awaitTermination()
-            progress += [json.loads(one.json) for one in query.recentProgress]
+            progress += [json.loads(report.json) for report in query.recentProgress]
         return collected, progress
 
 

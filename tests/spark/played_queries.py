@@ -24,14 +24,14 @@ def hang_up() -> None:
     _used.clear()
 
 
-def options(topics: Topics, topic: str, *, is_streaming: bool, **given: str) -> SourceOptions:
+def options(topics: Topics, topic: str, *, is_streaming: bool, **more: str) -> SourceOptions:
     needed = {
         "kafka.bootstrap.servers": topics.broker.address,
         "subscribe": topic,
         "startingOffsets": "earliest",
         "kafka.retry.backoff.ms": "10",
     }
-    made = source_options(needed | given, is_streaming=is_streaming)
+    made = source_options(needed | more, is_streaming=is_streaming)
     _used.add(made.client)
     return made
 
@@ -39,8 +39,8 @@ def options(topics: Topics, topic: str, *, is_streaming: bool, **given: str) -> 
 class Query:
     """A run of a streaming query; `checkpoint` is what Spark would have written last."""
 
-    def __init__(self, topics: Topics, topic: str, checkpoint: str | None = None, **given: str):
-        made = options(topics, topic, is_streaming=True, **given)
+    def __init__(self, topics: Topics, topic: str, checkpoint: str | None = None, **more: str):
+        made = options(topics, topic, is_streaming=True, **more)
         self.reader = StreamReader(made, SCHEMA)
         self.checkpoint = checkpoint or json.dumps(self.reader.initialOffset())
 

@@ -59,10 +59,10 @@ def counting(spark: SparkSession, rows_per_batch: int, tasks: int = 2) -> DataFr
     )
 
 
-def until(is_true: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+def until(is_true: Callable[[], bool], claim: str, seconds: float = WAIT_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"waited in vain: {claim}"
         time.sleep(0.02)
 
 

@@ -2,28 +2,21 @@
 
 import json
 import os
-import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.spark.sinks import each_once, numbers
 from tests.spark.speculation_driver import ROWS
+from tests.spark.standalone import WAIT_SECONDS, Cluster, wait_until
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
 from tests.support.source_tree import ROOT
 
-WAIT_SECONDS = 480
-# Of the workers: Spark never runs a task twice at the same time on one host.
-HOSTS = ("127.0.0.1", "127.0.0.2")
 ROW_COUNT = 200
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 PIPELINE = """
@@ -37,85 +30,14 @@ flows:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not is_true():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.2)
-
-
-class Cluster:
-    """The daemons of Spark's own, from the installed package."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._daemons: list[subprocess.Popen[bytes]] = []
-        self._page = f"http://127.0.0.1:{free_port()}/json/"
-        port = free_port()
-        self.url = f"spark://127.0.0.1:{port}"
-        page_port = re.findall(r"\d+", self._page)[-1]
-        where = ["--host", HOSTS[0], "--port", str(port), "--webui-port", page_port]
-        self._start("master.Master", *where)
-        for host in HOSTS:
-            work = ["--host", host, "--work-dir", str(directory / f"worker-{host}")]
-            size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
-            self._start("worker.Worker", *size, *work, self.url)
-
-    def is_up(self) -> bool:
-        try:
-            with urllib.request.urlopen(self._page, timeout=5) as page:
-                return int(json.load(page)["aliveworkers"]) == 2
-        except OSError:
-            return False
-
-    def executors(self) -> list[str]:
-        """What the workers started last, by the directories that executors log in."""
-        collected = [path.parent for path in self._directory.glob("worker-*/app-*/*/stderr")]
-        newest = max((path.parent.name for path in collected), default="")
-        return [str(path) for path in collected if path.parent.name == newest]
-
-    def stop(self) -> None:
-        for daemon in self._daemons:
-            daemon.terminate()
-        for daemon in self._daemons:
-            daemon.wait(WAIT_SECONDS)
-
-    def _start(self, name: str, *flags: str) -> None:
-        home = Path(pyspark.__file__).parent
-        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}"]
-        environment = {
-            **os.environ,
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        with (self._directory / "daemons.log").open("ab") as log:
-            self._daemons.append(
-                subprocess.Popen(
-                    [*command, *flags],  # type: ignore[list-item]
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                )
-            )
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        wait_until(found.is_up)
-        yield found
+        wait_until(cluster.is_up)
+        yield cluster
     finally:
-        found.stop()
+        cluster.stop()
 
 
 def driver(*command: str | Path) -> subprocess.Popen[str]:
@@ -154,8 +76,8 @@ def test_a_cluster_runs_a_pipeline_until_ctrl_c(
         run.kill()
 
     assert run.returncode == 0, said
-    found = json.loads(out)["flows"]["grams"]
-    assert (found["rows_in"], found["rows_out"]) == (ROW_COUNT, ROW_COUNT)
+    flow = json.loads(out)["flows"]["grams"]
+    assert (flow["rows_in"], flow["rows_out"]) == (ROW_COUNT, ROW_COUNT)
     assert len(cluster.executors()) == 2
 
 

@@ -51,9 +51,9 @@ class Reader:
         cluster = Cluster(self.settings)
         self.clusters.append(cluster)
 
-        def decoder_of(wanted: OffsetRange) -> ValueDecoder:
-            letters = DeadLetters(cluster, group, wanted, memories)
-            return ValueDecoder(wanted, json_reader(KIND), OnError.DLQ, letters)
+        def decoder_of(offsets: OffsetRange) -> ValueDecoder:
+            letters = DeadLetters(cluster, group, offsets, memories)
+            return ValueDecoder(offsets, json_reader(KIND), OnError.DLQ, letters)
 
         reader = RangeReader(
             cluster, SCHEMA, poll_ms_max=60_000, fails_on_data_loss=True, decoder_of=decoder_of
@@ -68,9 +68,9 @@ def reader(broker: BrokerProcess, topics: Topics, topic: str) -> Iterator[Reader
     topics.create(f"{topic}.dlq", partitions=2)
     values = [bad(n) if n % 3 == 0 else json.dumps({"id": n}) for n in range(COUNT)]
     topics.send_with({"batch.num.messages": 7}, topic, values, partition=0)
-    found = Reader(broker, topic)
-    yield found
-    for cluster in found.clusters:
+    reader = Reader(broker, topic)
+    yield reader
+    for cluster in reader.clusters:
         cluster.forget()
 
 
@@ -152,11 +152,11 @@ def test_whatever_attempts_die_of_every_record_is_aside_once(
             if fate < 0.1:
                 deaths[f"before {name}"] += 1
                 raise Died
-            found = real(*arguments, **named)
+            reply = real(*arguments, **named)
             if fate < 0.2:
                 deaths[f"behind {name}"] += 1
                 raise Died
-            return found
+            return reply
 
         monkeypatch.setattr(transactions, name, step)
 

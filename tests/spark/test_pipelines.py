@@ -118,9 +118,9 @@ def test_rows_go_through_sql_to_a_topic_once(
     assert (first["rows_in"], first["rows_out"], first["lag"]) == (4, 2, {mill.topic: 0})
     assert first["details"]["observed"] == {"malformed": {"malformed": 1}}
     assert (second["rows_in"], second["offsets"]) == (1, {mill.topic: {"0": 5}})
-    found = values(spark, broker, f"{mill.topic}-grams")
-    assert [key for key, _ in found] == ["1", "3", "4"]
-    assert json.loads(found[0][1]) == {"id": 1, "grams": 2500}
+    grams = values(spark, broker, f"{mill.topic}-grams")
+    assert [key for key, _ in grams] == ["1", "3", "4"]
+    assert json.loads(grams[0][1]) == {"id": 1, "grams": 2500}
 
 
 def test_a_flow_sees_what_the_one_before_it_wrote(
@@ -141,8 +141,8 @@ def test_a_flow_sees_what_the_one_before_it_wrote(
     assert result.exit_code == 0, result.stderr
     assert "pipeline mill is done after" in result.stdout
     assert "batch 0: 4 rows in" in result.stderr
-    found = spark.read.parquet(str(mill.directory / "tables" / "grams"))
-    assert sorted((row.id, row.grams, row.odd) for row in found.collect()) == [
+    grams = spark.read.parquet(str(mill.directory / "tables" / "grams"))
+    assert sorted((row.id, row.grams, row.odd) for row in grams.collect()) == [
         (1, 2500, 0),
         (3, 1, 1),
     ]

@@ -21,6 +21,7 @@ from millstream.spark.pipelines.ready import (
     replay,
     traffic,
     validate,
+    watch,
 )
 from tests.spark.frames import Arrivals, at, frame_of, record, values, written
 
@@ -32,9 +33,9 @@ def arrivals(spark: SparkSession, tmp_path: Path) -> Arrivals:
     return Arrivals(spark, tmp_path)
 
 
-def parameters(module: Any, **given: Any) -> Any:
+def parameters(module: Any, **values: Any) -> Any:
     """As from a file."""
-    return msgspec.convert(given, module.Parameters)
+    return msgspec.convert(values, module.Parameters)
 
 
 # -- validate --------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def test_rows_are_sorted_into_good_and_bad_with_the_reason(spark: SparkSession) 
         "ms-dlq-error": "id must not be null; amount must be 0 to 1000; "
         "currency must match [A-Z]{3}",
     }
-    assert {one["headers"]["ms-dlq-reason"] for one in (text, garbage, empty)} == {"schema"}
+    assert {letter["headers"]["ms-dlq-reason"] for letter in (text, garbage, empty)} == {"schema"}
     assert (garbage["value"], garbage["headers"]["ms-subject"]) == ("not JSON", "DLQ.orders")
     assert odd["topic"] == "orders.valid", "an expectation that only counts stops nothing"
 
@@ -100,9 +101,9 @@ def test_an_absent_value_breaks_only_what_asks_for_it(spark: SparkSession) -> No
     )
     rows = [record(None), record({}), record({"currency": "ABC"}), record({}, key=None)]
 
-    found = written(validate.validated(frame_of(spark, rows), asked))
+    rows_out = written(validate.validated(frame_of(spark, rows), asked))
 
-    reasons = [row["headers"].get("ms-dlq-reason") for row in found]
+    reasons = [row["headers"].get("ms-dlq-reason") for row in rows_out]
     assert reasons == [None, None, "a number", "keyed"]
 
 
@@ -160,7 +161,7 @@ def test_windows_hold_what_falls_into_them(
 ) -> None:
     rows = [sale("a", 1, 0), sale("a", 2, 40), sale("a", 4, 65)]
 
-    found = aggregate.aggregated(
+    rows_out = aggregate.aggregated(
         frame_of(spark, rows), parameters(aggregate, **TOTALS, window=window)
     )
 
@@ -170,7 +171,7 @@ def test_windows_hold_what_falls_into_them(
             row.orders,
             row.total,
         )
-        for row in found.orderBy("window_start").collect()
+        for row in rows_out.orderBy("window_start").collect()
     ]
     assert figures == [(at(first), at(last), n, total) for first, last, n, total in expected]
 
@@ -179,9 +180,9 @@ def test_figures_become_json_with_the_group_as_key(spark: SparkSession) -> None:
     asked = parameters(aggregate, **TOTALS, window={"kind": "tumbling", "size": "1m"})
     rows = [sale("a", 1, 0), sale("a", None, 1), sale(None, 2, 2), record("?"), record(None)]
 
-    found = written(aggregate.transform({"orders": frame_of(spark, rows)}, asked))
+    rows_out = written(aggregate.transform({"orders": frame_of(spark, rows)}, asked))
 
-    by_key = {row["key"]: json.loads(row["value"]) for row in found}
+    by_key = {row["key"]: json.loads(row["value"]) for row in rows_out}
     assert by_key["a"]["total"] == 1.0
     assert by_key["a"]["orders"] == 2
     assert by_key["a"]["window_start"].startswith("2026-03-0")
@@ -193,9 +194,9 @@ def test_several_groups_are_a_key_of_json_and_may_be_sql(spark: SparkSession) ->
     options = {**TOTALS, "group_by": {"shop": "upper(shop)", "by": "record.partition"}}
     asked = parameters(aggregate, **options, window={"kind": "tumbling", "size": "1m"})
 
-    (found,) = written(aggregate.transform({"orders": frame_of(spark, [sale("a", 1, 0)])}, asked))
+    (row,) = written(aggregate.transform({"orders": frame_of(spark, [sale("a", 1, 0)])}, asked))
 
-    assert json.loads(found["key"]) == {"shop": "A", "by": 0}
+    assert json.loads(row["key"]) == {"shop": "A", "by": 0}
 
 
 def test_late_rows_are_left_out_and_counted(arrivals: Arrivals) -> None:
@@ -203,7 +204,7 @@ def test_late_rows_are_left_out_and_counted(arrivals: Arrivals) -> None:
     asked = parameters(aggregate, **options)
     made = aggregate.as_records(aggregate.aggregated(arrivals.frame(), asked), asked)
 
-    found, progress = arrivals.run(
+    rows_out, progress = arrivals.run(
         made,
         [
             [sale("a", 1, 0), sale("a", 1, 200), record("?")],
@@ -212,10 +213,10 @@ def test_late_rows_are_left_out_and_counted(arrivals: Arrivals) -> None:
         ],
     )
 
-    assert [value["total"] for value in values(found)] == [1.0, 3.0]
-    late = [one["stateOperators"][0]["numRowsDroppedByWatermark"] for one in progress]
+    assert [value["total"] for value in values(rows_out)] == [1.0, 3.0]
+    late = [report["stateOperators"][0]["numRowsDroppedByWatermark"] for report in progress]
     assert sum(late) == 1
-    assert sum(one["observedMetrics"]["aggregate"]["malformed"] for one in progress) == 1
+    assert sum(report["observedMetrics"]["aggregate"]["malformed"] for report in progress) == 1
 
 
 # -- dedup -----------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_only_the_first_of_the_same_goes_on_while_it_is_remembered(arrivals: Arr
     )
     made = dedup.deduplicated(arrivals.frame(), asked)
 
-    found, _ = arrivals.run(
+    rows_out, _ = arrivals.run(
         made,
         [
             [record({"id": 1}, seconds=0), record({"id": 1}, seconds=5), record("?")],
@@ -237,21 +238,69 @@ def test_only_the_first_of_the_same_goes_on_while_it_is_remembered(arrivals: Arr
         ],
     )
 
-    assert [value["id"] for value in values(found)] == [1, 2, 3, 1]
-    assert found[-1]["headers"] == {"a": "b"}
-    assert {row["topic"] for row in found} == {"once"}
+    assert [value["id"] for value in values(rows_out)] == [1, 2, 3, 1]
+    assert rows_out[-1]["headers"] == {"a": "b"}
+    assert {row["topic"] for row in rows_out} == {"once"}
 
 
 def test_without_fields_the_key_says_what_is_the_same(spark: SparkSession) -> None:
     rows = [record("x", key="a"), record("y", key="a"), record("z", key=None), record("z", key="b")]
 
-    found = written(
+    rows_out = written(
         dedup.transform(
             {"orders": frame_of(spark, rows)}, parameters(dedup, topic="orders", to="t")
         )
     )
 
-    assert sorted(str(row["key"]) for row in found) == ["None", "a", "b"]
+    assert sorted(str(row["key"]) for row in rows_out) == ["None", "a", "b"]
+
+
+# -- watch -----------------------------------------------------------------------------------------
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+QUIET = {"topic": "orders", "to": "quiet", "after": "1m", "watermark": "5s"}
+
+
+@pytest.mark.slow
+def test_a_key_that_falls_silent_is_reported_when_others_go_on(
+    arrivals: Arrivals, spark: SparkSession
+) -> None:
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    try:
+        collected, _ = arrivals.run(
+            watch.watched(arrivals.frame(), parameters(watch, **QUIET)),
+            [
+                [record("x", key="a", seconds=0), record("x", key="b", seconds=10)],
+                [record("x", key="b", seconds=60), record("x", key="b", seconds=66)],
+                [record("x", key="b", seconds=70)],
+                [record("x", key="a", seconds=80), record("x", key="b", seconds=81)],
+            ],
+        )
+    finally:
+        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+
+    assert [(row["key"], row["topic"]) for row in collected] == [("a", "quiet")] * 2
+    silent, back = values(collected)
+    assert (silent["state"], silent["silent_seconds"]) == ("silent", 60.0)
+    assert (back["state"], back["silent_seconds"]) == ("back", 80.0)
+
+
+def test_a_batch_is_watched_to_its_latest_row(spark: SparkSession) -> None:
+    rows = [
+        record({"id": 1}, seconds=0),
+        record({"id": 1}, seconds=100),
+        record({"id": 2}, seconds=0),
+        record({"id": 3}, seconds=90),
+    ]
+    asked = parameters(watch, **QUIET, schema="id bigint", by=["id"])
+
+    collected = written(watch.transform({"orders": frame_of(spark, rows)}, asked))
+
+    states = sorted(
+        (row["key"], value["state"])
+        for row, value in zip(collected, values(collected), strict=True)
+    )
+    assert states == [("1", "back"), ("1", "silent"), ("2", "silent")]
 
 
 # -- enrich ----------------------------------------------------------------------------------------
@@ -290,9 +339,9 @@ def test_a_topic_as_a_table_gives_the_last_value_of_a_key(
     ]
 
     frames = {"orders": frame_of(spark, rows), "customers": customers(spark)}
-    found = written(enrich.transform(frames, asked))
+    rows_out = written(enrich.transform(frames, asked))
 
-    by_id = {json.loads(row["value"])["id"]: row for row in found}
+    by_id = {json.loads(row["value"])["id"]: row for row in rows_out}
     assert sorted(by_id) == ids
     assert json.loads(by_id[1]["value"]) == {
         "id": 1,
@@ -324,9 +373,9 @@ def test_streams_are_joined_within_a_time(arrivals: Arrivals, spark: SparkSessio
         record({"order": 2, "paid": 6.0}, topic="payments", seconds=70),
         record("?", topic="payments"),
     ]
-    found, _ = arrivals.run(made, [rows])
+    rows_out, _ = arrivals.run(made, [rows])
 
-    assert list(values(found)) == [{"id": 1, "customer": None, "paid": 5.0}]
+    assert list(values(rows_out)) == [{"id": 1, "customer": None, "paid": 5.0}]
 
 
 # -- archive and replay ----------------------------------------------------------------------------
@@ -336,14 +385,14 @@ def test_an_archive_keeps_records_by_hour_in_utc(spark: SparkSession) -> None:
     asked = parameters(archive, topic="orders", path="x", schema="id bigint")
     rows = [record({"id": 1}), record("?", seconds=1800), record(None, offset=3), record({"id": 4})]
 
-    found = archive.archived(frame_of(spark, rows), asked).collect()
+    rows_out = archive.archived(frame_of(spark, rows), asked).collect()
 
-    assert [(str(row.date), row.hour) for row in found[:2]] == [
+    assert [(str(row.date), row.hour) for row in rows_out[:2]] == [
         ("2026-03-01", 23),
         ("2026-03-02", 0),
     ]
-    assert [row.data and row.data.id for row in found] == [1, None, None, 4]
-    assert bytes(found[1].value) == b"?"
+    assert [row.data and row.data.id for row in rows_out] == [1, None, None, 4]
+    assert bytes(rows_out[1].value) == b"?"
 
 
 def test_a_replay_is_in_order_and_says_where_rows_were(spark: SparkSession) -> None:
@@ -364,10 +413,10 @@ def test_a_replay_is_in_order_and_says_where_rows_were(spark: SparkSession) -> N
         record("-", offset=2, topic="others"),
     ]
 
-    found = written(replay.replayed(frame_of(spark, rows), asked))
+    rows_out = written(replay.replayed(frame_of(spark, rows), asked))
 
-    first, second = (row for row in found if row["partition"] == 0)
-    (other,) = (row for row in found if row["partition"] == 1)
+    first, second = (row for row in rows_out if row["partition"] == 0)
+    (other,) = (row for row in rows_out if row["partition"] == 1)
     assert [first["value"], second["value"], other["value"]] == ["a", "b", "c"]
     assert second["headers"] == {
         "h": "1",
@@ -377,7 +426,7 @@ def test_a_replay_is_in_order_and_says_where_rows_were(spark: SparkSession) -> N
     }
     assert second["timestamp"].timestamp() == at(2).timestamp()
     assert other["headers"]["ms-replay-offset"] == "3"
-    assert {row["topic"] for row in found} == {"again"}
+    assert {row["topic"] for row in rows_out} == {"again"}
 
 
 def test_a_replay_may_have_times_of_its_own(spark: SparkSession) -> None:
@@ -402,18 +451,18 @@ def test_paced_rows_come_no_faster(spark: SparkSession) -> None:
 
 
 def letter(value: str, reason: str, **fields: Any) -> tuple[object, ...]:
-    told = {"topic": "orders", "partition": "1", "offset": "8", "reason": reason}
-    headers = [("a", "b"), *((f"ms-dlq-{name}", text) for name, text in told.items())]
+    origin = {"topic": "orders", "partition": "1", "offset": "8", "reason": reason}
+    headers = [("a", "b"), *((f"ms-dlq-{name}", text) for name, text in origin.items())]
     return record(value, topic="orders.dlq", headers=[*headers, *fields.pop("more", [])], **fields)
 
 
 def test_letters_are_counted_by_reason_with_the_latest_as_samples(spark: SparkSession) -> None:
     rows = [letter(str(n), "amount", offset=n, seconds=n) for n in range(3)]
     rows += [letter("x", "schema"), record("y", topic="orders.dlq")]
-    found = dlq_report.letters(frame_of(spark, rows))
+    rows_out = dlq_report.letters(frame_of(spark, rows))
 
-    counts = records.rows(dlq_report.counts(found, "origin_topic", "reason"))
-    samples = records.rows(dlq_report.samples(found, 2))
+    counts = records.rows(dlq_report.counts(rows_out, "origin_topic", "reason"))
+    samples = records.rows(dlq_report.samples(rows_out, 2))
 
     assert [(row["reason"], row["letters"]) for row in counts] == [
         ("amount", 3),
@@ -436,9 +485,9 @@ def test_letters_go_back_as_they_were(spark: SparkSession) -> None:
         letter("f", "amount", more=[("ms-subject", "DLQ.orders")]),
     ]
 
-    found = written(redrive.redriven(frame_of(spark, rows), asked))
+    rows_out = written(redrive.redriven(frame_of(spark, rows), asked))
 
-    assert [(row["value"], row["topic"], row["headers"]) for row in found] == [
+    assert [(row["value"], row["topic"], row["headers"]) for row in rows_out] == [
         ("a", "orders", {"a": "b", "ms-redrive-count": "1"}),
         ("c", "orders", {"a": "b", "ms-redrive-count": "2"}),
         ("e", "orders", {"a": "b", "ms-subject": "o.eu", "ms-redrive-count": "1"}),
@@ -462,8 +511,8 @@ def test_traffic_is_measured_for_each_topic(spark: SparkSession) -> None:
     ]
     rows += [record(None, topic="other")]
 
-    found = traffic.facts(frame_of(spark, rows), asked, at(100))
-    tables = traffic.measured(found, bucket_seconds=5, keys=1)
+    rows_out = traffic.facts(frame_of(spark, rows), asked, at(100))
+    tables = traffic.measured(rows_out, bucket_seconds=5, keys=1)
 
     orders, other = records.rows(tables.topics)
     assert (orders["records"], orders["partitions"], orders["without_key"]) == (11, 2, 1)
@@ -480,9 +529,9 @@ def test_traffic_is_measured_for_each_topic(spark: SparkSession) -> None:
 def test_without_a_time_of_sending_latency_is_the_age(spark: SparkSession) -> None:
     asked = parameters(traffic, topic="orders")
 
-    found = traffic.facts(frame_of(spark, [record("x", seconds=90)]), asked, at(100))
+    rows_out = traffic.facts(frame_of(spark, [record("x", seconds=90)]), asked, at(100))
 
-    assert [row.latency_ms for row in found.collect()] == [10_000.0]
+    assert [row.latency_ms for row in rows_out.collect()] == [10_000.0]
 
 
 # -- mistakes --------------------------------------------------------------------------------------
@@ -491,7 +540,7 @@ WINDOW = {"kind": "tumbling", "size": "1m"}
 
 
 @pytest.mark.parametrize(
-    ("module", "given", "said"),
+    ("module", "values", "said"),
     [
         (validate, {"topic": "a"}, "nothing is checked"),
         (validate, {"topic": " ", "schema": "a int"}, "topic is empty"),
@@ -514,6 +563,8 @@ WINDOW = {"kind": "tumbling", "size": "1m"}
         ),
         (dedup, {"topic": "a", "to": "b", "watermark": "soon"}, "watermark is 'soon'"),
         (dedup, {"topic": "a", "to": "b", "by": []}, "by is empty"),
+        (watch, {"topic": "a", "to": "b", "after": "soon"}, "after is 'soon'"),
+        (watch, {"topic": "a", "to": "b", "after": "10ms"}, "expected at least a second"),
         (enrich, {**JOINED, "other": CUSTOMERS, "add": []}, "add is empty"),
         (enrich, {**JOINED, "other": {"kind": "tabel"}}, "'tabel'"),
         (archive, {"topic": "a", "path": ""}, "path is empty"),
@@ -525,16 +576,16 @@ WINDOW = {"kind": "tumbling", "size": "1m"}
         (traffic, {"topic": "a", "keyz": 1}, "keyz"),
     ],
 )
-def test_a_mistake_in_parameters_is_one_sentence(module: Any, given: Any, said: str) -> None:
+def test_a_mistake_in_parameters_is_one_sentence(module: Any, values: Any, said: str) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
-        parameters(module, **given)
+        parameters(module, **values)
 
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("module", "given", "said"),
+    ("module", "values", "said"),
     [
         (validate, {"topic": "orders", "schema": "id bigit"}, "schema is 'id bigit'"),
         (validate, {"topic": "orders", "schema": "record int"}, "field record"),
@@ -573,12 +624,12 @@ def test_a_mistake_in_parameters_is_one_sentence(module: Any, given: Any, said: 
     ],
 )
 def test_a_mistake_in_sql_is_one_sentence_that_names_its_place(
-    spark: SparkSession, module: Any, given: Any, said: str
+    spark: SparkSession, module: Any, values: Any, said: str
 ) -> None:
     frames = {"orders": frame_of(spark, []), "customers": frame_of(spark, [])}
 
     with pytest.raises(InvalidOption) as caught:
-        module.transform(frames, parameters(module, **given))
+        module.transform(frames, parameters(module, **values))
 
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

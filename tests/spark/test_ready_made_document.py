@@ -38,7 +38,7 @@ def test_a_section_names_every_parameter(name: str) -> None:
     assert table is not None
     cells = [line.split("|")[1] for line in table[0].strip().splitlines()[2:]]
 
-    named = {found for cell in cells for found in _NAMES.findall(cell)}
+    named = {name for cell in cells for name in _NAMES.findall(cell)}
 
     assert named == {field.name for field in msgspec.structs.fields(kind)} - shared
 
@@ -53,7 +53,7 @@ def test_the_examples_run_one_after_the_other(
     topics.create("customers", cleanup_policy="compact")
     good = {"id": 1, "customer": "7", "amount": 5.0, "currency": "EUR"}
     bad = {**good, "id": 2, "currency": "euro"}
-    topics.send("orders", [*(json.dumps(one) for one in (good, good, bad)), "?"], key=b"7")
+    topics.send("orders", [*(json.dumps(order) for order in (good, good, bad)), "?"], key=b"7")
     topics.send("customers", [json.dumps({"name": "Ann", "since": "2020-05-01"})], key=b"7")
 
     collected: dict[str, Summary] = {}
@@ -73,7 +73,7 @@ def test_the_examples_run_one_after_the_other(
             context, ready_made.checked(flow["with"], "document")
         )
 
-    rows = {name: (one.rows_in, one.rows_out) for name, one in collected.items()}
+    rows = {name: (summary.rows_in, summary.rows_out) for name, summary in collected.items()}
     assert rows == {
         "checked": (4, 2),
         "totals": (2, 1),
@@ -84,6 +84,7 @@ def test_the_examples_run_one_after_the_other(
         "letters": (2, 0),
         "back": (2, 1),
         "report": (8, 0),
+        "quiet": (2, 0),
     }
     assert collected["checked"].rows_quarantined == 2
     context = Context(spark=spark, bootstrap=broker.address, state_dir="", name="reader")

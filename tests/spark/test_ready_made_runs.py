@@ -46,9 +46,9 @@ class Runner:
             name=f"run-{directory.name}",
         )
 
-    def run(self, module: Any, *, name: str = "", **given: Any) -> Summary:
+    def run(self, module: Any, *, name: str = "", **values: Any) -> Summary:
         context = self.context.named(f"{self.context.name}-{name or module.__name__}")
-        summary = module.run(context, msgspec.convert(given, module.Parameters))
+        summary = module.run(context, msgspec.convert(values, module.Parameters))
         assert isinstance(summary, Summary)
         return summary
 

@@ -75,8 +75,8 @@ def run_until(query: StreamingQuery, checkpoint: Path, batch_count: int) -> None
 def check_all_once(address: str, topic: str, checkpoint: Path, rows: int = ROWS) -> None:
     """Every batch that Spark has logged is there once; one that it has not, whole or not at all."""
     logged = logged_batches(checkpoint)
-    found = numbers(address, topic)
-    assert found in (each_once(rows * len(logged)), each_once(rows * (len(logged) + 1)))
+    written = numbers(address, topic)
+    assert written in (each_once(rows * len(logged)), each_once(rows * (len(logged) + 1)))
 
 
 # -- batch queries ---------------------------------------------------------------------------------
@@ -160,11 +160,11 @@ def test_rows_say_what_time_they_have_and_how_long_they_live(
     save(rows.coalesce(1), broker.address, topic=topic)
 
     source = spark.read.format("millstream").option("kafka.bootstrap.servers", broker.address)
-    found = source.options(subscribe=topic, includeHeaders="true").load().collect()
-    assert [bytes(row.value) for row in found] == [b"then", b"lasts"]
-    assert found[0].timestamp.timestamp() == 1_000
-    assert found[1].timestamp.timestamp() > 1_700_000_000
-    assert [(h.key, bytes(h.value)) for h in found[1].headers] == [("ms-ttl-ms", b"900000")]
+    rows_read = source.options(subscribe=topic, includeHeaders="true").load().collect()
+    assert [bytes(row.value) for row in rows_read] == [b"then", b"lasts"]
+    assert rows_read[0].timestamp.timestamp() == 1_000
+    assert rows_read[1].timestamp.timestamp() > 1_700_000_000
+    assert [(h.key, bytes(h.value)) for h in rows_read[1].headers] == [("ms-ttl-ms", b"900000")]
 
 
 def test_rows_are_delivered_when_they_say(

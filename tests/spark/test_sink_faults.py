@@ -6,6 +6,7 @@ each time, runs some of them twice, and calls abort after a commit that it took 
 
 import hashlib
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,7 @@ class Broken(Exception):
     """What a test has go wrong in a task."""
 
 
-def options(address: str, topic: str, **given: str) -> SinkOptions:
+def options(address: str, topic: str, **more: str) -> SinkOptions:
     needed = {
         "kafka.bootstrap.servers": address,
         "topic": topic,
@@ -57,7 +58,7 @@ def options(address: str, topic: str, **given: str) -> SinkOptions:
         "kafka.retry.backoff.ms": "20",
         "kafka.batch.size": "200",  # So that a task sends several requests.
     }
-    made = sink_options(needed | given, is_streaming=True)
+    made = sink_options(needed | more, is_streaming=True)
     _used.add(made.client)
     return made
 
@@ -97,10 +98,10 @@ class Run:
         while not self._attempt(batch_id, expected):
             pass
 
-    def _attempt(self, batch_id: int, wanted: list[int]) -> bool:
+    def _attempt(self, batch_id: int, numbers_of_batch: list[int]) -> bool:
         """Run a batch once, as a driver does; say whether Spark's log has it now."""
         plan = atomic_batch.open_batch(self.options)
-        messages = [self._task(plan, batch_id, part) for part in self._dealt(wanted)]
+        messages = [self._task(plan, batch_id, part) for part in self._dealt(numbers_of_batch)]
         fault = self.random.choice(
             [
                 *["none"] * 6,
@@ -135,9 +136,9 @@ class Run:
             return False
         return fault != "died after"
 
-    def _dealt(self, wanted: list[int]) -> list[list[int]]:
+    def _dealt(self, numbers_of_batch: list[int]) -> list[list[int]]:
         """Rows as a shuffle deals them: never twice in the same mode."""
-        mixed = self.random.sample(wanted, len(wanted))
+        mixed = self.random.sample(numbers_of_batch, len(numbers_of_batch))
         tasks = self.random.randint(1, 3)
         return [mixed[at::tasks] for at in range(tasks)]
 
@@ -183,8 +184,8 @@ def check(broker: BrokerProcess, topic: str, batch_count: int, seed: int) -> Non
     for batch_id in range(batch_count):
         run.batch(batch_id)
 
-    found = numbers(broker.address, topic)
-    missing, doubled = each_once(run.row_count) - found, found - each_once(run.row_count)
+    written = numbers(broker.address, topic)
+    missing, doubled = each_once(run.row_count) - written, written - each_once(run.row_count)
     assert (missing, doubled) == (Counter(), Counter()), f"MILLSTREAM_SEED={seed}, {run.faults}"
     assert set(run.faults) >= {"died before", "died after", "lost answer", "rival", "fenced"}
 
@@ -230,26 +231,74 @@ def test_of_two_attempts_that_both_end_only_the_chosen_one_counts(
     assert written(broker.address, topic) == [1, 2]
 
 
-def test_a_batch_that_took_longer_than_its_transactions_may_fails_and_leaves_nothing(
-    tmp_path: Path, topic: str
+@pytest.fixture
+def strict_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that looks for silent batches ten times a second."""
+    process = BrokerProcess(tmp_path, DEFAULT_PARTITIONS=1, TIMING__TRANSACTION_CHECK_MS=100)
+    process.start()
+    yield process
+    process.kill()
+
+
+def slow_rows(numbers_: list[int], *, seconds: float) -> Iterator[object]:
+    """Rows of a task that waits for the second one."""
+    yield from rows(numbers_[:1])
+    time.sleep(seconds)
+    yield from rows(numbers_[1:])
+
+
+def test_a_batch_may_take_longer_than_its_transactions_as_long_as_a_task_writes(
+    strict_broker: BrokerProcess, topic: str
 ) -> None:
-    broker = BrokerProcess(tmp_path, DEFAULT_PARTITIONS=1, TIMING__TRANSACTION_CHECK_MS=100)
-    broker.start()
-    try:
-        chosen = options(broker.address, topic, **{"kafka.transaction.timeout.ms": "200"})
-        plan = atomic_batch.open_batch(chosen)
-        message = atomic_batch.write(plan, task(), rows([1, 2]))
-        until(lambda: "aborting an overdue transaction" in broker.log, "the time to be up")
+    chosen = options(strict_broker.address, topic, **{"kafka.transaction.timeout.ms": "3000"})
+    plan = atomic_batch.open_batch(chosen)
+    done = atomic_batch.write(plan, task(), rows([1]))
+    slow = atomic_batch.write(plan, task(partition=1), slow_rows([2, 3], seconds=5))
 
-        with pytest.raises((BatchRefused, Fenced)):
-            atomic_batch.commit(chosen, [message], 0)
-        atomic_batch.abort(chosen, [message], 0)
+    atomic_batch.commit(chosen, [done, slow], 0)
 
-        again = atomic_batch.open_batch(chosen)
-        atomic_batch.commit(chosen, [atomic_batch.write(again, task(), rows([1, 2]))], 0)
-        assert written(broker.address, topic) == [1, 2]
-    finally:
-        broker.kill()
+    assert written(strict_broker.address, topic) == [1, 2, 3]
+
+
+def test_a_task_learns_that_its_batch_is_lost_before_the_end(
+    strict_broker: BrokerProcess, topic: str
+) -> None:
+    chosen = options(strict_broker.address, topic, **{"kafka.transaction.timeout.ms": "400"})
+    plan = atomic_batch.open_batch(chosen)
+
+    def rows_of_a_fenced_task() -> Iterator[object]:
+        yield from slow_rows([1, 2], seconds=0.3)
+        atomic_batch.open_batch(chosen)
+        for number in range(100):
+            taken.append(number)
+            time.sleep(0.05)
+            yield pa.record_batch(
+                {"value": pa.array(["0" * (atomic_batch.CHUNK_BYTES // 40)] * 40)}
+            )
+
+    taken: list[int] = []
+    with pytest.raises(Fenced):
+        atomic_batch.write(plan, task(), rows_of_a_fenced_task())
+
+    assert len(taken) < 50
+
+
+def test_a_batch_whose_tasks_are_silent_for_too_long_fails_and_leaves_nothing(
+    strict_broker: BrokerProcess, topic: str
+) -> None:
+    broker = strict_broker
+    chosen = options(broker.address, topic, **{"kafka.transaction.timeout.ms": "200"})
+    plan = atomic_batch.open_batch(chosen)
+    message = atomic_batch.write(plan, task(), rows([1, 2]))
+    until(lambda: "aborting a silent batch" in broker.log, "the time to be up")
+
+    with pytest.raises((BatchRefused, Fenced)):
+        atomic_batch.commit(chosen, [message], 0)
+    atomic_batch.abort(chosen, [message], 0)
+
+    again = atomic_batch.open_batch(chosen)
+    atomic_batch.commit(chosen, [atomic_batch.write(again, task(), rows([1, 2]))], 0)
+    assert written(broker.address, topic) == [1, 2]
 
 
 @pytest.mark.smoke
@@ -288,9 +337,9 @@ def checkpoint_at(folder: Path, query_id: str) -> Path:
     return folder
 
 
-def by_checkpoint(address: str, topic: str, location: str, **given: str) -> SinkOptions:
+def by_checkpoint(address: str, topic: str, location: str, **more: str) -> SinkOptions:
     return options(
-        address, topic, **{"transactionalIdPrefix": "", "checkpointLocation": location} | given
+        address, topic, **{"transactionalIdPrefix": "", "checkpointLocation": location} | more
     )
 
 
@@ -359,6 +408,38 @@ def test_an_older_checkpoint_is_refused_with_the_way_out(broker: BrokerProcess, 
 
     run_batch(options(broker.address, topic, transactionalIdPrefix=f"{topic}-new"), 1, [10])
     assert written(broker.address, topic) == [0, 1, 2, 10]
+
+
+# -- foreachBatch ----------------------------------------------------------------------------------
+
+
+def batch_options(address: str, topic: str, batch_id: int) -> SinkOptions:
+    """As `write_once` has them."""
+    needed = {
+        "kafka.bootstrap.servers": address,
+        "topic": topic,
+        "transactionalIdPrefix": "query",
+        "batchId": str(batch_id),
+    }
+    made = sink_options(needed, is_streaming=False)
+    _used.add(made.client)
+    return made
+
+
+@pytest.mark.smoke
+def test_a_batch_of_foreachbatch_that_is_run_again_writes_nothing(
+    broker: BrokerProcess, topic: str
+) -> None:
+    for batch_id in (0, 0, 1, 1, 2):
+        chosen = batch_options(broker.address, topic, batch_id)
+        plan = atomic_batch.open_batch(chosen)
+        message = atomic_batch.write(plan, task(batch_id, series=topic), rows([batch_id]))
+        atomic_batch.commit(chosen, [message], batch_id)
+
+    assert written(broker.address, topic) == [0, 1, 2]
+    older = batch_options(broker.address, topic, 0)
+    with pytest.raises(OlderCheckpoint, match=r"runs batch 0, but .* up to 2"):
+        atomic_batch.write(atomic_batch.open_batch(older), task(0, series=topic), rows([0]))
 
 
 # -- plain Kafka -----------------------------------------------------------------------------------

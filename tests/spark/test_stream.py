@@ -102,9 +102,9 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 @pytest.fixture
 def stream(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Iterator[Stream]:
-    found = Stream(spark, broker, tmp_path / "checkpoint")
-    yield found
-    found.stop()
+    stream = Stream(spark, broker, tmp_path / "checkpoint")
+    yield stream
+    stream.stop()
 
 
 def values(first: int, count: int) -> list[bytes]:
@@ -350,3 +350,18 @@ def test_a_query_goes_on_from_its_checkpoint_with_another_filter_for_the_broker(
 
     assert [value for _, _, value in stream.rows] == [b"a1", b"a2", b"b2"]
     assert stream.end_offsets == {topic: {"0": 5}}
+
+
+def test_real_time_mode_takes_no_python_source(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """When this fails, `versions.REAL_TIME_MODE` and docs/spark/versions.md can be reconsidered."""
+    topics.create(topic)
+    options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
+    frame = spark.readStream.format("millstream").options(**options).load()
+    writer = frame.writeStream.format("console").outputMode("update")
+    trigger: dict[str, Any] = {"realTime": "5 seconds"}  # Not in the types of every Spark.
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(**trigger)
+
+    with pytest.raises(PySparkException, match="INPUT_STREAM_NOT_SUPPORTED"):
+        writer.start().awaitTermination(WAIT_SECONDS)

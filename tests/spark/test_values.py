@@ -203,8 +203,10 @@ def test_a_task_that_is_run_again_puts_nothing_aside_twice(
         (tmp_path / "commits" / str(last)).unlink()
         (tmp_path / "commits" / f".{last}.crc").unlink(missing_ok=True)
 
-    found = letters(spark, broker, topic)
-    places = Counter((item["ms-dlq-partition"], int(item["ms-dlq-offset"])) for item in found)
+    dead_letters = letters(spark, broker, topic)
+    places = Counter(
+        (item["ms-dlq-partition"], int(item["ms-dlq-offset"])) for item in dead_letters
+    )
     assert places == Counter((p, offset) for p in ("0", "1") for offset in range(0, 30, 3))
 
 

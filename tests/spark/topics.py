@@ -43,10 +43,10 @@ class Topics:
                 "isolation.level": "read_committed",
             }
         )
-        found = self._admin.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
-        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
+        partitions = self._admin.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         count, ended = 0, set[int]()
-        while len(ended) < len(found):
+        while len(ended) < len(partitions):
             message = reader.poll(WAIT_SECONDS)
             assert message is not None
             if message.error():
@@ -70,8 +70,8 @@ class Topics:
         """What a lag tool sees of a group."""
         asked = [ConsumerGroupTopicPartitions(group)]
         (future,) = self._admin.list_consumer_group_offsets(asked).values()
-        found = future.result(WAIT_SECONDS).topic_partitions
-        return {p.partition: p.offset for p in found if p.topic == topic and p.offset >= 0}
+        described = future.result(WAIT_SECONDS).topic_partitions
+        return {p.partition: p.offset for p in described if p.topic == topic and p.offset >= 0}
 
     def count(self, topic: str) -> int:
         """How many records partition 0 still has, as a consumer counts them."""
@@ -83,11 +83,11 @@ class Topics:
             }
         )
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        found = 0
+        count = 0
         while (message := consumer.poll(WAIT_SECONDS)) is not None and not message.error():
-            found += 1
+            count += 1
         consumer.close()
-        return found
+        return count
 
     def send_in_transaction(
         self, topic: str, values: Iterable[bytes], *, is_committed: bool

@@ -38,6 +38,11 @@ class Driver:
         await writer.write(target, *values)
         return writer
 
+    async def renew(self, member: Writer) -> None:
+        await self.node.batch_groups.renew(
+            SESSION, self.group, self.term, {member.transactional_id: member.producer}
+        )
+
     async def commit(self, batch_id: int, *members: Writer) -> None:
         await self._end(batch_id, members, commits=True)
 

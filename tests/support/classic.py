@@ -36,7 +36,7 @@ class ClassicSocket:
             data = self._socket.recv(2**16)
             if not data:
                 raise ConnectionError("the broker closed the connection")
-            self._arrived += [decode(bytes(one)) for one in self._frames.feed(data)]
+            self._arrived += [decode(bytes(frame)) for frame in self._frames.feed(data)]
         return self._arrived.pop(0)
 
     def next_but_greetings(self) -> Frame:

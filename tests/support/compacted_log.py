@@ -14,13 +14,14 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.markers import ControlKind, decode_marker, encode_marker
 from millstream.codec.records import Record, decode_all
 from millstream.config import Limits
-from millstream.model import Boundary, Epoch, NodeId
+from millstream.model import Boundary, Epoch, ReplicaId
 from millstream.ports import Files
 from millstream.settings import CleanupPolicy, TopicSettings
 from millstream.storage.compaction.driver import Compactor
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.log import Log
 from millstream.storage.log.recovery import open_log
+from tests.support.sealed import sealer_if_sealing
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ SETTINGS = TopicSettings(
     delete_retention_ms=RETENTION_MS,
     index_interval_bytes=64,
 )
-VOTERS = frozenset({NodeId(1)})
+VOTERS = frozenset({ReplicaId(1)})
 BYTES_MAX = 2**20
 
 
@@ -78,16 +79,16 @@ class Model:
 
     def committed(self, start: int, end: int) -> list[Record]:
         return [
-            one.record
-            for one in self.written
-            if one.is_visible and start <= one.record.offset < end
+            record.record
+            for record in self.written
+            if record.is_visible and start <= record.record.offset < end
         ]
 
 
-def latest(found: list[Record]) -> dict[bytes, bytes]:
+def latest(records: list[Record]) -> dict[bytes, bytes]:
     """What a table built from these records holds."""
     table: dict[bytes, bytes] = {}
-    for record in found:
+    for record in records:
         if record.key is None:
             continue
         if record.value is None:
@@ -323,6 +324,7 @@ class CompactedLog:
             start_offset=self.start_offset,
             boundaries=self.boundaries,
             decompressed_bytes_max=2**26,
+            sealer=sealer_if_sealing(DIRECTORY),
         )
         self.compactor = Compactor(log, self.files, Limits())
         return log

@@ -514,12 +514,12 @@ class CrashingFiles:
             self.space_left += size
 
     def _find(self, path: str) -> Node | None:
-        found: Node | None = self._root
+        node: Node | None = self._root
         for part in split_path(path):
-            if not isinstance(found, Directory):
+            if not isinstance(node, Directory):
                 return None
-            found = found.visible.get(part)
-        return found
+            node = node.visible.get(part)
+        return node
 
     def _content(self, path: str) -> Content:
         entry = self._find(path)

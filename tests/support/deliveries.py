@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from millstream.engine.publish.publisher import Publication, Receipt
+from millstream.engine.publish.publisher import Publication
+from millstream.engine.publish.receipts import Receipt
 from millstream.engine.publish.subjects import Pattern
 from millstream.engine.push import Delivered, Member, SubscriptionSpec, read_records
 from millstream.errors import TopicExists
-from millstream.model import TopicPartition
+from millstream.model import Session, TopicPartition
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
@@ -28,8 +29,10 @@ class Subscriber:
     def values(self) -> list[bytes | None]:
         return [delivery.record.value for delivery in self.got]
 
-    async def subscribe(self, node: Node, spec: SubscriptionSpec) -> "Subscriber":
-        self.member = await node.deliveries.subscribe(SESSION, spec, self.send)
+    async def subscribe(
+        self, node: Node, spec: SubscriptionSpec, *, session: Session = SESSION
+    ) -> "Subscriber":
+        self.member = await node.deliveries.subscribe(session, spec, self.send)
         return self
 
     def send(self, deliveries: Sequence[Delivered]) -> bool:
@@ -41,9 +44,9 @@ class Subscriber:
                 assert self.member.ack(delivery.target, delivery.record.offset)
         return True
 
-    def ack(self, one: Delivered) -> bool:
+    def ack(self, delivery: Delivered) -> bool:
         assert self.member is not None
-        return self.member.ack(one.target, one.record.offset)
+        return self.member.ack(delivery.target, delivery.record.offset)
 
     def ack_all(self) -> None:
         for delivery in self.got:

@@ -9,13 +9,13 @@ def shown(part: Slice) -> list[tuple[int, bytes | None]]:
     """Offsets and values of the records that are no markers."""
     assert part.error is None
     data = b"" if part.records is None else part.records.read()
-    found, at = [], 0
+    records, at = [], 0
     for header in verify_batches(data):
         if not header.is_control:
             decoded = decode_all(data, at, decompressed_bytes_max=2**24)
-            found += [(record.offset, record.value) for record in decoded]
+            records += [(record.offset, record.value) for record in decoded]
         at += header.size
-    return found
+    return records
 
 
 def headers_of(part: Slice) -> list[Header]:

@@ -46,10 +46,10 @@ class FluxTalk:
 
     async def hear(self, count: int) -> list["Message"]:
         """Wait until so many messages have come, and take them."""
-        while len(found := messages(self.heard)) < count:
+        while len(arrived := messages(self.heard)) < count:
             await asyncio.sleep(0.001)
         self.heard = b""
-        return found
+        return arrived
 
 
 @dataclass

@@ -12,13 +12,13 @@ from millstream.engine.groups.service import Groups
 from millstream.errors import TopicExists
 from millstream.errors.groups import MemberIdRequired
 from millstream.internal_topics.groups import Protocol
-from millstream.model import Session
+from millstream.model import Session, user_principal
 from millstream.ports import Files
 from millstream.server.node import Node
 from tests.support.nodes import SESSION, FixedClock, running_node
 
 GROUP = "billing"
-CONSUMER = Session(principal="test", client_id="app", address="10.0.0.1")
+CONSUMER = Session(principal=user_principal("test"), client_id="app", address="10.0.0.1")
 RANGE = (Protocol("range", b"orders"),)
 
 

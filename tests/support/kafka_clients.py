@@ -8,11 +8,11 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 SECONDS_MAX = 60
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], claim: str) -> None:
     """Wait until it is so, and say what was waited for if it never is."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
-        assert time.monotonic() < deadline, f"waited {SECONDS_MAX} s for {what}"
+        assert time.monotonic() < deadline, f"waited {SECONDS_MAX} s for {claim}"
         time.sleep(0.02)
 
 

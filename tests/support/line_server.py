@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
@@ -22,6 +24,8 @@ from millstream.server.net.listener import Listener, take_port
 from millstream.server.net.push_channel import PushChannel
 from millstream.server.net.writer import Range, Reply
 from millstream.server.system.real_ports import WorkerThreads
+from millstream.server.system.tls import TlsContexts
+from tests.support.guards import plain_guard
 
 T = TypeVar("T")
 
@@ -30,6 +34,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 SECONDS_MAX = 20
+CERTIFICATE = Path(__file__).with_name("localhost.pem")  # For 127.0.0.1, with its key.
 
 
 def run_on(loop: str, main: Coroutine[Any, Any, T]) -> T:
@@ -64,6 +69,13 @@ class Block:
         self._whole.bytes_read += self.size
         return b"x" * self.size
 
+    @property
+    def source(self) -> "Block":
+        return self
+
+    def read_chunks(self) -> list[bytes]:
+        return [self.read()]
+
     def part(self, start: int, size: int) -> "Block":
         return Block(size, self._whole)
 
@@ -97,17 +109,17 @@ class LineGateway:
     ) -> Coroutine[Any, Any, Reply | None] | list[Buffer | Range] | None:
         assert isinstance(request, bytes)
         self.begun.append(request)
-        word, _, rest = request.partition(b" ")
+        word, _, argument = request.partition(b" ")
         if word == b"nonsense":
             raise ProtocolError("nonsense")
         if word == b"bug":
             raise ZeroDivisionError("a bug")
         if word == b"mute":
-            self._mute(float(rest))
+            self._mute(float(argument))
             return None
         if self.server.answers_at_once and word in {b"echo", b"quiet"}:
-            return [rest, b"\n"] if word == b"echo" else None
-        return self._reply(word, rest)
+            return [argument, b"\n"] if word == b"echo" else None
+        return self._reply(word, argument)
 
     def close(self) -> None:
         self.is_closed = True
@@ -115,11 +127,11 @@ class LineGateway:
     def _mute(self, seconds: float) -> None:
         self.pace.resume_at = asyncio.get_running_loop().time() + seconds
 
-    async def _reply(self, word: bytes, rest: bytes) -> Reply | None:
-        self.awaited.append(rest)
+    async def _reply(self, word: bytes, argument: bytes) -> Reply | None:
+        self.awaited.append(argument)
         match word:
             case b"wait":
-                await self.server.happened(rest)
+                await self.server.happened(argument)
             case b"send":
                 return self.server.blocks
             case b"late_nonsense":
@@ -127,16 +139,17 @@ class LineGateway:
             case b"late_bug":
                 raise ZeroDivisionError("a bug")
             case b"late_mute":
-                self._mute(float(rest))
+                self._mute(float(argument))
             case b"quiet":
                 return None
-        return [rest, b"\n"]
+        return [argument, b"\n"]
 
 
 class LineServer:
     """The listener, the gateways of those who came, and the events that requests wait for."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, has_tls: bool = False) -> None:
+        self._tls = _Certificates() if has_tls else None
         self.clients = Clients(limits, Metrics(), WorkerThreads(), Faults())
         self.gateways: list[LineGateway] = []
         self.blocks: Reply = []
@@ -147,7 +160,8 @@ class LineServer:
     @cached_property
     def listener(self) -> Listener:
         port = take_port("lines", Address("127.0.0.1", 0))
-        return Listener(port, self._make_gateway, self.clients)
+        guard = plain_guard(is_tls=self._tls is not None)
+        return Listener(port, self._make_gateway, self.clients, guard, self._tls)
 
     def happen(self, name: bytes) -> None:
         self._events.setdefault(name, asyncio.Event()).set()
@@ -157,7 +171,9 @@ class LineServer:
 
     async def connect(self) -> "LineClient":
         host, port = self.listener.address
-        self._clients.append(LineClient(*await asyncio.open_connection(host, port, limit=2**20)))
+        trusting = self._tls and ssl.create_default_context(cafile=CERTIFICATE)
+        streams = await asyncio.open_connection(host, port, limit=2**20, ssl=trusting)
+        self._clients.append(LineClient(*streams))
         return self._clients[-1]
 
     async def close(self) -> None:
@@ -169,6 +185,14 @@ class LineServer:
     def _make_gateway(self, client: NewClient) -> LineGateway:
         self.gateways.append(LineGateway(self, client.pace, client.push_channel))
         return self.gateways[-1]
+
+
+class _Certificates(TlsContexts):
+    """The certificate of tests, which no file of settings names."""
+
+    def __init__(self) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(CERTIFICATE)
 
 
 class LineClient:
@@ -202,13 +226,13 @@ class LineClient:
         except ConnectionError:
             return True
 
-    async def rest(self) -> bytes:
+    async def remainder(self) -> bytes:
         return await self.reader.read()
 
 
 @asynccontextmanager
-async def line_server(**limits: int) -> AsyncIterator[LineServer]:
-    server = LineServer(Limits(**limits))
+async def line_server(*, has_tls: bool = False, **limits: int) -> AsyncIterator[LineServer]:
+    server = LineServer(Limits(**limits), has_tls=has_tls)
     async with asyncio.TaskGroup() as group:
         opened = asyncio.Event()
         serving = group.create_task(server.listener.run(opened))

@@ -1,15 +1,19 @@
 """Small logs for tests: batches in a line each, segments that roll all the time."""
 
-from millstream.codec.batch import read_header
+from collections.abc import Sequence
+
+from millstream.codec.batch import Header, read_header
 from millstream.codec.compression import Codec
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record, decode_all
+from millstream.model import Buffer, CleanEnd
 from millstream.ports import Files
 from millstream.settings import TopicSettings
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.log import Log
 from millstream.storage.log.recovery import open_log
 from millstream.storage.log.time_lookup import Steps
+from tests.support.sealed import sealer_if_sealing
 
 DIRECTORY = "logs/orders"
 EVERYTHING = 2**31
@@ -46,7 +50,12 @@ def batch(
 
 
 def append(log: Log, *batches: bytes, now_ms: int = 0) -> None:
-    log.append(batches, [read_header(one) for one in batches], now_ms=now_ms)
+    log.append(batches, [read_header(batch) for batch in batches], now_ms=now_ms)
+
+
+def stored(log: Log, data: Buffer, header: Header) -> tuple[Sequence[Buffer], Sequence[Header]]:
+    """A batch as the log would store it, for a `Replacement`."""
+    return ([data], [header]) if log.sealer is None else log.sealer.seal([data], [header])
 
 
 def fill(log: Log, count: int, *, size: int = 16, epoch: int = 0, now_ms: int = 0) -> list[bytes]:
@@ -68,6 +77,7 @@ def open_small(
     boundaries: tuple = (),
     directory: str = DIRECTORY,
     was_clean: bool = False,
+    clean_end: CleanEnd | None = None,
     may_have_gaps: bool = True,
 ) -> Log:
     return open_log(
@@ -78,8 +88,10 @@ def open_small(
         start_offset=start_offset,
         boundaries=boundaries,
         was_clean=was_clean,
+        clean_end=clean_end,
         may_have_gaps=may_have_gaps,
         decompressed_bytes_max=2**26,
+        sealer=sealer_if_sealing(directory),
     )
 
 
@@ -116,7 +128,7 @@ def read_all(log: Log, *, bytes_max: int = 700) -> list[bytes]:
 
 
 def offsets(batches: list[bytes]) -> list[int]:
-    return [r.offset for one in batches for r in decode_all(one, decompressed_bytes_max=2**20)]
+    return [r.offset for batch in batches for r in decode_all(batch, decompressed_bytes_max=2**20)]
 
 
 def searched(steps: Steps) -> tuple[int, int] | None:

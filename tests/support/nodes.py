@@ -11,15 +11,18 @@ from millstream.codec.records import Record, decode_all
 from millstream.config import Config
 from millstream.engine.gate import Policy
 from millstream.engine.partitions.slices import Slice
-from millstream.model import Session, TopicPartition
+from millstream.model import Session, TopicPartition, user_principal
 from millstream.ports import Files, Ports
 from millstream.server.node import Node, build_node, running
+from millstream.server.system.protoc import Protoc
 from millstream.server.system.real_ports import NoLinks
+from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.memory import MemoryFiles
+from tests.support.sealed import config_if_sealing
 
 T = TypeVar("T")
 
-SESSION = Session(principal="test")
+SESSION = Session(principal=user_principal("test"))
 ORDERS = TopicPartition("orders", 0)
 NOW_MS = 1_700_000_000_000
 
@@ -51,6 +54,8 @@ def fake_ports(files: Files | None = None, clock: FixedClock | None = None) -> P
         threads=InlineThreads(),
         sync_threads=InlineThreads(),
         links=NoLinks(),
+        secrets=SystemSecrets(),
+        schema_compiler=Protoc(),
     )
 
 
@@ -63,7 +68,9 @@ async def running_node(
     policy: Policy | None = None,
 ) -> AsyncIterator[Node]:
     ports = fake_ports(files, clock)
-    async with running(build_node(config or Config(), ports, policy=policy)) as node:
+    async with running(
+        build_node(config_if_sealing(config or Config()), ports, policy=policy)
+    ) as node:
         yield node
 
 
@@ -76,9 +83,9 @@ def values_of(part: Slice) -> list[bytes | None]:
     if part.records is None:
         return []
     data = part.records.read()
-    found, at = [], 0
+    records, at = [], 0
     while at < len(data):
         decoded = decode_all(data, at, decompressed_bytes_max=2**20)
-        found += [record.value for record in decoded]
+        records += [record.value for record in decoded]
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    return found
+    return records

@@ -39,7 +39,10 @@ def batch_of(
     is_transactional: bool = False,
 ) -> bytes:
     return encode_batch(
-        [Record(at, NOW_MS, key, one.value, one.headers) for at, one in enumerate(messages)],
+        [
+            Record(at, NOW_MS, key, message.value, message.headers)
+            for at, message in enumerate(messages)
+        ],
         codec=codec,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,

@@ -41,7 +41,7 @@ def quotas_of(address: str) -> dict[str | None, dict[str, float]]:
     assert isinstance(answer, DescribeClientQuotasResponse)
     assert answer.entries is not None
     return {
-        entry.entity[0].entity_name: {one.key: one.value for one in entry.values}
+        entry.entity[0].entity_name: {value.key: value.value for value in entry.values}
         for entry in answer.entries
     }
 

@@ -18,8 +18,10 @@ SLOW = (
     "tests/cli/test_demo.py",
     "tests/cli/test_explore_screens.py",
     "tests/cli/test_full_disk.py",
+    "tests/console/test_console.py",
     "tests/documents/",
     "tests/interop/",
+    "tests/sealed/",
     "tests/testing/test_plugin.py",
 )
 # One file of records for each client, and the programs of the documents that need no JVM.

@@ -9,6 +9,7 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.markers import ControlKind, decode_marker
 from millstream.codec.records import Record, decode_all
 from millstream.config import Config
+from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import Policy
 from millstream.engine.partitions.slices import Want
 from millstream.errors import TopicExists, TransactionInProgress
@@ -74,11 +75,11 @@ class Writer:
             if problem is not None:
                 raise problem
 
-    def batch(self, target: TopicPartition, *values: bytes) -> bytes:
+    def batch(self, target: TopicPartition, *values: bytes, key: bytes | None = None) -> bytes:
         sequence = self.sequences.get(target, 0)
         self.sequences[target] = sequence + len(values)
         return encode_batch(
-            [Record(at, NOW_MS, None, value) for at, value in enumerate(values)],
+            [Record(at, NOW_MS, key, value) for at, value in enumerate(values)],
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
             base_sequence=sequence,
@@ -95,12 +96,14 @@ class Writer:
             joins=self.is_v2,
         )
 
-    async def write(self, target: TopicPartition, *values: bytes) -> Appended:
+    async def write(
+        self, target: TopicPartition, *values: bytes, key: bytes | None = None
+    ) -> Appended:
         """Add the partition, if that is the producer's to do, and write."""
         if not self.is_v2:
             await self.add(target)
-            return await self.send(target, self.batch(target, *values))
-        data = self.batch(target, *values)
+            return await self.send(target, self.batch(target, *values, key=key))
+        data = self.batch(target, *values, key=key)
         return await patiently(lambda: self._send(target, data))  # type: ignore[return-value]
 
     async def _send(self, target: TopicPartition, data: bytes) -> Appended:
@@ -130,14 +133,16 @@ async def patiently(ask: Callable[[], Awaitable]) -> object:
             await asyncio.sleep(0.02)
 
 
-async def committed(node: Node, target: TopicPartition = ORDERS) -> list[bytes | None]:
+async def committed(
+    node: Node, target: TopicPartition = ORDERS, *, where: Filter | None = None
+) -> list[bytes | None]:
     """What a reader of committed records gets, dropping what a client drops."""
     (part,) = await node.partitions.read(
-        SESSION, [Want(target, 0, 2**20)], isolation=Isolation.READ_COMMITTED
+        SESSION, [Want(target, 0, 2**20)], isolation=Isolation.READ_COMMITTED, filter=where
     )
     assert part.error is None
     data = b"" if part.records is None else part.records.read()
-    begins = {one.first_offset: one.producer_id for one in part.aborted}
+    begins = {transaction.first_offset: transaction.producer_id for transaction in part.aborted}
     aborting: set[int] = set()
     collected: list[bytes | None] = []
     at = 0

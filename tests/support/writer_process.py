@@ -15,12 +15,12 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.errors import TopicExists
-from millstream.model import Acks, Session, TopicPartition
+from millstream.model import Acks, Session, TopicPartition, user_principal
 from millstream.server.node import Node, build_node, running
 from millstream.server.system.real_ports import real_ports
 from millstream.settings import TopicSettings
 
-SESSION = Session(principal="writer")
+SESSION = Session(principal=user_principal("writer"))
 TARGET = TopicPartition("orders", 0)
 WRITERS = 8
 

@@ -149,9 +149,9 @@ def test_brokers_are_as_the_ini_file_says(pytester: pytest.Pytester) -> None:
 
 
 def test_pytest_finds_the_plugin_by_itself() -> None:
-    [found] = entry_points(group="pytest11", name="millstream")
+    [plugin] = entry_points(group="pytest11", name="millstream")
 
-    assert found.value == "millstream.pytest_plugin"
+    assert plugin.value == "millstream.pytest_plugin"
 
 
 def test_the_plugin_costs_nothing_until_a_fixture_is_used() -> None:

@@ -55,12 +55,12 @@ def test_a_broker_in_process_is_ready_at_once(capsys: pytest.CaptureFixture[str]
 
 
 def test_brokers_run_side_by_side() -> None:
-    with run_broker() as one, run_broker() as other:
-        produce(one.bootstrap, "orders", b"one")
+    with run_broker() as first, run_broker() as other:
+        produce(first.bootstrap, "orders", b"one")
         produce(other.bootstrap, "orders", b"other")
 
-        assert one.port != other.port
-        assert all_values(one.bootstrap, "orders") == [b"one"]
+        assert first.port != other.port
+        assert all_values(first.bootstrap, "orders") == [b"one"]
         assert all_values(other.bootstrap, "orders") == [b"other"]
 
 
@@ -102,10 +102,10 @@ def test_settings_reach_the_broker(mode: Mode) -> None:
     with run_broker(mode=mode, config=Config(default_partitions=3)) as broker:
         produce(broker.bootstrap, "orders", b"a")
 
-        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(
+        listed = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(
             "orders", timeout=SECONDS_MAX
         )
-        assert len(found.topics["orders"].partitions) == 3
+        assert len(listed.topics["orders"].partitions) == 3
 
 
 @pytest.mark.parametrize("mode", ["in-process", "subprocess"])

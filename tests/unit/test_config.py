@@ -58,6 +58,7 @@ def test_the_bootstrap_address_of_clients_is_not_a_setting_of_the_node() -> None
         ("MILLSTREAM_PORT", "70000", "port = 70000 is not in 0 to 65535"),
         ("MILLSTREAM_STORAGE", "tape", "storage = 'tape' is not one of disk, memory"),
         ("MILLSTREAM_NODE_ID", "-4", "node_id = -4 is negative"),
+        ("MILLSTREAM_NODE_ID", "1048576", "node_id = 1048576 is above 1048575"),
         ("MILLSTREAM_NODES", "1,x", "nodes"),
         ("MILLSTREAM_FLUX__SUB_ORDER", "any", "flux.sub_order = 'any' is not one of code, readme"),
         ("MILLSTREAM_FLUX__FLOW_BURST", "0", "flux.flow_burst = 0 is less than 1"),

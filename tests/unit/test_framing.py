@@ -21,21 +21,21 @@ def measure(head: Buffer) -> int:
     return HEAD_BYTES + int.from_bytes(head[1:])
 
 
-def frame(rest: bytes) -> bytes:
-    return b"#" + len(rest).to_bytes(2) + rest
+def frame(payload: bytes) -> bytes:
+    return b"#" + len(payload).to_bytes(2) + payload
 
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=30), max_size=6), st.data())
 def test_frames_do_not_depend_on_how_the_stream_is_cut(rests: list[bytes], data) -> None:
-    stream = b"".join(frame(rest) for rest in rests)
+    stream = b"".join(frame(payload) for payload in rests)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
 
     cutter = Cutter(HEAD_BYTES, measure)
     edges = [0, *cuts, len(stream)]
     got = [f for i, j in pairwise(edges) for f in cutter.feed(stream[i:j])]
 
-    assert got == [frame(rest) for rest in rests]
+    assert got == [frame(payload) for payload in rests]
 
 
 def test_a_frame_in_one_piece_is_not_copied() -> None:
@@ -43,7 +43,7 @@ def test_a_frame_in_one_piece_is_not_copied() -> None:
 
     whole = Cutter(HEAD_BYTES, measure).feed(stream)
 
-    assert [one.obj is stream for one in whole] == [True, True, True]
+    assert [frame.obj is stream for frame in whole] == [True, True, True]
 
 
 def test_whole_frames_are_served_before_a_head_that_is_none() -> None:

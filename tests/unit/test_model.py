@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidTopicName
-from millstream.model import ORIGIN, Epoch, LogId, Position, topic_name
+from millstream.model import (
+    ORIGIN,
+    Epoch,
+    LogId,
+    NodeId,
+    Position,
+    incarnation_of,
+    node_of,
+    replica_id,
+    topic_name,
+)
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "A.b_c-9", "x" * 249, "..."])
@@ -50,3 +60,13 @@ def test_other_text_is_no_log_id(text: str) -> None:
 
 def test_positions_order_by_epoch_then_length() -> None:
     assert ORIGIN < Position(Epoch(1), 0) < Position(Epoch(1), 5) < Position(Epoch(2), 3)
+
+
+@pytest.mark.parametrize("incarnation", [0, 1, 2**43 - 1])
+@pytest.mark.parametrize("node", [0, 1, 2**20 - 1])
+def test_a_replica_id_is_its_node_and_its_incarnation(node: int, incarnation: int) -> None:
+    replica = replica_id(NodeId(node), incarnation)
+
+    assert (node_of(replica), incarnation_of(replica)) == (node, incarnation)
+    assert replica < 2**63
+    assert incarnation > 0 or replica == node

@@ -55,7 +55,8 @@ def test_every_number_has_bounds() -> None:
     numbers = {
         name
         for name in TopicSettings.__slots__
-        if isinstance(getattr(TopicSettings(), name), int | float)
+        if isinstance(value := getattr(TopicSettings(), name), int | float)
+        and not isinstance(value, bool)
     }
 
     assert numbers == set(BOUNDS)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 BOOTSTRAP_DEFAULT = "localhost:9092"
 TIMEOUT_S = 15.0  # A person waits at the terminal.
 
+# Settings whose values a context refers to and does not keep.
+SECRET_SETTINGS = frozenset({"sasl.password", "ssl.key.password", "ssl.keystore.password"})
 _PARAMETERS_OF_CONNECT = {"address", "timeout_s", "delivery_timeout_s", "wait_s"}
 
 _T = TypeVar("_T")
@@ -162,11 +164,23 @@ def connected(command: Callable[..., _T]) -> Callable[..., _T]:
 def open_client(target: Target, *, timeout_s: float = TIMEOUT_S) -> "Client":
     from millstream.client import connect
 
-    settings: dict[str, Any] = {**target.settings}
+    settings: dict[str, Any] = with_secrets(target.settings)
     if clashing := settings.keys() & _PARAMETERS_OF_CONNECT:
         raise Refused(f"{min(clashing)} is not a librdkafka setting; sasl.username is one")
     # A person waits here: a record has the time of any other request.
     return connect(target.bootstrap, timeout_s=timeout_s, delivery_timeout_s=timeout_s, **settings)
+
+
+def with_secrets(settings: dict[str, str]) -> dict[str, str]:
+    """The settings with the values of secrets in the place of `file:PATH` and `env:NAME`."""
+    from millstream.security.secrets import Secret
+    from millstream.server.system.secrets import SystemSecrets
+
+    read = dict(settings)
+    for name in SECRET_SETTINGS & settings.keys():
+        if settings[name].startswith(("file:", "env:")):
+            read[name] = SystemSecrets().read(Secret.parse(settings[name])).decode()
+    return read
 
 
 def choose_target(

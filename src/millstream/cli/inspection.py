@@ -33,7 +33,8 @@ from millstream.storage.log.index import PROOF_BYTES, Proof, Table, decode_proof
 from millstream.storage.log.producers import Producers
 from millstream.storage.log.repair import SKIPPED as SKIPPED_RANGES
 from millstream.storage.log.repair import decode_skipped as decode_ranges
-from millstream.storage.log.segment import INDEX, LOG, read_headers, verify_range
+from millstream.storage.log.segment import INDEX, LOG, TERMS, read_headers, verify_range
+from millstream.storage.secondary_index.format import HEAD_BYTES, decode_directory, decode_head
 
 Row: TypeAlias = dict[str, object]
 
@@ -63,6 +64,7 @@ def logs(path: Path, *, is_verified: bool, advance: Callable[[int], object]) -> 
                 "bytes": sum(int(str(segment["bytes"])) for segment in of_log),
                 "first_offset": of_log[0]["base_offset"] if of_log else 0,
                 "end_offset": of_log[-1]["end_offset"] if of_log else 0,
+                **_terms_of(of_log),
                 "problems": [s["problem"] for s in of_log if s["problem"]]
                 + (problems if log_id == CONTROL_LOG else []),
                 "skipped": [
@@ -118,6 +120,7 @@ def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], obj
         end_offset, batch_count, problem = (
             (proof.end_offset, None, None) if is_believed and proof else _walked(path, is_verified)
         )
+        terms = terms_row(path.with_suffix(TERMS))
         rows.append(
             {
                 "base_offset": int(path.stem),
@@ -125,6 +128,8 @@ def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], obj
                 "bytes": size,
                 "batches": batch_count,
                 "index_entries": proof.entry_count if proof else None,
+                "terms_bytes": terms["bytes"] if terms else None,
+                "terms_missing_bytes": size - int(str(terms["covers_bytes"])) if terms else size,
                 "problem": problem,
                 "file": path.name,
             }
@@ -207,6 +212,40 @@ def index_rows(path: Path) -> tuple[Row, list[Row]]:
         for at in range(len(table))
     ]
     return proof._asdict(), entries
+
+
+def terms_row(path: Path) -> Row | None:
+    """A secondary index; None if there is none, or if a node would build it again."""
+    try:
+        with path.open("rb") as file:
+            head = decode_head(file.read(HEAD_BYTES))
+            file.seek(head.directory_at)
+            directory = decode_directory(file.read(head.directory_bytes), head)
+        proof = decode_proof(head.proof)
+        if path.with_suffix(INDEX).read_bytes()[:PROOF_BYTES] != head.proof:
+            return None
+    except (FileNotFoundError, DamagedLog):
+        return None
+    return {
+        "key": directory.fields.key,
+        "headers": list(directory.fields.headers),
+        "bytes": path.stat().st_size,
+        "entries": head.entry_count,
+        "runs": head.run_count,
+        "pages": head.page_count,
+        "covers_bytes": proof.size,
+        "end_offset": proof.end_offset,
+    }
+
+
+def _terms_of(rows: list[Row]) -> Row:
+    """The size of a log's secondary index, and what of the log it misses; nothing without one."""
+    indexed = [int(str(row["terms_bytes"])) for row in rows if row["terms_bytes"] is not None]
+    missing = sum(int(str(row["terms_missing_bytes"])) for row in rows)
+    return {
+        "terms_bytes": sum(indexed) if indexed else None,
+        "terms_missing_bytes": missing if indexed else None,
+    }
 
 
 def producer_rows(path: Path) -> list[Row]:

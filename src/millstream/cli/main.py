@@ -7,6 +7,7 @@ answers at once. Every expected error ends as one sentence on standard error.
 
 import importlib
 import os
+import select
 import sys
 
 import click
@@ -27,10 +28,19 @@ _MODULES = {
     "group": "topics/group",
     "dlq": "data/dlq",
     "delayed": "data/delayed",
+    "schema": "data/schema",
     "explore": "data/explore",
     "txn": "topics/txn",
     "pipeline": "pipeline",
     "classic": "classic",
+    "user": "security/user",
+    "whoami": "security/user",
+    "role": "security/acl",
+    "acl": "security/acl",
+    "quota": "security/quota",
+    "audit": "security/audit",
+    "certs": "security/certs",
+    "encryption": "security/encryption",
     "health": "operate/health",
     "doctor": "operate/doctor",
     "bench": "operate/bench",
@@ -115,11 +125,10 @@ def main() -> None:
 
 def _is_output_closed() -> bool:
     """Whether the reader of standard output left, as `head` does when it has enough."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    # Not told by another flush: it succeeds when the failed write has left nothing to send.
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
 def _is_expected(problem: Exception) -> bool:

@@ -1,10 +1,11 @@
 """The reference parts of the documents, made from the code: commands, flags, settings.
 
-Owns the Markdown between the markers in docs/cli.md and docs/configuration.md. `python -m
-millstream.cli.reference docs` writes it; a test holds the documents to it.
+Owns the Markdown between the markers in docs/cli.md, docs/configuration.md and two pages of Spark.
+`python -m millstream.cli.reference docs` writes it; a test holds the documents to it.
 """
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,12 @@ from millstream.cli.commands.operate.node import flatten
 from millstream.cli.main import ALIASES, commands
 from millstream.config import Config
 from millstream.config_sources import describe_type, keys, variable
-from millstream.settings import BOUNDS, meanings
+from millstream.protocols.http.operate.openapi import document
+from millstream.protocols.http.router import Router
+from millstream.protocols.http.routes import APIS
+from millstream.security.settings import ListenerSettings, Pair, Tls
+from millstream.settings import BOUNDS, NAME, meanings
+from millstream.spark import reference as spark_reference
 
 BEGIN = "<!-- generated: python -m millstream.cli.reference docs -->"
 END = "<!-- end of what is generated -->"
@@ -26,7 +32,7 @@ COMMON = ("--output", "--bootstrap", "--context", "-X")
 
 def setting_rows() -> list[dict[str, object]]:
     """Every key of a node's configuration."""
-    defaults = flatten(Config())
+    defaults = flatten(_with_named_tables())
     texts = meanings(Config)
     return [
         {
@@ -38,6 +44,12 @@ def setting_rows() -> list[dict[str, object]]:
         }
         for key, kind in keys().items()
     ]
+
+
+def _with_named_tables() -> Config:
+    """The defaults, with one table for each whose name users choose."""
+    tls = Tls(sni={NAME: Pair()})
+    return Config(tls=tls, listener={NAME: ListenerSettings(tls=tls)})
 
 
 def configuration() -> str:
@@ -72,7 +84,12 @@ def rewritten(document: str, generated: str) -> str:
     return f"{head}{BEGIN}\n\n{generated}\n\n{END}{tail}"
 
 
-DOCUMENTS = {"cli.md": command_pages, "configuration.md": configuration}
+DOCUMENTS = {
+    "cli.md": command_pages,
+    "configuration.md": configuration,
+    "spark/migrating.md": spark_reference.migration,
+    "spark/versions.md": spark_reference.versions,
+}
 
 
 def _pages(parent: click.Context, name: str) -> list[str]:
@@ -143,6 +160,8 @@ def _write(directory: Path) -> None:
     for name, make in DOCUMENTS.items():
         path = directory / name
         path.write_text(rewritten(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
+    text = json.dumps(document(Router(APIS)), indent=1, ensure_ascii=False)
+    (directory / "openapi.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client._librdkafka import shapes
 from millstream.client._librdkafka.link import STEP_S, Link
 from millstream.client.errors import NotFound, Refused, no_topic
-from millstream.client.extensions.requests import list_transactions
+from millstream.client.extensions.requests import list_transactions, topic_sizes
 from millstream.client.models import (
     Cluster,
     Group,
@@ -92,7 +92,7 @@ class Admin:
             replication_factor=-1 if replication_factor is None else replication_factor,
             config=shapes.topic_settings(settings or {}, doing),
         )
-        self._one(lambda a, w: a.create_topics([topic], validate_only=dry_run, **w), doing)
+        self._single(lambda a, w: a.create_topics([topic], validate_only=dry_run, **w), doing)
 
     def list_topics(
         self, *, with_internal: bool = False, timeout_s: float | None = None
@@ -103,13 +103,20 @@ class Admin:
         topics = (shapes.topic(topic) for topic in listed.topics.values())
         return tuple(sorted((t for t in topics if with_internal or not t.is_internal), key=_name))
 
+    def topic_sizes(self) -> dict[str, int]:
+        """Bytes that each topic takes on disk, with all its replicas. Views take none."""
+        nodes = self.describe_cluster().nodes
+        return topic_sizes(nodes, self._link.config(), timeout_s=self._link.timeout_s)
+
     def describe_topic(self, name: str) -> TopicDescription:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import ResourceType
 
         doing = f"describe topic {name!r}"
         with _naming(name):
-            topic = self._one(lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing)
+            topic = self._single(
+                lambda a, w: a.describe_topics(TopicCollection([name]), **w), doing
+            )
         targets = [TopicPartition(name, partition.id) for partition in topic.partitions]
         begins, ends = self.offsets(targets, "earliest"), self.offsets(targets, "latest")
         return TopicDescription(
@@ -150,7 +157,7 @@ class Admin:
             raise Refused(f"cannot alter topic {name!r}: no setting was given")
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         with _naming(name):
-            self._one(
+            self._single(
                 lambda a, w: a.incremental_alter_configs([resource], **w), f"alter topic {name!r}"
             )
 
@@ -184,11 +191,11 @@ class Admin:
             raise Refused(f"cannot {doing}: at least 1")
         grown = [NewPartitions(name, partitions)]
         with _naming(name):
-            self._one(lambda a, w: a.create_partitions(grown, **w), doing)
+            self._single(lambda a, w: a.create_partitions(grown, **w), doing)
 
     def delete_topic(self, name: str) -> None:
         with _naming(name):
-            self._one(lambda a, w: a.delete_topics([name], **w), f"delete topic {name!r}")
+            self._single(lambda a, w: a.delete_topics([name], **w), f"delete topic {name!r}")
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before these offsets (-1: all of them); return the new beginnings."""
@@ -238,7 +245,7 @@ class Admin:
 
     def describe_group(self, group: str) -> GroupDescription:
         doing = f"describe group {group!r}"
-        described = self._one(lambda a, w: a.describe_consumer_groups([group], **w), doing)
+        described = self._single(lambda a, w: a.describe_consumer_groups([group], **w), doing)
         if described.state.name == "DEAD":  # Brokers before 4.0 answer so for an unknown group.
             raise NotFound(f"cannot {doing}: there is no such group.", code="GROUP_ID_NOT_FOUND")
         return shapes.group_description(described)
@@ -251,7 +258,7 @@ class Admin:
         doing = f"read the offsets of group {group!r}"
         deadline = monotonic() + self._link.timeout_s
         while True:
-            answer = self._one(
+            answer = self._single(
                 lambda a, w: a.list_consumer_group_offsets(asked, require_stable=True, **w), doing
             )
             errors = [place.error for place in answer.topic_partitions if place.error is not None]
@@ -309,7 +316,7 @@ class Admin:
             return goals
         asked = [KafkaPartition(at.topic, at.partition, offset) for at, offset in goals.items()]
         doing = f"reset group {group!r}"
-        answer = self._one(
+        answer = self._single(
             lambda a, w: a.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, asked)], **w
             ),
@@ -321,7 +328,7 @@ class Admin:
         return goals
 
     def delete_group(self, group: str) -> None:
-        self._one(lambda a, w: a.delete_consumer_groups([group], **w), f"delete group {group!r}")
+        self._single(lambda a, w: a.delete_consumer_groups([group], **w), f"delete group {group!r}")
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -350,7 +357,7 @@ class Admin:
 
         asked, doing = TopicCollection([topic]), f"find topic {topic!r}"
         with _naming(topic):
-            described = self._one(lambda a, w: a.describe_topics(asked, **w), doing)
+            described = self._single(lambda a, w: a.describe_topics(asked, **w), doing)
         return [TopicPartition(topic, partition.id) for partition in described.partitions]
 
     # ResourceType is an enumeration of librdkafka's, imported late.
@@ -358,7 +365,7 @@ class Admin:
         from confluent_kafka.admin import ConfigResource
 
         asked = [ConfigResource(kind, name)]
-        settings = self._one(lambda a, w: a.describe_configs(asked, **w), doing)
+        settings = self._single(lambda a, w: a.describe_configs(asked, **w), doing)
         return tuple(sorted(map(shapes.setting, settings.values()), key=_name))
 
     # Any: librdkafka's answers have a type per call, which the callers know.
@@ -392,7 +399,7 @@ class Admin:
             for key, future in futures.items()
         }
 
-    def _one(
+    def _single(
         self, call: "Callable[[AdminClient, dict[str, Any]], dict[Any, Future[Any]]]", doing: str
     ) -> Any:
         (answer,) = self._many(call, doing).values()

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
+from functools import cached_property
 from os import environ
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -19,22 +20,12 @@ from millstream.client._librdkafka.closing import Closing
 from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Link
 from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
-from millstream.client.consumer import Consumer
 from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.extensions.damage import Damage
-from millstream.client.extensions.dead_letters import DeadLetters
-from millstream.client.extensions.delayed import DelayedRecords
-from millstream.client.extensions.health import storage_problems, topic_health
+from millstream.client.extensions.encryption import EncryptionAdmin
 from millstream.client.extensions.requests import BrokerRequests
-from millstream.client.extensions.stalls import sentence
-from millstream.client.handling import (
-    LETTER_SETTINGS,
-    DeadLetterWriter,
-    Handled,
-    RetryPolicy,
-    handle,
-)
 from millstream.client.models import (
+    FilterFigures,
     Headers,
     Message,
     RecordMetadata,
@@ -44,16 +35,26 @@ from millstream.client.models import (
 )
 from millstream.client.producer import BUFFER_BYTES_MAX, BUFFER_RECORDS_MAX, Producer
 from millstream.client.serde import Serde, Serdes, SerdeSpec
-from millstream.client.subscribers import Run, Subscriber, check_count, subscriber
-from millstream.client.transactions import OpenTransaction, TransactionalProducer
-from millstream.client.views import Views
+
+# Imported by the methods that need them: a command that lists topics starts sooner.
+if TYPE_CHECKING:
+    from millstream.client.consumer import Consumer
+    from millstream.client.extensions.audit import AuditTrail
+    from millstream.client.extensions.dead_letters import DeadLetters
+    from millstream.client.extensions.delayed import DelayedRecords
+    from millstream.client.extensions.quotas import Quotas
+    from millstream.client.extensions.rights import Acls, Roles
+    from millstream.client.extensions.users import Users
+    from millstream.client.handling import DeadLetterWriter, Handled, RetryPolicy
+    from millstream.client.subscribers import Run, Subscriber
+    from millstream.client.transactions import OpenTransaction, TransactionalProducer
+    from millstream.client.views import Views
 
 BOOTSTRAP_VARIABLE, DEFAULT_ADDRESS = "MILLSTREAM_BOOTSTRAP", "localhost:9092"
 WAIT_STEP_S = 0.2
 # One transaction at a time per id: more ids than this at once is a leak, not a program.
 TRANSACTIONAL_IDS_MAX = 100
 
-_RETRIES = RetryPolicy()
 # A decorated function keeps its type; its result is ignored.
 _Function = TypeVar("_Function", bound=Callable[[Message], Any])
 
@@ -102,11 +103,9 @@ class Client(Closing):
 
     def __init__(self, link: Link) -> None:
         self.admin = Admin(link)
-        self.views = Views(self.admin)
         self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
-        self.dead_letters = DeadLetters(self._requests)
-        self.delayed = DelayedRecords(self._requests)
         self.damage = Damage(self._requests)
+        self.encryption = EncryptionAdmin(self._requests)
         link.has_queues = self.admin.has_queues
         link.explain_stall = self.explain_stall
         self._link = link
@@ -125,16 +124,76 @@ class Client(Closing):
     def address(self) -> str:
         return self._link.address
 
+    @cached_property
+    def views(self) -> "Views":
+        from millstream.client.views import Views
+
+        return Views(self.admin)
+
+    @cached_property
+    def dead_letters(self) -> "DeadLetters":
+        from millstream.client.extensions.dead_letters import DeadLetters
+
+        return DeadLetters(self._requests)
+
+    @cached_property
+    def delayed(self) -> "DelayedRecords":
+        from millstream.client.extensions.delayed import DelayedRecords
+
+        return DelayedRecords(self._requests)
+
+    @cached_property
+    def users(self) -> "Users":
+        from millstream.client.extensions.users import Users
+
+        return Users(self._requests)
+
+    @cached_property
+    def acls(self) -> "Acls":
+        from millstream.client.extensions.rights import Acls
+
+        return Acls(self._requests)
+
+    @cached_property
+    def roles(self) -> "Roles":
+        from millstream.client.extensions.rights import Roles
+
+        return Roles(self._requests)
+
+    @cached_property
+    def quotas(self) -> "Quotas":
+        from millstream.client.extensions.quotas import Quotas
+
+        return Quotas(self._requests)
+
+    @cached_property
+    def audit(self) -> "AuditTrail":
+        from millstream.client.extensions.audit import AuditTrail
+
+        return AuditTrail(self._requests)
+
     def health(self, topic: str) -> TopicHealth:
         """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
+        from millstream.client.extensions.health import topic_health
+
         return topic_health(self._requests, self.admin, topic)
+
+    def filter_figures(self, topic: str, filter: str) -> FilterFigures:  # noqa: A002
+        """How much of the log reads of `topic` through this filter have taken so far."""
+        from millstream.client.extensions.health import filter_figures
+
+        return filter_figures(self._requests, topic, filter)
 
     def storage_problems(self) -> tuple[StorageProblem, ...]:
         """The partitions whose disk is full or failed: none, if all is well."""
+        from millstream.client.extensions.health import storage_problems
+
         return storage_problems(self._requests)
 
     def explain_stall(self) -> str:
         """Why the broker takes no records, in one sentence; empty if it does, or does not say."""
+        from millstream.client.extensions.stalls import sentence
+
         try:
             return sentence(self.address, self.storage_problems())
         except ClientError:
@@ -236,7 +295,7 @@ class Client(Closing):
         value_serde: SerdeSpec | None = None,
         key_serde: SerdeSpec | None = None,
         **settings: Any,
-    ) -> Consumer:
+    ) -> "Consumer":
         """Read topics, by name or by pattern. With a group, members share the partitions.
 
         `start` ("earliest") is where to begin: always without a group, and where the group has
@@ -244,6 +303,8 @@ class Client(Closing):
         ends when no record came for that long. A `filter` is carried out by the broker, which
         creates nothing for it, see `Views.filtered`.
         """
+        from millstream.client.consumer import Consumer
+
         self._check_open()
         serdes = self._serdes.with_choice(value_serde, key_serde)
         if filter is not None:
@@ -260,31 +321,33 @@ class Client(Closing):
             start=start_point(start, from_),
             auto_commit=auto_commit,
             idle_s=idle_s,
-            handler=lambda consumer, function, retry: self.handle(
-                consumer, function, retry=retry or _RETRIES
-            ),
+            handler=lambda consumer, function, retry: self.handle(consumer, function, retry=retry),
         )
         self._opened.add(consumer)
         return consumer
 
     def handle(
         self,
-        consumer: Consumer,
+        consumer: "Consumer",
         function: Callable[[Message], object],
         *,
-        retry: RetryPolicy = _RETRIES,
-    ) -> Handled:
+        retry: "RetryPolicy | None" = None,
+    ) -> "Handled":
         """Call `function` with every record of a consumer, until it ends (see `idle_s`).
 
         A record is done when the function returns. One for which it raises is tried again, as
-        `retry` says; after the last attempt, or at once if it raises `Reject`, the record goes to
-        the dead letters, `<topic>.dlq`. A value that the serde cannot decode goes there as well.
+        `retry` says (`RetryPolicy()`); after the last attempt, or at once if it raises `Reject`, it
+        goes to the dead letters, `<topic>.dlq`. So does a value that the serde cannot decode.
         """
-        with closing(self.dead_letter_writer()) as dead_letters:
-            return handle(consumer, function, retry, dead_letters)
+        from millstream.client.handling import RetryPolicy, handle
 
-    def dead_letter_writer(self) -> DeadLetterWriter:
+        with closing(self.dead_letter_writer()) as dead_letters:
+            return handle(consumer, function, retry or RetryPolicy(), dead_letters)
+
+    def dead_letter_writer(self) -> "DeadLetterWriter":
         """For `handle`: the writer of dead letters."""
+        from millstream.client.handling import LETTER_SETTINGS, DeadLetterWriter
+
         self._check_open()
         return DeadLetterWriter(
             self.admin,
@@ -296,7 +359,7 @@ class Client(Closing):
         topics: str | Iterable[str],
         *,
         group: str,
-        retry: RetryPolicy = _RETRIES,
+        retry: "RetryPolicy | None" = None,
         **options: Any,
     ) -> Callable[[_Function], _Function]:
         """Have `run` call the decorated function with every record, as `handle` does.
@@ -304,19 +367,26 @@ class Client(Closing):
         `options` are those of `consumer`. The function stays as it is, and may be called as such.
         """
 
+        from millstream.client.handling import RetryPolicy
+        from millstream.client.subscribers import subscriber
+
+        policy = retry or RetryPolicy()
+
         def register(function: _Function) -> _Function:
             self.subscribers.append(
-                subscriber(function, topics, group=group, retry=retry, options=options)
+                subscriber(function, topics, group=group, retry=policy, options=options)
             )
             return function
 
         return register
 
-    def run(self) -> Handled:
+    def run(self) -> "Handled":
         """Run all subscribers, each in a thread, until `stop`, Ctrl-C, or until all have ended.
 
         Subscribers end by themselves with `idle_s`. If one fails, all stop, and it is raised.
         """
+        from millstream.client.subscribers import Run, check_count
+
         check_count(self.subscribers)
         opened: list[tuple[Subscriber, Consumer]] = []
         try:
@@ -341,10 +411,14 @@ class Client(Closing):
 
     # -- transactions --------------------------------------------------------------------------
 
-    def transaction(self, transactional_id: str | None = None, **settings: Any) -> OpenTransaction:
+    def transaction(
+        self, transactional_id: str | None = None, **settings: Any
+    ) -> "OpenTransaction":
         """A transaction for one `with` block. The id fences an older process of the same id;
         without one, this client has its own, and one transaction at a time.
         """
+        from millstream.client.transactions import OpenTransaction, TransactionalProducer
+
         name = self._own_id if transactional_id is None else transactional_id
         with self._lock:
             self._check_open()

@@ -135,7 +135,8 @@ def unsent(error: "KafkaError", topic: str, partition: int | None) -> ClientErro
     if code == "_UNKNOWN_PARTITION":
         return NotFound(
             f"cannot send to {topic!r}: it has no partition {partition}; "
-            f"admin.describe_topic({topic!r}) shows its partitions",
+            f"admin.describe_topic({topic!r}) or `millstream topic describe {topic}` "
+            "shows its partitions",
             code=code,
         )
     if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
@@ -153,6 +154,12 @@ def unsent(error: "KafkaError", topic: str, partition: int | None) -> ClientErro
 def unreachable(address: str, doing: str, reason: str) -> Unreachable:
     """No broker at `address`: says where and why, and what to look at."""
     because = f" ({reason})" if reason else ""
+    if "SASL authentication error" in reason:
+        return Unreachable(
+            f"cannot {doing}: {address} refuses the login{because}. Check user, password and "
+            "sasl.mechanism.",
+            code="_AUTHENTICATION",
+        )
     return Unreachable(
         f"cannot {doing}: no broker answers at {address}{because}. "
         "Is it running there? Start one with `millstream serve`, or check host and port.",

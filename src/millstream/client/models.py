@@ -4,10 +4,10 @@ Owns the shapes of records, topics, groups and transactions as users see them. O
 are exclusive: the offset that the next record will get. Times are milliseconds since 1970.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict
 
 from millstream.client.errors import Refused
 
@@ -201,6 +201,14 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilterFigures:
+    """What reads through a filter took of the log, by all readers since the broker's start."""
+
+    read_bytes: int
+    skipped_bytes: int  # That an index of keys and headers spared them; an estimate.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageProblem:
     """A partition whose storage refuses: for the moment, or until its node is started again."""
 
@@ -334,3 +342,117 @@ def milliseconds(when: datetime) -> int:
         return round(when.timestamp() * 1000)
     except (ValueError, OverflowError):  # In the first year or the last, by the zone.
         raise Refused(f"{when} is no time that can be counted from 1970") from None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of the cluster; `mechanisms` are those of its password."""
+
+    name: str
+    roles: tuple[str, ...]
+    is_enabled: bool
+    mechanisms: tuple[str, ...]
+    created_ms: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclEntry:
+    """A rule: `principal` is allowed or denied an operation on a resource, from a host."""
+
+    principal: str
+    permission: str = "allow"
+    operation: str
+    resource: str
+    name: str
+    pattern: str = "literal"
+    host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class AclExplanation:
+    """Whether something is allowed, and the rule that decides it."""
+
+    is_allowed: bool
+    rule: str
+
+
+class AuditFilter(TypedDict, total=False):
+    """Which events of the audit trail are meant; what is left out means all."""
+
+    start: datetime
+    end: datetime
+    events: Sequence[str]
+    principal: str
+    resource: str
+    result: str
+    search: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """An event of the audit trail."""
+
+    id: str
+    time: datetime
+    event: str
+    result: str  # `success`, `failure` or `denied`.
+    principal: str
+    roles: tuple[str, ...]
+    mechanism: str
+    listener: str
+    protocol: str
+    address: str
+    client_id: str
+    action: str
+    operation: str
+    resource: str
+    rule: str  # That decided about a right.
+    count: int  # Of equal events that are one.
+    node: int
+    details: Mapping[str, Any]
+    json: str  # As it is stored: a CloudEvent.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerdict:
+    """What a verification of the audit trail has found; no problems: the chain is whole."""
+
+    event_count: int
+    heads: Mapping[int, str]  # By node: the end of its chain.
+    problems: tuple[str, ...]
+
+
+DEFAULT_ENTITY = "<default>"  # All users, client ids or addresses without a quota of their own.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What a user, a client id, both together, or an address may use a second."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    limits: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role and its users; its rights are ACLs of `Role:NAME`."""
+
+    name: str
+    description: str
+    is_built_in: bool
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the broker takes a client for, and by which proof; no `mechanism`: by none."""
+
+    principal: str
+    roles: tuple[str, ...]
+    mechanism: str
+    listener: str
+    is_tls: bool
+    address: str

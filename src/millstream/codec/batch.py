@@ -31,6 +31,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+SEALED = 0x4000  # Encrypted at rest; only in files, never on the wire.
+_UNKNOWN_BITS = 0xFF80  # Of the attributes: no version of the format has given them a meaning.
 
 _LENGTH_END = 12  # The length field counts the bytes behind itself.
 _CHECKED_FROM = 21
@@ -169,6 +171,8 @@ def verify_produced(buffer: Buffer, *, size_max: int) -> Header:
         )
     if header.attributes & (CONTROL | DELETE_HORIZON):
         raise InvalidBatch("control batches and delete horizons are the broker's to write")
+    if header.attributes & _UNKNOWN_BITS:
+        raise InvalidBatch(f"attributes {header.attributes & 0xFFFF:#06x} have unknown bits")
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("log append time is the broker's to set")
     if header.producer_id >= 0:

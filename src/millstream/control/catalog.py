@@ -40,6 +40,7 @@ from millstream.settings import UNLIMITED, TopicSettings, effective_settings, wi
 from millstream.view_names import split_filtered
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
+OWNER = "owner"
 FILTERED_MAX = 10_000  # Topics of filtered names that are cached; others are made again.
 
 
@@ -138,6 +139,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self.version = 0  # Grows with every change.
+        self.partition_count = 0  # Of all topics, views included.
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_number: dict[int, Topic] = {}
@@ -167,6 +169,16 @@ class Catalog:
         if topic is None:
             raise UnknownTopic(name)
         return topic
+
+    def count_of(self, name: str) -> int:
+        """How many partitions the topic has; 0 if there is none of that name."""
+        topic = self._topics.get(name)
+        return 0 if topic is None else topic.partition_count
+
+    def owner_of(self, name: str) -> str:
+        """The principal that owns a topic; empty if there is none, or no such topic."""
+        topic = self._topics.get(name)
+        return "" if topic is None else topic.overrides.get(OWNER, "")
 
     def views_of(self, topic: Topic) -> list[Topic]:
         """The views that show this topic, by name."""
@@ -291,6 +303,9 @@ class Catalog:
 
     def _put(self, topic: Topic) -> Topic:
         self.version += 1
+        before = self._topics.get(topic.name)
+        replaced_count = 0 if before is None else before.partition_count
+        self.partition_count += topic.partition_count - replaced_count
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._by_number[topic.number] = topic
@@ -299,6 +314,7 @@ class Catalog:
 
     def _remove(self, topic: Topic) -> Topic:
         self.version += 1
+        self.partition_count -= topic.partition_count
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
         del self._by_number[topic.number]
@@ -315,8 +331,8 @@ def check_view(before: Mapping[str, str] | None, after: Mapping[str, str]) -> No
         raise InvalidSetting(f"{VIEW_OF} is said when a topic is created, and stays")
     if bool(after.get(VIEW_OF)) != bool(after.get(VIEW_WHERE)):
         raise InvalidSetting(f"a view has both {VIEW_OF} and {VIEW_WHERE}")
-    if after.get(VIEW_OF) and len(after) > len((VIEW_OF, VIEW_WHERE)):
-        others = sorted(after.keys() - {VIEW_OF, VIEW_WHERE})
+    others = sorted(after.keys() - {VIEW_OF, VIEW_WHERE, OWNER})
+    if after.get(VIEW_OF) and others:
         raise InvalidSetting(f"a view has no records of its own, so no {', '.join(others)}")
 
 

@@ -5,19 +5,51 @@ command carries everything its outcome depends on, time and
 random ids included, so that every node computes the same state from the same log.
 """
 
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 
+from millstream.control.acls import Acl
 from millstream.errors import InvalidRequest
-from millstream.model import NodeId
+from millstream.model import NodeId, Session
 
 # Which nodes hold a partition; the first is preferred as its leader.
 Replicas = tuple[NodeId, ...]
 
 
-class Command(msgspec.Struct, frozen=True, tag=True, tag_field="command"):
+class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The client that asked for a command, and when: the trail of administrative acts."""
+
+    principal: str
+    at_ms: int
+    roles: tuple[str, ...] = ()
+    mechanism: str = ""
+    listener: str = ""
+    protocol: str = ""
+    address: str = ""
+    client_id: str = ""
+
+
+def actor_of(session: Session, at_ms: int) -> Actor:
+    return Actor(
+        principal=str(session.principal),
+        at_ms=at_ms,
+        roles=session.roles,
+        mechanism=session.mechanism,
+        listener=session.listener,
+        protocol=session.protocol,
+        address=session.address,
+        client_id=session.client_id,
+    )
+
+
+class Command(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, tag_field="command"
+):
     """Base of all commands; the tag is the class name, so names are part of the format."""
+
+    by: Actor | None = None  # None: by a version that did not write it down.
 
 
 class CreateTopic(Command, frozen=True, kw_only=True):
@@ -47,10 +79,21 @@ class ReserveProducerIds(Command, frozen=True, kw_only=True):
     count: int
 
 
+class RaiseSchemaIds(Command, frozen=True, kw_only=True):
+    """Ids of schemas up to `highest` were given: none of them is given again.
+
+    Proposed before schemas are deleted for good, which takes their ids out of `_schemas`.
+    """
+
+    context: str
+    highest: int
+
+
 class AlterQuotas(Command, frozen=True, kw_only=True):
     user: str | None
     client_id: str | None
     changes: dict[str, float | None]  # None: no limit any more.
+    ip: str | None = None
 
 
 class AlterResource(Command, frozen=True, kw_only=True):
@@ -61,8 +104,66 @@ class AlterResource(Command, frozen=True, kw_only=True):
     changes: dict[str, str | None]  # None: back to the default.
 
 
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """What proves a password by SCRAM (RFC 5802, section 3), and not the password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class UserChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to become of one user; what is None stays."""
+
+    name: str
+    existence: Literal["new", "existing", "any"] = "any"  # Else it is refused.
+    is_deleted: bool = False
+    roles: tuple[str, ...] | None = None
+    is_enabled: bool | None = None
+    # By mechanism. None: removed.
+    credentials: dict[str, Credential | None] = {}
+
+
+class AlterUsers(Command, frozen=True, kw_only=True):
+    """Change users, each by itself: one that is refused does not keep the others from it."""
+
+    changes: tuple[UserChange, ...]
+    # Makes the salts that unknown users are shown; that of the first command counts, for ever.
+    salt_key: bytes = b""
+
+
+class PutRole(Command, frozen=True, kw_only=True):
+    name: str
+    description: str = ""
+
+
+class DeleteRole(Command, frozen=True, kw_only=True):
+    name: str
+
+
+class AddAcls(Command, frozen=True, kw_only=True):
+    """What is there already stays as it is."""
+
+    acls: tuple[Acl, ...]
+
+
+class RemoveAcls(Command, frozen=True, kw_only=True):
+    acls: tuple[Acl, ...]
+
+
+class ReplaceAcls(Command, frozen=True, kw_only=True):
+    """Remove and add in one step: no client ever finds the half of it."""
+
+    removed: tuple[Acl, ...]
+    added: tuple[Acl, ...]
+
+
+AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
-AnyCommand = TopicCommand | ReserveProducerIds | AlterQuotas | AlterResource
+AnyCommand = (
+    TopicCommand | ReserveProducerIds | RaiseSchemaIds | AlterQuotas | AlterResource | AccessCommand
+)
 
 # What `decode` raises for bytes that are no command of this version.
 UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)

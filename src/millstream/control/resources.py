@@ -12,7 +12,13 @@ from typing import NamedTuple
 from millstream.control.commands import AlterResource
 from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.internal_topics.groups import check_text
-from millstream.settings import StoredSetting, TopicSettings, whole_number, with_overrides
+from millstream.settings import (
+    OF_ONE_TOPIC,
+    StoredSetting,
+    TopicSettings,
+    whole_number,
+    with_overrides,
+)
 
 EVERY_NODE = ""  # The name of the settings that hold for all nodes.
 _INT32_MAX = 2**31 - 1
@@ -154,7 +160,7 @@ def _check_value(kind: ResourceKind, name: str, text: str) -> None:
             setting.check(text)
         except ValueError as expected:
             raise InvalidSetting(f"{name} = {text[:100]!r} is not {expected}") from None
-    elif kind is ResourceKind.NODE and not name.startswith("view_"):
+    elif kind is ResourceKind.NODE and name not in OF_ONE_TOPIC:
         with_overrides(TopicSettings(), {name: text})
     else:
         known = ", ".join(_TABLES[kind])

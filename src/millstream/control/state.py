@@ -5,11 +5,14 @@ same everywhere. The control log is kept whole, so a node that starts, or joins,
 first record.
 """
 
+from millstream.control.access import Access, AccessChange
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.commands import (
+    AccessCommand,
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    RaiseSchemaIds,
     ReserveProducerIds,
     decode,
 )
@@ -19,8 +22,9 @@ from millstream.control.resources import Resource, ResourceKind, Resources
 from millstream.control.resources import check as check_resource
 from millstream.errors import InvalidRequest, RequestError, UnusableCommand
 
-# The reply to a command: the topic, entity or resource it changed, or the ids it reserved.
-Outcome = Topic | Entity | Resource | range
+# The reply to a command: the topic, entity or resource it changed, the ids it reserved, or the
+# highest id of a schema.
+Outcome = Topic | Entity | Resource | AccessChange | range | int
 
 
 class State:
@@ -30,6 +34,8 @@ class State:
         self.catalog = Catalog()
         self.quotas = Quotas()
         self.resources = Resources()
+        self.access = Access()
+        self.schema_ids: dict[str, int] = {}  # The highest ones given, by context.
         self.applied_offset = 0
         self._producer_ids = 0  # How many were reserved, ever.
 
@@ -38,10 +44,15 @@ class State:
         if isinstance(command, ReserveProducerIds):
             if command.count < 1:
                 raise InvalidRequest(f"{command.count} producer ids were asked for, not 1 or more")
+        elif isinstance(command, RaiseSchemaIds):
+            if command.highest < 0:
+                raise InvalidRequest(f"{command.highest} is no id of a schema")
         elif isinstance(command, AlterQuotas):
-            check_quotas(Entity(command.user, command.client_id), command.changes)
+            check_quotas(Entity(command.user, command.client_id, command.ip), command.changes)
         elif isinstance(command, AlterResource):
             check_resource(Resource(ResourceKind(command.kind), command.name), command.changes)
+        elif isinstance(command, AccessCommand):
+            self.access.check(command)
         else:
             self.catalog.check(command)
 
@@ -64,8 +75,18 @@ class State:
         if isinstance(command, ReserveProducerIds):
             first, self._producer_ids = self._producer_ids, self._producer_ids + command.count
             return range(first, self._producer_ids)
+        if isinstance(command, RaiseSchemaIds):
+            highest = max(self.schema_ids.get(command.context, 0), command.highest)
+            self.schema_ids[command.context] = highest
+            return highest
         if isinstance(command, AlterQuotas):
             return self.quotas.apply(command)
         if isinstance(command, AlterResource):
             return self.resources.apply(command)
-        return self.catalog.apply(command)
+        if isinstance(command, AccessCommand):
+            return self.access.apply(command, offset)
+        owner = self.catalog.owner_of(command.name)
+        topic = self.catalog.apply(command)
+        if self.catalog.owner_of(command.name) != owner:
+            self.access.note_owner()
+        return topic

@@ -16,7 +16,7 @@ from millstream.embedding.figures import Figures
 from millstream.embedding.groups import Groups
 from millstream.embedding.partitions import Partitions
 from millstream.embedding.topics import Topics
-from millstream.model import CONTROL_LOG, Session
+from millstream.model import CONTROL_LOG, SYSTEM, Session
 from millstream.ports import Clock, Files
 from millstream.replication.group_commit import LANES_MAX
 from millstream.server.listeners import Interpose
@@ -139,7 +139,7 @@ class Broker:
         return self._service
 
     def _offer(self, service: Service, clock: Clock) -> None:
-        session, node = Session(principal="embedded"), service.node
+        session, node = Session(principal=SYSTEM), service.node
         self.topics = Topics(session, node)
         self.groups = Groups(session, node)
         self.partitions = Partitions(session, node, clock=clock)

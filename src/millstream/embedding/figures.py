@@ -78,11 +78,12 @@ class Figures:
             requests_rate=(now.requests - before.requests) / seconds,
             connections=self._service.listeners.connection_count,
             topics=len(node.topics.list(self._session)),
-            partitions=len(node.hub.replicas) - 1,  # Short of the control log.
+            partitions=node.hub.log_count - 1,  # Short of the control log.
             memory_bytes=_memory_bytes(),
             cpu_seconds=now.cpu_seconds,
             cpu_percent=100 * (now.cpu_seconds - before.cpu_seconds) / seconds,
-            log_bytes=sum(r.log.health().size_bytes for r in node.hub.replicas.values()),
+            log_bytes=node.hub.resting.size_bytes
+            + sum(r.log.health().size_bytes for r in node.hub.replicas.values()),
             disk_free_bytes=shutil.disk_usage(node.config.data_dir).free if is_on_disk else None,
         )
 

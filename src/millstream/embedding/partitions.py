@@ -20,7 +20,7 @@ from millstream.model import Acks, Isolation, Session, TopicPartition
 from millstream.ports import Clock
 from millstream.server.node import Node
 from millstream.storage.log.aborted import Aborted
-from millstream.storage.log.segment import FileRange
+from millstream.storage.sealing.ranges import LogRange
 
 BYTES_MAX = 1 << 20  # Of one fetch, unless more is asked for; a larger batch is read whole.
 
@@ -111,7 +111,7 @@ class Partitions:
         )
 
     def _visible(
-        self, batches: FileRange | FilteredBatches, aborted: Sequence[Aborted], offset: int
+        self, batches: LogRange | FilteredBatches, aborted: Sequence[Aborted], offset: int
     ) -> _Visible:
         """The records that are not markers and not part of a transaction that was aborted.
 

@@ -5,14 +5,18 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
+from millstream.engine.access.acls import AccessRules
+from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.delayed.service import DelayedRecords
+from millstream.engine.encryption import EncryptionKeys
 from millstream.engine.gate import Everyone, Gate
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.coordinators import Coordinators, Subscriptions
@@ -21,6 +25,7 @@ from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.message_ids import Windows
 from millstream.engine.produce.pipeline import ProducePipeline
+from millstream.engine.produce.schema_checks import SchemaChecks
 from millstream.engine.produce.split import BatchSplitter
 from millstream.engine.produce.transactional import TransactionalWrites
 from millstream.engine.produce.unpacking import Unpacking
@@ -34,6 +39,11 @@ from millstream.engine.repairs import Repairs
 from millstream.engine.resources import ResourceSettings
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.runtime.background import BackgroundTasks
+from millstream.engine.schemas.changes import SchemaChanges
+from millstream.engine.schemas.log import RegistryLog
+from millstream.engine.schemas.parsing import SchemaParser
+from millstream.engine.schemas.service import Schemas
+from millstream.engine.schemas.validation import RecordValidation
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.batch_groups import BatchGroups
@@ -42,6 +52,10 @@ from millstream.engine.transactions.service import Transactions
 from millstream.metrics import Metrics
 from millstream.ports import Ports
 from millstream.replication.hub import Hub
+
+if TYPE_CHECKING:
+    from millstream.engine.access.rights import Rights
+    from millstream.engine.audit.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +76,11 @@ class Engine:
     resources: ResourceSettings
     usage: Usage
     repairs: Repairs
+    encryption: EncryptionKeys
+    access_rules: AccessRules
+    audit: AuditTrail
+    schemas: Schemas | None  # None: the registry is off.
+    schema_changes: SchemaChanges | None
 
     pipeline: ProducePipeline
     unpacking: Unpacking  # That of producers; readers have their own.
@@ -75,7 +94,9 @@ class Engine:
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
         """The background work of all services; each runs until cancelled, once logs are open."""
+        writer = self.audit.writer
         return [
+            *([] if writer is None else [writer.run]),
             self.group_coordinators.run,
             self.transaction_coordinators.run,
             self.pipeline.run,
@@ -97,12 +118,15 @@ class Foundation(NamedTuple):
     metrics: Metrics
     defaults: TopicDefaults
     running_config: RunningConfig
+    rights: "Rights | None" = None  # The gate's policy, where authorization is on.
+    recorder: "Recorder | None" = None  # Of the audit trail, where there is one.
+    cluster_id: str = ""
 
     @property
     def catalog(self) -> Catalog:
         return self.controller.state.catalog
 
-    def topics(self, gate: Gate) -> Topics:
+    def topics(self, gate: Gate, usage: Usage) -> Topics:
         ports = self.ports
         return Topics(
             gate,
@@ -111,6 +135,7 @@ class Foundation(NamedTuple):
             config=self.config,
             clock=ports.clock,
             entropy=ports.entropy,
+            usage=usage,
         )
 
 
@@ -130,6 +155,12 @@ class _Produce(NamedTuple):
     delayed: DelayedRecords
 
 
+class _Registry(NamedTuple):
+    schemas: Schemas | None
+    changes: SchemaChanges | None
+    validation: RecordValidation | None
+
+
 class _Groups(NamedTuple):
     coordinators: Coordinators
     transactions: Transactions
@@ -141,12 +172,14 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     gate, controller, config, ports = base.gate, base.controller, base.config, base.ports
     catalog, clock = base.catalog, ports.clock
     broker_gate = Gate(Everyone(), base.metrics)
-    internal = _Internal(base.topics(broker_gate), ProducerIds(broker_gate, controller))
-    topics = base.topics(gate)
+    usage = Usage(controller.state.quotas, config.limits)
+    internal = _Internal(base.topics(broker_gate, usage), ProducerIds(broker_gate, controller))
+    topics = base.topics(gate, usage)
     transaction_coordinators = TransactionCoordinators(
         catalog, base.hub, *internal, config=config, clock=clock
     )
-    produce = _build_produce(base, internal, transaction_coordinators)
+    registry = _build_registry(base, internal)
+    produce = _build_produce(base, internal, transaction_coordinators, registry)
     groups = _build_groups(base, internal, transaction_coordinators, subscriptions)
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
@@ -166,8 +199,13 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         dead_letters=_build_dead_letters(base, produce.partitions, push, background),
         client_quotas=ClientQuotas(gate, controller, config.limits),
         resources=ResourceSettings(gate, controller, base.defaults, base.running_config, config),
-        usage=Usage(controller.state.quotas, config.limits),
+        usage=usage,
+        access_rules=AccessRules(gate, controller, config.limits, base.rights),
+        audit=_build_audit(base, internal),
         repairs=Repairs(gate, catalog, base.hub, base.hub.topic_name),
+        encryption=EncryptionKeys(gate, base.hub, ports.threads),
+        schemas=registry.schemas,
+        schema_changes=registry.changes,
         pipeline=produce.pipeline,
         unpacking=produce.unpacking,
         writer_context=produce.writer_context,
@@ -180,8 +218,30 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     )
 
 
+def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:
+    writer = None
+    if base.recorder is not None:
+        from millstream.engine.audit.writer import AuditWriter
+
+        writer = AuditWriter(
+            base.recorder,
+            base.controller,
+            base.hub,
+            internal.topics,
+            config=base.config,
+            ports=base.ports,
+            cluster_id=base.cluster_id,
+        )
+    return AuditTrail(
+        base.gate, base.catalog, base.hub, base.config, base.ports, base.recorder, writer
+    )
+
+
 def _build_produce(
-    base: Foundation, internal: _Internal, coordinators: TransactionCoordinators
+    base: Foundation,
+    internal: _Internal,
+    coordinators: TransactionCoordinators,
+    registry: _Registry,
 ) -> _Produce:
     """The path of a batch into the log, and the delayed records that leave it."""
     catalog, hub, metrics = base.catalog, base.hub, base.metrics
@@ -196,6 +256,7 @@ def _build_produce(
         clock,
         queued_max=limits.transaction_queued_batches_max,
         participants_max=limits.transaction_partitions_max,
+        end_wait_ms_max=base.config.timing.transaction_end_wait_ms_max,
     )
     splitter = BatchSplitter(windows, scheduler, hub, limits=limits, clock=clock, metrics=metrics)
     pipeline = ProducePipeline(
@@ -208,8 +269,9 @@ def _build_produce(
         limits=limits,
         clock=clock,
         metrics=metrics,
+        schema_checks=_build_schema_checks(base, internal, splitter, unpacking, registry),
     )
-    partitions = Partitions(
+    partitions = _partitions_class(base)(
         base.gate,
         base.controller,
         hub,
@@ -221,6 +283,37 @@ def _build_produce(
     )
     delayed = DelayedRecords(base.gate, catalog, scheduler, windows)
     return _Produce(pipeline, partitions, unpacking, context, scheduler, delayed)
+
+
+def _partitions_class(base: Foundation) -> Callable[..., Partitions]:
+    """The usual one, unless the audit trail is to tell of records."""
+    recorder = base.recorder
+    if recorder is None or not (recorder.wants("data.produce") or recorder.wants("data.consume")):
+        return Partitions
+    from millstream.engine.audit.audited_partitions import AuditedPartitions
+
+    return partial(AuditedPartitions, recorder)
+
+
+def _build_schema_checks(
+    base: Foundation,
+    internal: _Internal,
+    splitter: BatchSplitter,
+    unpacking: Unpacking,
+    registry: _Registry,
+) -> SchemaChecks | None:
+    if registry.validation is None:
+        return None
+    return SchemaChecks(
+        registry.validation,
+        base.catalog,
+        base.hub,
+        internal.topics,
+        splitter,
+        unpacking,
+        clock=base.ports.clock,
+        metrics=base.metrics,
+    )
 
 
 def _build_groups(
@@ -287,6 +380,26 @@ def _build_push(base: Foundation, internal: _Internal, produce: _Produce) -> Del
         defaults=base.defaults,
         metrics=base.metrics,
         entropy=base.ports.entropy,
+    )
+
+
+def _build_registry(base: Foundation, internal: _Internal) -> _Registry:
+    config = base.config.registry
+    if not config.enabled:
+        return _Registry(None, None, None)
+    log = RegistryLog(
+        base.catalog,
+        base.hub,
+        internal.topics,
+        base.controller.state.schema_ids,
+        config=base.config,
+        clock=base.ports.clock,
+    )
+    parser = SchemaParser(base.ports.schema_compiler, base.ports.threads, config)
+    return _Registry(
+        Schemas(base.gate, log, parser, config),
+        SchemaChanges(base.gate, log, parser, base.controller, config),
+        RecordValidation(log, parser),
     )
 
 

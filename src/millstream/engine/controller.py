@@ -13,21 +13,34 @@ import logging
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
-from millstream.codec.records import Record
+import msgspec
+
+from millstream.codec.batch import read_header
+from millstream.codec.records import Record, decode_each
+from millstream.control.access import AccessChange
 from millstream.control.catalog import Topic
 from millstream.control.commands import (
+    AccessCommand,
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    RaiseSchemaIds,
     ReserveProducerIds,
     TopicCommand,
+    actor_of,
+    decode,
     encode_for_proposal,
 )
 from millstream.control.resources import Resource
 from millstream.control.state import Outcome, State
-from millstream.engine.ledgers.ledger import Entry, Ledger
-from millstream.errors import StorageError, StorageUnavailable
-from millstream.model import Epoch, NodeId, Offset
+from millstream.engine.ledgers.ledger import (
+    READ_BYTES_MAX,
+    UNPACKED_BYTES_MAX,
+    Entry,
+    Ledger,
+)
+from millstream.errors import RequestError, StorageError, StorageUnavailable
+from millstream.model import Epoch, NodeId, Offset, Session
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
@@ -55,9 +68,15 @@ class Controller:
         applied: Applied,
         *,
         skipped: Set[Offset] = frozenset(),
+        keeps_outcomes: bool = False,
     ) -> None:
         """`skipped` are the offsets of commands that an operator had left out."""
         self.state = state
+        # By offset, for the audit trail, which removes them: of commands that were refused or are
+        # about users, roles and ACLs. None of a skipped one.
+        self.outcomes: dict[Offset, AccessChange | RequestError | None] | None = (
+            {} if keeps_outcomes else None
+        )
         self._applied = applied
         self._replica = replica
         self._clock = clock
@@ -81,36 +100,86 @@ class Controller:
             self._has_folded.clear()
             await self._has_folded.wait()
 
-    async def propose(self, command: TopicCommand) -> Topic:
+    async def propose(self, session: Session, command: TopicCommand) -> Topic:
         """Commit `command` and apply it here; raise its refusal, or `NotLeader`.
 
         After `NotLeader` the command may still be applied, as with every lost answer.
         """
-        topic = await self._propose(command)
+        topic = await self._propose(session, command)
         assert isinstance(topic, Topic)
         return topic
 
-    async def reserve_producer_ids(self, count: int) -> range:
+    async def reserve_producer_ids(self, session: Session, count: int) -> range:
         """Reserve numbers that no other node will ever give out."""
-        reserved = await self._propose(ReserveProducerIds(count=count))
+        reserved = await self._propose(session, ReserveProducerIds(count=count))
         assert isinstance(reserved, range)
         return reserved
 
-    async def alter_quotas(self, command: AlterQuotas) -> None:
-        """The same as `propose`, for quotas."""
-        await self._propose(command)
+    async def raise_schema_ids(self, session: Session, context: str, highest: int) -> None:
+        """Note for ever that ids of schemas up to `highest` were given."""
+        await self._propose(session, RaiseSchemaIds(context=context, highest=highest))
 
-    async def _propose(self, command: AnyCommand) -> Outcome:
-        """Write only what every node can decode and what today's rules allow."""
+    async def alter_quotas(self, session: Session, command: AlterQuotas) -> None:
+        """The same as `propose`, for quotas."""
+        await self._propose(session, command)
+
+    async def alter_access(self, session: Session, command: AccessCommand) -> AccessChange:
+        """The same as `propose`, for users and roles."""
+        change = await self._propose(session, command)
+        assert isinstance(change, AccessChange)
+        return change
+
+    async def _propose(self, session: Session, command: AnyCommand) -> Outcome:
+        """Write only what every node can decode and what today's rules allow, and who asked."""
         if self._failure is not None:
             raise StorageUnavailable(str(self._failure))
+        command = msgspec.structs.replace(command, by=actor_of(session, self._clock.now_ms()))
         data = encode_for_proposal(command)
         self.state.check(command)
         return await self._ledger.propose([Entry(None, data)])
 
-    async def alter_resource(self, command: AlterResource) -> None:
+    async def alter_resource(self, session: Session, command: AlterResource) -> None:
         """The same as `propose`, for settings of what is no topic."""
-        await self._propose(command)
+        await self._propose(session, command)
+
+    @property
+    def is_leader(self) -> bool:
+        return self._replica.is_leader
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader of the control log, as far as this node knows."""
+        return self._replica.leader
+
+    @property
+    def applied_offset(self) -> Offset:
+        return self._ledger.applied_offset
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever commands may have been committed, or the leader has changed."""
+        self._replica.watch(watcher)
+
+    def commands(self, offset: Offset) -> list[tuple[Offset, int, AnyCommand]]:
+        """Some applied commands from `offset` on, with their offsets and times; empty at the end.
+
+        Raises `StorageError` if they cannot be read at the moment.
+        """
+        end_offset = self._ledger.applied_offset
+        if offset >= end_offset:
+            return []
+        log = self._replica.log
+        chunk = log.read(offset, bytes_max=READ_BYTES_MAX, end_offset=end_offset)
+        data, at = memoryview(b"" if chunk is None else chunk.read()), 0
+        commands: list[tuple[Offset, int, AnyCommand]] = []
+        while at < len(data):
+            header = read_header(data, at)
+            if not header.is_control:
+                for record in decode_each(data, at, decompressed_bytes_max=UNPACKED_BYTES_MAX):
+                    if offset <= record.offset < end_offset and record.offset not in self._skipped:
+                        command = decode(record.value or b"")
+                        commands.append((record.offset, record.timestamp, command))
+            at += header.size
+        return commands
 
     def quorum(self) -> Quorum:
         """The leader of the control log, and its offsets."""
@@ -139,10 +208,19 @@ class Controller:
 
     def _apply(self, record: Record) -> Outcome:
         if record.offset in self._skipped:
+            if self.outcomes is not None:
+                self.outcomes[record.offset] = None
             _log.warning("skipped a command, as `repair` was told to offset=%d", record.offset)
             self.state.applied_offset = record.offset + 1
             raise StorageUnavailable(f"the command at offset {record.offset} is skipped")
-        command, outcome = self.state.fold(record.offset, record.value)
+        try:
+            command, outcome = self.state.fold(record.offset, record.value)
+        except RequestError as refusal:
+            if self.outcomes is not None:
+                self.outcomes[record.offset] = refusal
+            raise
+        if self.outcomes is not None and isinstance(outcome, AccessChange):
+            self.outcomes[record.offset] = outcome
         if isinstance(outcome, Topic | Resource):
             self._applied(command, outcome)
         return outcome

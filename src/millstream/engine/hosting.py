@@ -19,7 +19,8 @@ from millstream.control.resources import Resource, ResourceKind
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import UnknownTopic
-from millstream.model import CONTROL_LOG, NodeId
+from millstream.model import CONTROL_LOG, NodeId, replica_id
+from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Hosting:
         self._hub = hub
         self._defaults = defaults
         self._running_config = running_config
+        self._lets_rest = running_config.current.opens_logs_on_use
         self._is_folding = True
         self._catalog: Catalog | None = None  # Known when the fold has caught up.
         self._deleted: set[UUID] = set()  # While folding.
@@ -99,10 +101,13 @@ class Hosting:
         for problem in topic.setting_problems():
             _log.warning("a setting of another version topic=%s problem=%s", topic.name, problem)
         settings = topic.settings(self._defaults.settings)
+        # Shards fold internal topics at the start.
+        may_rest = self._lets_rest and topic.name not in INTERNAL_TOPICS
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:
                 log_id, name = topic.log(partition), f"{topic.name}-{partition}"
-                self._hub.keep(log_id, frozenset(replicas), settings, name=name)
+                founders = frozenset(map(replica_id, replicas))
+                self._hub.keep(log_id, founders, settings, name=name, may_rest=may_rest)
 
     def _leave(self, topic: Topic, first: int = 0) -> None:
         """Drop the partitions from `first` on, some in each turn of the loop.

@@ -5,7 +5,7 @@ cost nothing, and none is allocated twice, whichever node restarts.
 """
 
 from millstream.engine.controller import Controller
-from millstream.engine.gate import Gate, Operation
+from millstream.engine.gate import CLUSTER, Gate, Operation
 from millstream.model import Session
 
 BLOCK = 1000
@@ -19,9 +19,9 @@ class ProducerIds:
 
     async def next(self, session: Session) -> int:
         """Allocate an id that no producer has."""
-        self._gate.admit(session, Operation.CREATE, "producer id")
+        self._gate.admit(session, Operation.IDEMPOTENT_WRITE, CLUSTER)
         while not self._left:
-            reserved = await self._controller.reserve_producer_ids(BLOCK)
+            reserved = await self._controller.reserve_producer_ids(session, BLOCK)
             # Another call may have reserved a block meanwhile; that is used up first.
             if not self._left:
                 self._left = reserved

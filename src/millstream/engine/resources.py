@@ -36,12 +36,17 @@ class ResourceSettings:
 
     def describe(self, session: Session, kind: ResourceKind, name: str) -> Mapping[str, str]:
         """The settings that were set at run time, and no others."""
-        self._gate.admit(session, Operation.DESCRIBE, _guarded(kind, name))
+        self._gate.admit(session, Operation.DESCRIBE_CONFIGS, _guarded(kind, name))
+        return dict(self._controller.state.resources.find(kind, name))
+
+    def open(self, session: Session, kind: ResourceKind, name: str) -> Mapping[str, str]:
+        """The same for a change of them."""
+        self._gate.admit(session, Operation.ALTER_CONFIGS, _guarded(kind, name))
         return dict(self._controller.state.resources.find(kind, name))
 
     def names(self, session: Session, kind: ResourceKind) -> list[str]:
         """The resources of a kind for which something was set, as far as the session may know."""
-        self._gate.admit(session, Operation.DESCRIBE, _CLUSTER)
+        self._gate.admit(session, Operation.DESCRIBE_CONFIGS, _CLUSTER)
         return sorted(
             resource.name
             for resource in self._controller.state.resources.settings
@@ -54,14 +59,14 @@ class ResourceSettings:
         """Change settings; None takes one back to its default. They hold when this returns."""
         self.check_alter(session, kind, name, changes)
         await self._controller.alter_resource(
-            AlterResource(kind=kind.value, name=name, changes=dict(changes))
+            session, AlterResource(kind=kind.value, name=name, changes=dict(changes))
         )
 
     def check_alter(
         self, session: Session, kind: ResourceKind, name: str, changes: Changes
     ) -> None:
         """Raise what `alter` would raise, without a change."""
-        self._gate.admit(session, Operation.ALTER, _guarded(kind, name))
+        self._gate.admit(session, Operation.ALTER_CONFIGS, _guarded(kind, name))
         resource = Resource(kind, name)
         if kind is ResourceKind.NODE and name != EVERY_NODE:
             self._check_node(name)

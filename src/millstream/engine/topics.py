@@ -6,12 +6,13 @@ partitions. The rules that must hold on every node are the catalog's. For each c
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from uuid import UUID
 
 from millstream.config import Config
-from millstream.control.catalog import VIEW_OF, VIEW_WHERE, Topic, check_view
+from millstream.control.catalog import OWNER, VIEW_OF, VIEW_WHERE, Topic, check_view
 from millstream.control.commands import (
     AddPartitions,
     AlterTopic,
@@ -21,15 +22,20 @@ from millstream.control.commands import (
 )
 from millstream.engine.controller import Controller, Quorum
 from millstream.engine.filters.filter import parse
-from millstream.engine.gate import Gate, Operation, topic_resource
+from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource
+from millstream.engine.quotas.accounts import Usage
 from millstream.errors import (
+    Denied,
+    InternalTopic,
     InvalidPartitions,
     InvalidPlacement,
     InvalidReplication,
     InvalidSetting,
+    PolicyViolation,
 )
 from millstream.errors.views import HasViews
-from millstream.model import NodeId, Session
+from millstream.model import SYSTEM, NodeId, Session
+from millstream.names import AUDIT_TOPIC, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.settings import TopicSettings, check_together, effective_settings, with_overrides
@@ -49,6 +55,7 @@ class Topics:
         config: Config,
         clock: Clock,
         entropy: Random,
+        usage: Usage,
     ) -> None:
         self._gate = gate
         self._controller = controller
@@ -56,6 +63,9 @@ class Topics:
         self._config = config
         self._clock = clock
         self._entropy = entropy
+        self._usage = usage
+        # Topics and their partition counts by commands that may not be applied yet.
+        self._proposed: list[tuple[str, int]] = []
 
     async def create(
         self,
@@ -80,15 +90,16 @@ class Topics:
             placement=placement,
             settings=settings,
         )
-        topic = await self._controller.propose(
-            CreateTopic(
-                name=name,
-                topic_id=UUID(int=self._entropy.getrandbits(128), version=4),
-                placement=tuple(placement or self._spread(partitions, replicas)),
-                overrides=dict(settings or {}),
-                created_ms=self._clock.now_ms(),
-            )
+        command = CreateTopic(
+            name=name,
+            topic_id=UUID(int=self._entropy.getrandbits(128), version=4),
+            placement=tuple(placement or self._spread(partitions, replicas)),
+            overrides=dict(settings or {}),
+            created_ms=self._clock.now_ms(),
         )
+        self._usage.take_mutations(session, len(command.placement))
+        with self._proposing(name, len(command.placement)):
+            topic = await self._controller.propose(session, command)
         await self._led(topic)
         return topic
 
@@ -103,8 +114,13 @@ class Topics:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._gate.admit(session, Operation.CREATE, topic_resource(name))
-        self._controller.state.catalog.check_name(name)
+        _check_trail(session, name)
         settings = settings or {}
+        if OWNER in settings:
+            # Else who may only create and write would give themselves the rest.
+            self._gate.admit(session, Operation.ALTER, CLUSTER)
+        self._controller.state.catalog.check_name(name)
+        self._check_required(session, name, settings)
         self._check_settings(settings)
         self._check_as_a_whole(settings)
         check_view(None, settings)
@@ -116,27 +132,38 @@ class Topics:
             partitions = len(placement)
         self._check_counts(partitions, replicas, of_total=partitions)
 
-    async def delete(self, session: Session, name: str) -> None:
+    async def delete(self, session: Session, name: str) -> Topic:
         """Delete a topic with all its records."""
         self._gate.admit(session, Operation.DELETE, topic_resource(name))
+        _check_trail(session, name)
+        if name == SCHEMAS_TOPIC and self._config.registry.enabled:
+            # The ids of its schemas stand in records; given anew, they would mean something else.
+            raise InternalTopic(name, "deleted while the registry is on (registry.enabled)")
         catalog = self._controller.state.catalog
         views = catalog.views_of(catalog.find_own(name))
         automatic = [view.name for view in views if _is_automatic(view, name)]
         if len(automatic) < len(views):
             raise HasViews(name, [view.name for view in views if view.name not in automatic])
+        self._usage.take_mutations(session, catalog.find_own(name).partition_count)
         # Made by older clients for a filter, for one reader: they go with their topic.
         for view in automatic:
-            await self._controller.propose(DeleteTopic(name=view))
-        await self._controller.propose(DeleteTopic(name=name))
+            await self._controller.propose(session, DeleteTopic(name=view))
+        return await self._controller.propose(session, DeleteTopic(name=name))
 
     async def alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> Topic:
         """Change settings; None takes one back to its default."""
         self.check_alter(session, name, changes)
-        return await self._controller.propose(AlterTopic(name=name, changes=dict(changes)))
+        return await self._controller.propose(session, AlterTopic(name=name, changes=dict(changes)))
 
     def check_alter(self, session: Session, name: str, changes: Mapping[str, str | None]) -> None:
-        self._gate.admit(session, Operation.ALTER, topic_resource(name))
+        self._gate.admit(session, Operation.ALTER_CONFIGS, topic_resource(name))
+        _check_trail(session, name)
+        if OWNER in changes and not self._gate.owns(session, name):
+            self._gate.admit(session, Operation.ALTER, CLUSTER)
         before = self._controller.state.catalog.find_own(name).overrides
+        if VIEW_WHERE in changes and (base := before.get(VIEW_OF)):
+            # Another filter shows other records of the base.
+            self._gate.admit(session, Operation.READ, topic_resource(base))
         after = {key: text for key, text in {**before, **changes}.items() if text is not None}
         # What is there already may be of another version, with other rules.
         self._check_settings({key: text for key, text in changes.items() if text is not None})
@@ -155,13 +182,14 @@ class Topics:
         self.check_add_partitions(session, name, total=total, placement=placement)
         topic = self._controller.state.catalog.find(name)
         count = total - topic.partition_count
-        grown = await self._controller.propose(
-            AddPartitions(
-                name=name,
-                count_before=topic.partition_count,
-                placement=tuple(placement or self._spread(count, len(topic.placement[0]))),
-            )
+        command = AddPartitions(
+            name=name,
+            count_before=topic.partition_count,
+            placement=tuple(placement or self._spread(count, len(topic.placement[0]))),
         )
+        self._usage.take_mutations(session, count)
+        with self._proposing(name, total):
+            grown = await self._controller.propose(session, command)
         await self._led(grown)
         return grown
 
@@ -174,6 +202,7 @@ class Topics:
         placement: Sequence[Replicas] | None = None,
     ) -> None:
         self._gate.admit(session, Operation.ALTER, topic_resource(name))
+        _check_trail(session, name)
         topic = self._controller.state.catalog.find(name)
         topic.check_writable()
         count, replicas = total - topic.partition_count, len(topic.placement[0])
@@ -189,21 +218,62 @@ class Topics:
 
     def describe(self, session: Session, name: str) -> Topic:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
-        topic = self._controller.state.catalog.find(name)
-        if topic.is_view and (filtered := split_filtered(name)) is not None:
-            parse(filtered.where)
-        return topic
+        return self._find(name)
+
+    def describe_configs(self, session: Session, name: str) -> Topic:
+        """A topic for its settings, which need a right of their own.
+
+        Those of a filtered name are in the name: its readers have their filter checked this way.
+        """
+        is_filtered = split_filtered(name) is not None
+        operation = Operation.DESCRIBE if is_filtered else Operation.DESCRIBE_CONFIGS
+        self._gate.admit(session, operation, topic_resource(name))
+        return self._find(name)
+
+    def open_configs(self, session: Session, name: str) -> Topic:
+        """A topic for a change of its settings."""
+        self._gate.admit(session, Operation.ALTER_CONFIGS, topic_resource(name))
+        return self._find(name)
+
+    def may_describe_configs(self, session: Session, name: str) -> bool:
+        """Whether an answer about a new topic may show its settings; asks nothing else."""
+        return self._gate.allows(session, Operation.DESCRIBE_CONFIGS, topic_resource(name))
+
+    def sees(self, session: Session, name: str) -> bool:
+        """Whether a listing may show the topic."""
+        return self._gate.sees(session, topic_resource(name))
+
+    def operations(self, session: Session, name: str) -> int:
+        """What the session may do with a topic, as bits (KIP-430)."""
+        return self._gate.operations_of(session, topic_resource(name))
+
+    def cluster_operations(self, session: Session) -> int:
+        """The same for the cluster; nothing for a session that may not describe it."""
+        if not self._gate.sees(session, CLUSTER):
+            return 0
+        return self._gate.operations_of(session, CLUSTER)
+
+    def admit_to_cluster(self, session: Session, operation: Operation) -> None:
+        """Raise unless the session may do that to the cluster as a whole."""
+        self._gate.admit(session, operation, CLUSTER)
 
     def describe_id(self, session: Session, topic_id: UUID) -> Topic:
         """Describe by id; an id of a topic that the session may not see is as good as unknown."""
         topic = self._controller.state.catalog.find_id(topic_id)
-        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        try:
+            self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        except Denied as denied:
+            # The name would tell what the id means.
+            raise denied.about(f"topic:{topic_id}") from None
         return topic
 
     def describe_number(self, session: Session, number: int) -> Topic:
         """Describe by the number that is part of its records' sequence numbers."""
         topic = self._controller.state.catalog.find_number(number)
-        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        try:
+            self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        except Denied as denied:
+            raise denied.about(f"topic:number {number}") from None
         return topic
 
     def list(self, session: Session) -> list[Topic]:
@@ -215,15 +285,22 @@ class Topics:
 
     def node_config(self, session: Session) -> Config:
         """The configuration of this node."""
-        self._gate.admit(session, Operation.DESCRIBE, "cluster")
+        self._gate.admit(session, Operation.DESCRIBE_CONFIGS, CLUSTER)
         return self._config
 
     def quorum(self, session: Session) -> Quorum:
         """The leader of the control log, and its offsets."""
-        self._gate.admit(session, Operation.DESCRIBE, "cluster")
+        self._gate.admit(session, Operation.DESCRIBE, CLUSTER)
         return self._controller.quorum()
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _find(self, name: str) -> Topic:
+        """A topic, or one filtered by its name; raise if there is none, or no such filter."""
+        topic = self._controller.state.catalog.find(name)
+        if topic.is_view and (filtered := split_filtered(name)) is not None:
+            parse(filtered.where)
+        return topic
 
     def _base(self, session: Session, settings: Mapping[str, str]) -> Topic | None:
         """The topic that a view with these settings shows; None if they make no view."""
@@ -233,6 +310,18 @@ class Topics:
         # A session that may not read a topic must not read it through a view.
         self._gate.admit(session, Operation.READ, topic_resource(name))
         return self._controller.state.catalog.find_base(name)
+
+    def _check_required(self, session: Session, name: str, settings: Mapping[str, str]) -> None:
+        """Raise `PolicyViolation` for a topic of a client without what this cluster asks for."""
+        if not self._config.required_topic_settings or session.principal == SYSTEM:
+            return
+        for required in self._config.required_topic_settings:
+            key = required.replace(".", "_")
+            if not settings.get(key):
+                raise PolicyViolation(
+                    f"topic {name!r} needs the setting {required}: this cluster creates no topic "
+                    f"without it; say --set {required}=…"
+                )
 
     def _check_as_a_whole(self, settings: Mapping[str, str]) -> None:
         limit = self._config.limits.topic_settings_max
@@ -251,7 +340,7 @@ class Topics:
             raise InvalidPartitions(
                 f"{of_total} partitions, a topic has 1 to {limits.topic_partitions_max}"
             )
-        held = sum(t.partition_count for t in self._controller.state.catalog.topics())
+        held = self._controller.state.catalog.partition_count + self._unapplied_partitions()
         if held + partitions > limits.node_partitions_max:
             raise InvalidPartitions(
                 f"{held} partitions exist, at most {limits.node_partitions_max} are allowed"
@@ -259,6 +348,20 @@ class Topics:
         nodes = len(self._config.voters)
         if not 1 <= replicas <= nodes:
             raise InvalidReplication(f"{replicas} replicas asked for, there are {nodes} nodes")
+
+    @contextmanager
+    def _proposing(self, name: str, total: int) -> Iterator[None]:
+        """Count the partitions of a proposal, so that all together keep within the limit."""
+        proposal = (name, total)
+        self._proposed.append(proposal)
+        try:
+            yield
+        finally:
+            self._proposed.remove(proposal)
+
+    def _unapplied_partitions(self) -> int:
+        catalog = self._controller.state.catalog
+        return sum(max(0, total - catalog.count_of(name)) for name, total in self._proposed)
 
     def _check_placement(self, placement: Sequence[Replicas]) -> int:
         """Return how many replicas each partition has."""
@@ -292,6 +395,12 @@ class Topics:
                     await self._hub.led(topic.log(partition))
         except TimeoutError:
             return  # Created all the same; clients ask again until there is a leader.
+
+
+def _check_trail(session: Session, name: str) -> None:
+    """The audit trail is the broker's alone: not even an administrator makes or unmakes it."""
+    if name == AUDIT_TOPIC and session.principal != SYSTEM:
+        raise InternalTopic(name)
 
 
 def _is_automatic(view: Topic, of: str) -> bool:

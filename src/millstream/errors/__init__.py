@@ -82,8 +82,22 @@ class TopicNameCollides(RequestError):
 class InternalTopic(RequestError):
     """An internal topic of the broker; clients may read it, not write."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} is the broker's own: it cannot be written to")
+    def __init__(self, name: str, act: str = "written to") -> None:
+        super().__init__(f"{name} is the broker's own: it cannot be {act}")
+
+
+class PolicyViolation(RequestError):
+    """A rule of this cluster forbids it; the message says what to do."""
+
+
+class QuotaExceeded(RequestError):
+    """The client has changed too many partitions in too short a time (KIP-599)."""
+
+    retriable = True
+
+    def __init__(self, throttle_ms: int) -> None:
+        super().__init__(f"the quota of changes is used up; ask again in {throttle_ms} ms")
+        self.throttle_ms = throttle_ms
 
 
 class InvalidPartitions(RequestError):
@@ -326,10 +340,15 @@ class DamagedRecords(StorageUnavailable):
 class Denied(RequestError, PermissionError):
     """The session may not do this."""
 
-    def __init__(self, principal: str, operation: str, resource: str) -> None:
+    def __init__(self, principal: object, operation: str, resource: str) -> None:
         super().__init__(f"{principal} may not {operation} {resource}")
+        self.principal = principal
         self.operation = operation
         self.resource = resource
+
+    def about(self, resource: str) -> "Denied":
+        """The same refusal for what the client calls the resource."""
+        return Denied(self.principal, self.operation, resource)
 
 
 # -- coordinators ----------------------------------------------------------------------------------
@@ -392,6 +411,10 @@ class DiskFailed(StorageError):
 
 class DamagedLog(StorageError):
     """Bytes on disk are not what was written there, in a place where no torn write can be."""
+
+
+class BrokenReplica(StorageError):
+    """A replica met a state that the rules of consensus exclude: by a bug, here or at a peer."""
 
 
 class UnusableCommand(DamagedLog):

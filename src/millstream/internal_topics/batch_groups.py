@@ -3,7 +3,8 @@
 A group is opened for a *term*, the tasks of one batch write in their own transactions under it, and
 one decision commits the batch: the named transactions, and no others. Owns the names, the stored
 state of a group, and every decision about it; `transaction_steps` decides about a single
-transaction.
+transaction. The transactions of an open term share one lease: they live as long as any of their
+producers renews it, and are aborted as one when all are silent.
 
 Invariant: the decision and the group's latest batch are one write, so a repeated request, after a
 lost answer or a crash, gets the outcome.
@@ -22,6 +23,7 @@ from millstream.model import Producer
 from millstream.names import BATCH_MEMBER_MARK
 
 _TERM_END = "~"
+_RUNNING = (TransactionState.EMPTY, TransactionState.ONGOING)
 NO_BATCH = -1
 NO_TERM = 0
 
@@ -109,8 +111,8 @@ def unknown(now_ms: int) -> BatchGroupValue:
 
 def check_open(transactional_id: str, group: BatchGroupValue) -> None:
     """Raise unless a producer may take over this id of a member: only in the term that is open."""
-    rest = transactional_id.partition(BATCH_MEMBER_MARK)[2]
-    text = rest.partition(_TERM_END)[0]
+    member = transactional_id.partition(BATCH_MEMBER_MARK)[2]
+    text = member.partition(_TERM_END)[0]
     term = int(text) if text.isascii() and text.isdecimal() else NO_TERM
     if term != group.term or group.state is not GroupState.OPEN:
         raise ProducerFenced(transactional_id, term)
@@ -181,6 +183,42 @@ def aborted(
     if state is group.state:
         return Changes(group, {})
     after = msgspec.structs.replace(group, state=state, changed_ms=now_ms)
+    return Changes(after, _dropped(members, now_ms))
+
+
+def check_renewal(
+    key: str,
+    group: BatchGroupValue,
+    members: Mapping[str, TransactionValue],
+    *,
+    term: int,
+    named: Mapping[str, Producer],
+) -> None:
+    """Raise unless the term is open and the named members still have these producers."""
+    _check_term(key, group, term)
+    if group.state is not GroupState.OPEN:
+        raise InvalidTransactionState(f"term {term} of {key!r} is over: {group.state.name}")
+    for name, producer in named.items():
+        value = members.get(name)
+        if value is None or value.state not in _RUNNING or value.producer != producer:
+            raise ProducerFenced(name, producer.epoch)
+
+
+def is_silent(members: Mapping[str, TransactionValue], *, renewed_ms: int, now_ms: int) -> bool:
+    """Whether the lease of open transactions is over: the shortest of their timeouts counts."""
+    timeouts_ms = [
+        value.timeout_ms for value in members.values() if value.state is TransactionState.ONGOING
+    ]
+    return bool(timeouts_ms) and now_ms - renewed_ms >= min(timeouts_ms)
+
+
+def expired(
+    key: str, group: BatchGroupValue, members: Mapping[str, TransactionValue], *, now_ms: int
+) -> Changes:
+    """The open term is aborted: its tasks and its driver are refused from now on."""
+    after = msgspec.structs.replace(
+        group, state=_move(key, group, GroupEvent.ABORTED), changed_ms=now_ms
+    )
     return Changes(after, _dropped(members, now_ms))
 
 

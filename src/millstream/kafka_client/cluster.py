@@ -65,6 +65,8 @@ class Cluster:
         self._leaders: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}  # As the last metadata of a topic had them.
         self._connections: dict[tuple[str, int], Connection] = {}
+        self._spare: dict[tuple[str, int], Connection] = {}  # Of writers that are done.
+        self.coordinators: dict[tuple[int, str], tuple[str, int]] = {}  # By kind and name.
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -286,11 +288,13 @@ class Cluster:
             attempt += 1
 
     def forget(self) -> None:
-        """Close all connections; leaders are looked up again."""
-        for connection in self._connections.values():
+        """Close all connections; leaders and coordinators are looked up again."""
+        for connection in (*self._connections.values(), *self._spare.values()):
             connection.close()
         self._connections.clear()
+        self._spare.clear()
         self._leaders.clear()
+        self.coordinators.clear()
 
     def _pause(self, attempt: int) -> None:
         time.sleep(min(self.settings.backoff_ms * 2 ** min(attempt, 10), BACKOFF_MS_MAX) / 1000)
@@ -311,6 +315,20 @@ class Cluster:
                 connection.close()
             connection = self._connections[address] = Connection(address, self.settings)
         return connection
+
+    def take_connection(self, address: tuple[str, int]) -> Connection:
+        """A connection of the caller's own, for requests that are answered later."""
+        spare = self._spare.pop(address, None)
+        if spare is not None and spare.is_idle:
+            return spare
+        return Connection(address, self.settings)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection that was taken for the next writer, if it can serve one."""
+        if connection.is_idle and connection.address not in self._spare:
+            self._spare[connection.address] = connection
+        else:
+            connection.close()
 
     def any_broker(self) -> Connection:
         """A connection to any broker, an open one first."""

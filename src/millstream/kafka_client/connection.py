@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from struct import Struct
+from tempfile import NamedTemporaryFile
 from time import monotonic
 from typing import Self, TypeVar
 
@@ -241,6 +242,12 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=tls.ca_file, cadata=tls.ca_pem)
         if tls.certificate_file is not None:
             context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
+        if tls.certificate_pem is not None:
+            # OpenSSL's reader of keys takes files only; this one is for us alone, and short-lived.
+            with NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as file:
+                file.write(tls.certificate_pem)
+                file.flush()
+                context.load_cert_chain(file.name, None, tls.key_password)
     except OSError as problem:
         files = [name for name in (tls.ca_file, tls.certificate_file, tls.key_file) if name]
         raise TlsFailed(

@@ -19,8 +19,10 @@ from millstream.kafka_wire.apis.offsets import (
 )
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import TopicPartition
+from millstream.names import BATCH_MEMBER_MARK
 
 COMMIT_TRIES_MAX = 3  # A query does not wait for its lag to be shown.
+COORDINATORS_MAX = 1_000  # That one client remembers.
 GROUP, TRANSACTION = 0, 1  # Key types of FindCoordinator.
 
 
@@ -82,9 +84,58 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) 
                 raise
 
 
+class Commits:
+    """Commits offsets for one group without waiting; the answer is taken with the next commit.
+
+    Offsets only show where a query stands, so a lost commit is made up for by the next one.
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._unanswered: Connection | None = None
+
+    def send(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raises what the commit before met, or what sending met; then the next one may work."""
+        self.finish()
+        address = coordinator(self._cluster, self._group).address
+        connection = self._cluster.take_connection(address)
+        try:
+            connection.send(_commit_request(self._group, offsets))
+        except BaseException:
+            connection.close()
+            self._cluster.forget()
+            raise
+        self._unanswered = connection
+
+    def finish(self) -> None:
+        """Take the answer to the last commit, if it was not taken yet."""
+        connection, self._unanswered = self._unanswered, None
+        if connection is None:
+            return
+        try:
+            _check_commit(self._group, connection.receive(OffsetCommitResponse))
+        except RETRIED:
+            self._cluster.forget()  # The coordinator may have moved.
+            raise
+        finally:
+            self._cluster.give_back(connection)
+
+    def __del__(self) -> None:
+        # Spark drops readers without a word: the connection is in no pool until it is answered.
+        if self._unanswered is not None:
+            self._unanswered.close()
+
+
 def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    connection = coordinator(cluster, group)
+    request = _commit_request(group, offsets)
+    _check_commit(group, connection.call(request, OffsetCommitResponse))
+
+
+def _commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> OffsetCommitRequest:
     parts = OffsetCommitRequest.Topic
-    request = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=group,
         topics=[
             parts(
@@ -98,7 +149,9 @@ def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int])
             for topic in sorted({t.topic for t in offsets})
         ],
     )
-    response = coordinator(cluster, group).call(request, OffsetCommitResponse)
+
+
+def _check_commit(group: str, response: OffsetCommitResponse) -> None:
     for topic in response.topics:
         for partition in topic.partitions:
             try:
@@ -108,8 +161,19 @@ def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int])
 
 
 def coordinator(cluster: Cluster, name: str, kind: int = GROUP) -> Connection:
-    """A connection to the coordinator of a group, or of a transactional id."""
-    request = FindCoordinatorRequest(key=name, key_type=kind)
-    response = cluster.any_broker().call(request, FindCoordinatorResponse)
-    check(response.error_code, f"{'transactional id' if kind else 'group'} {name}")
-    return cluster.connection((response.host, response.port))
+    """A connection to the coordinator of a group, or of a transactional id.
+
+    It is looked up once: `Cluster.retry` forgets it when a request to it fails. All transactions of
+    a batch group have one coordinator.
+    """
+    key = (kind, name.partition(BATCH_MEMBER_MARK)[0])
+    address = cluster.coordinators.get(key)
+    if address is None:
+        request = FindCoordinatorRequest(key=name, key_type=kind)
+        response = cluster.any_broker().call(request, FindCoordinatorResponse)
+        check(response.error_code, f"{'transactional id' if kind else 'group'} {name}")
+        address = (response.host, response.port)
+        if len(cluster.coordinators) >= COORDINATORS_MAX:
+            cluster.coordinators.clear()
+        cluster.coordinators[key] = address
+    return cluster.connection(address)

@@ -1,4 +1,4 @@
-"""SASL mechanisms as pure conversations: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+"""SASL mechanisms as conversations: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677), OAUTHBEARER (7628).
 
 A conversation yields the bytes to send and takes the broker's reply to each. User and password are
 plain UTF-8, without SASLprep: Kafka's broker and Java client do the same, so prepared words would
@@ -14,6 +14,7 @@ from secrets import token_urlsafe
 from typing import TypeAlias
 
 from millstream.kafka_client.errors import AuthenticationFailed, InvalidSecurity
+from millstream.kafka_client.oauth import fetch_token
 from millstream.kafka_client.settings import Credentials
 
 # Kafka's minimum (ScramMechanism). Fewer would let a false broker guess the password sooner.
@@ -26,7 +27,8 @@ NONCE_BYTES = 24
 Conversation: TypeAlias = Generator[bytes, bytes, None]
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *_HASHES)
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", *_HASHES, OAUTHBEARER)
 _NO_BINDING = "n,,"  # GS2 header: no channel binding, no authorization identity.
 
 
@@ -41,6 +43,12 @@ def conversation(credentials: Credentials) -> Conversation:
     check_mechanism(credentials.mechanism)
     if credentials.mechanism == "PLAIN":
         return plain(credentials.username, credentials.password)
+    if credentials.mechanism == OAUTHBEARER:
+        if credentials.oauth is None and credentials.password:
+            return bearer(credentials.password)  # A token that the caller has fetched.
+        if credentials.oauth is None:
+            raise InvalidSecurity("SASL OAUTHBEARER needs an endpoint that gives tokens")
+        return bearer(fetch_token(credentials.oauth))
     nonce = token_urlsafe(NONCE_BYTES)
     algorithm = _HASHES[credentials.mechanism]
     return scram(algorithm, credentials.username, credentials.password, nonce=nonce)
@@ -48,6 +56,15 @@ def conversation(credentials: Credentials) -> Conversation:
 
 def plain(username: str, password: str) -> Conversation:
     yield f"\0{username}\0{password}".encode()
+
+
+def bearer(token: str) -> Conversation:
+    """Show the token; a broker that refuses it says why, and wants an empty message before it ends
+    the conversation."""
+    refusal = yield f"{_NO_BINDING}\x01auth=Bearer {token}\x01\x01".encode()
+    if refusal:
+        yield b"\x01"
+        raise AuthenticationFailed(f"the broker refuses the token: {_text(refusal)[:200]}")
 
 
 def scram(algorithm: str, username: str, password: str, *, nonce: str) -> Conversation:
@@ -115,7 +132,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise AuthenticationFailed("the broker's SCRAM message is not UTF-8") from None
+        raise AuthenticationFailed("the broker's SASL message is not UTF-8") from None
 
 
 def _fields(message: str) -> dict[str, str]:

@@ -20,10 +20,21 @@ class Tls:
     ca_file: str | None = None  # None, and no `ca_pem`: the authorities that the system trusts.
     ca_pem: str | None = None
     certificate_file: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)  # With its key.
     key_file: str | None = None  # None: the key lies in the certificate's file.
     key_password: str | None = field(default=None, repr=False)
     checks_certificate: bool = True
     checks_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """Where tokens come from: an endpoint that wants a client's id and secret, or `file:///...`."""
+
+    endpoint: str
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +44,7 @@ class Credentials:
     username: str
     password: str = field(repr=False)
     mechanism: str = "PLAIN"
+    oauth: OAuth | None = None  # For OAUTHBEARER, which has no password.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

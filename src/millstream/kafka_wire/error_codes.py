@@ -9,9 +9,11 @@ from enum import IntEnum
 
 from millstream import errors
 from millstream.errors import RequestError
+from millstream.errors import access as access_errors
 from millstream.errors import delayed as delayed_errors
 from millstream.errors import deliveries as delivery_errors
 from millstream.errors import groups as group_errors
+from millstream.errors import schemas as schema_errors
 from millstream.errors import views as view_errors
 
 
@@ -203,6 +205,8 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.TopicNameCollides: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
+    errors.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidPlacement: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -250,6 +254,16 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     # Not KAFKA_STORAGE_ERROR, which clients retry. librdkafka and kafka-python report this one.
     errors.DamagedRecords: ErrorCode.CORRUPT_MESSAGE,
+    access_errors.UnknownUser: ErrorCode.RESOURCE_NOT_FOUND,
+    access_errors.UserExists: ErrorCode.DUPLICATE_RESOURCE,
+    access_errors.DuplicateUser: ErrorCode.DUPLICATE_RESOURCE,
+    access_errors.UnknownRole: ErrorCode.RESOURCE_NOT_FOUND,
+    access_errors.LoginFailed: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    access_errors.LoginRequired: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    access_errors.UnacceptableCredential: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    access_errors.UnsupportedPrincipal: ErrorCode.INVALID_PRINCIPAL_TYPE,
+    access_errors.TooManyAcls: ErrorCode.POLICY_VIOLATION,
+    access_errors.AuthorizationOff: ErrorCode.SECURITY_DISABLED,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     group_errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
@@ -272,6 +286,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     group_errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     group_errors.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    schema_errors.SchemaRefused: ErrorCode.INVALID_REQUEST,
     group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
 }
 

@@ -25,6 +25,10 @@ class Frames:
         assert FRAME_BYTES_MIN <= frame_bytes_max < 2**31
         self._cutter = Cutter(LENGTH.size, partial(_measure, frame_bytes_max))
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """Take frames up to another size from here on."""
+        self._cutter.remeasure(partial(_measure, frame_bytes_max))
+
     def sole(self, data: Buffer) -> memoryview | None:
         """The frame without its length if `data` is one whole frame; None: `feed` must take it."""
         frame = self._cutter.sole(data)

@@ -15,10 +15,14 @@ class Pace(Protocol):
     resume_at: float  # By the loop's clock. It may move on at any time, and never back.
     has_ended: bool  # The client has closed its side: it sends nothing more.
     ends_with_client: bool  # What is being answered is for a client that goes on sending.
+    on_stop: Callable[[], None] | None  # Called when the connection is to end after its replies.
 
     @property
     def recount(self) -> Callable[[], None]:
         """Counts the memory that the gateway holds, which changed while a request is answered."""
+
+    def hold_reading(self, is_held: bool, /) -> None:
+        """Read nothing more from the client, or read on."""
 
 
 class PushChannel(Protocol):

@@ -11,11 +11,12 @@ not be written has not happened, effects of earlier steps come with the next inp
 again.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
 from millstream.errors import ChangeRefused
-from millstream.model import Boundary, Epoch, HardState, NodeId, Offset, Position
+from millstream.model import Boundary, Epoch, HardState, Offset, Position, ReplicaId
 from millstream.raft.follower import Follower
 from millstream.raft.leader import Leader
 from millstream.raft.log_view import LogView
@@ -44,7 +45,7 @@ class Core:
 
     def __init__(
         self,
-        me: NodeId,
+        me: ReplicaId,
         log: LogView,
         hard_state: HardState,
         random: Random,
@@ -70,11 +71,15 @@ class Core:
     # -- state -------------------------------------------------------------------------------------
 
     @property
+    def me(self) -> ReplicaId:
+        return self._member.me
+
+    @property
     def epoch(self) -> Epoch:
         return self._member.epoch
 
     @property
-    def leader(self) -> NodeId | None:
+    def leader(self) -> ReplicaId | None:
         """The leader of this epoch, as far as known here."""
         return self._member.me if self._leader is not None else self._follower.leader
 
@@ -113,7 +118,7 @@ class Core:
         """False for a leader without followers: no time-out concerns it."""
         return self._leader is None or not self._leader.is_alone
 
-    def lags(self) -> dict[NodeId, Offset]:
+    def lags(self) -> dict[ReplicaId, Offset]:
         """Return the offsets that each follower has yet to acknowledge; empty unless leading."""
         return {} if self._leader is None else self._leader.lags()
 
@@ -148,7 +153,7 @@ class Core:
             self._follower.tick()
         return self._member.flush()
 
-    def step(self, sender: NodeId, message: Message) -> Effects:
+    def step(self, sender: ReplicaId, message: Message) -> Effects:
         """Take a message from another replica."""
         if message.epoch > self.epoch:
             self._member.enter(message.epoch, voted_for=None)
@@ -185,7 +190,7 @@ class Core:
                 self._follower.fetch()
         return member.flush()
 
-    def transfer(self, to: NodeId) -> Effects:
+    def transfer(self, to: ReplicaId) -> Effects:
         """Hand leadership to `to`; raise `ChangeRefused` if that cannot be. Proposals stop until
         it took over or an election timeout has passed."""
         refusal = Refusal.NOT_LEADER if self._leader is None else self._leader.transfer(to)
@@ -208,9 +213,58 @@ class Core:
         self._campaign(Event.VOTERS_CHANGE, next_voters=voters)
         return self._member.flush()
 
+    # -- peer links --------------------------------------------------------------------------------
+    # They choose when a core acts, never how it votes, counts or commits (docs/consensus.md).
+
+    def leader_gone(self, wait_ticks: int) -> None:
+        """Count as leaderless and campaign after `wait_ticks`: the leader's node cannot be reached,
+        or said that it does not lead."""
+        if self._leader is None and self.role is Role.FOLLOWER:
+            self._follower.leader = None
+            self._leaderless_ticks = self._timing.election_ticks
+            self._idle_ticks, self._patience_ticks = 0, max(1, wait_ticks)
+
+    def leader_is_near(self) -> None:
+        """Count no silence: the leader's node is heard over a peer link."""
+        self._leaderless_ticks = self._idle_ticks = 0
+
+    def follower_is_near(self, replica: ReplicaId) -> None:
+        """Count the replica as heard: it follows over a peer link. Its parked fetch is answered by
+        news only; answered as a heartbeat it would be unparked whenever a leader looks."""
+        if self._leader is not None:
+            self._leader.follower_is_near(replica)
+
+    def unpark(self, replica: ReplicaId) -> None:
+        """Forget the fetch of this replica: the link that it came over has ended, or it left."""
+        if self._leader is not None:
+            self._leader.unpark(replica)
+
+    def ask(self, replica: ReplicaId) -> Effects:
+        """Fetch from a replica that may lead this epoch."""
+        if self._leader is None:
+            self._follower.ask(replica)
+        return self._member.flush()
+
+    def followers(self) -> tuple[ReplicaId, ...]:
+        """The replicas that this leader expects fetches of, voters or not; none unless leading."""
+        return () if self._leader is None else self._leader.followers()
+
+    def parked(self) -> tuple[ReplicaId, ...]:
+        """The followers whose fetches wait here for news."""
+        return () if self._leader is None else self._leader.parked()
+
+    def has_parked(self, replica: ReplicaId) -> bool:
+        """Whether a fetch of the replica waits here for news."""
+        return self._leader is not None and self._leader.has_parked(replica)
+
+    def leader_may_quiesce(self, is_absent: Callable[[ReplicaId], bool]) -> bool:
+        """Whether a leader needs no ticks: every voter is parked at the end with the same high
+        watermark, or absent, and those parked are a majority with itself."""
+        return self._leader is not None and self._leader.may_quiesce(is_absent)
+
     # -- messages ----------------------------------------------------------------------------------
 
-    def _dispatch(self, sender: NodeId, message: Message) -> None:
+    def _dispatch(self, sender: ReplicaId, message: Message) -> None:
         """Act on a message of this very epoch."""
         match message:
             case Fetch() | Alive():
@@ -236,7 +290,7 @@ class Core:
             case _:
                 assert_never(message)
 
-    def _serve(self, sender: NodeId, message: Fetch | Alive) -> None:
+    def _serve(self, sender: ReplicaId, message: Fetch | Alive) -> None:
         if self._leader is None:
             self._member.send(sender, Hint(self.epoch, self.leader))
         elif isinstance(message, Alive):
@@ -245,7 +299,7 @@ class Core:
             self._leader.on_fetch(sender, message)
             self._resign_if_removed()
 
-    def _hear_leader(self, leader: NodeId) -> None:
+    def _hear_leader(self, leader: ReplicaId) -> None:
         self._become(Event.LEADER_HEARD)
         self._follower.follow(leader)
         self._leaderless_ticks = self._idle_ticks = 0
@@ -260,14 +314,14 @@ class Core:
         if self._member.is_voter and self.role in (Role.FOLLOWER, Role.PROSPECT):
             self._campaign(Event.TOLD_TO_LEAD)
 
-    def _on_pre_vote(self, sender: NodeId, ask: PreVote) -> None:
+    def _on_pre_vote(self, sender: ReplicaId, ask: PreVote) -> None:
         is_leaderless = self._leaderless_ticks >= self._timing.election_ticks
         if self._leader is None and is_leaderless and self._holds_all(ask.last):
             self._member.send(sender, PreVoteGranted(self.epoch))
         else:
             self._member.send(sender, Hint(self.epoch, self.leader))
 
-    def _on_vote(self, sender: NodeId, ask: Vote) -> None:
+    def _on_vote(self, sender: ReplicaId, ask: Vote) -> None:
         voted_for = self.hard_state.voted_for
         if voted_for not in (None, sender) or not self._holds_all(ask.last):
             self._member.send(sender, Hint(self.epoch, self.leader))
@@ -308,7 +362,7 @@ class Core:
         member.send_all(self.voters, Vote(self.epoch, member.log.last))
         self._conclude()
 
-    def _count(self, role: Role, sender: NodeId) -> None:
+    def _count(self, role: Role, sender: ReplicaId) -> None:
         if self.role is role and self._ballot is not None:
             self._ballot.won.add(sender)
             self._conclude()
@@ -344,12 +398,23 @@ class Core:
         """Change the role, drop what belonged to the old one, and be patient anew. Only a leader
         that was heard, or may be about to win, is not given up for another."""
         self.role = next_role(self.role, event)
+        if self._leader is not None:
+            self._answer_parked(event)
         self._leader = None
         self._ballot = None
         self._next_voters = None
         if event not in (Event.LEADER_HEARD, Event.VOTE_GIVEN):
             self._follower.leader = None
             self._draw_patience()
+
+    def _answer_parked(self, event: Event) -> None:
+        """A parked fetch is a promise of an answer: say that this replica does not lead."""
+        assert self._leader is not None
+        # Voters that are asked for their votes are answered by that.
+        asked = self.voters if event is Event.VOTERS_CHANGE else frozenset()
+        for replica in self._leader.parked():
+            if replica not in asked:
+                self._member.send(replica, Hint(self.epoch, None))
 
     def _draw_patience(self) -> None:
         """Wait anew, for a random time, so that not all campaign at once. A lone voter need not."""

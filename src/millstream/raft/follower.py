@@ -8,7 +8,7 @@ a reply counts only if the log still ends there.
 
 from typing import assert_never
 
-from millstream.model import ORIGIN, NodeId, Position
+from millstream.model import ORIGIN, Position, ReplicaId
 from millstream.raft.member import Member, Timing
 from millstream.raft.messages import Alive, Diverged, Fetch, FetchReply, Reset
 
@@ -22,9 +22,9 @@ class Follower:
         self._member = member
         self._timing = timing
         self._quiet_ticks = 0  # Since the last fetch was sent.
-        self.leader: NodeId | None = None
+        self.leader: ReplicaId | None = None
 
-    def follow(self, leader: NodeId) -> None:
+    def follow(self, leader: ReplicaId) -> None:
         assert self.leader in (None, leader), "two leaders in one epoch"
         self.leader = leader
 
@@ -34,7 +34,7 @@ class Follower:
             self._quiet_ticks = 0
             self.ask(self.leader)
 
-    def ask(self, node: NodeId) -> None:
+    def ask(self, node: ReplicaId) -> None:
         """Fetch from any node as if it led: it answers, or hints at the leader."""
         member = self._member
         if member.is_durable:

@@ -6,11 +6,13 @@ parked and answered when there are some, so replication takes one round trip and
 only an answer without records.
 """
 
+from collections.abc import Callable
+
 from millstream.errors import StorageError
-from millstream.model import NodeId, Offset, Position
+from millstream.model import Offset, Position, ReplicaId
 from millstream.raft.member import Member, Timing
 from millstream.raft.messages import Diverged, Fetch, FetchReply, Lead, Reset, TakeOver
-from millstream.raft.tracker import Refusal, Tracker, Voters
+from millstream.raft.tracker import NOT_COUNTED, Refusal, Tracker, Voters, is_majority
 
 
 class Leader:
@@ -22,7 +24,7 @@ class Leader:
         self._timing = timing
         self._tracker = Tracker(member.me, member.log.voters)
         self._has_vote = member.is_voter  # In this epoch: other voters take another one.
-        self._successor: NodeId | None = None
+        self._successor: ReplicaId | None = None
         self._transfer_ticks = 0
         # Once the own boundary is on a majority, all that was ever acknowledged is visible.
         self.is_established = False
@@ -40,7 +42,7 @@ class Leader:
     def is_transferring(self) -> bool:
         return self._successor is not None
 
-    def lags(self) -> dict[NodeId, Offset]:
+    def lags(self) -> dict[ReplicaId, Offset]:
         return self._tracker.lags(self._member.log.last.end_offset)
 
     def end_held_by(self, count: int) -> Offset:
@@ -63,7 +65,7 @@ class Leader:
         self._member.log.append(records)
         self._answer_parked()
 
-    def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
+    def on_fetch(self, sender: ReplicaId, fetch: Fetch) -> None:
         progress = self._tracker.heard(sender)
         progress.parked = None
         if self._member.log.contains(fetch.position):
@@ -75,7 +77,7 @@ class Leader:
                 return
         self._answer(sender, fetch)
 
-    def on_alive(self, sender: NodeId) -> None:
+    def on_alive(self, sender: ReplicaId) -> None:
         self._tracker.heard(sender)
         self._member.send(sender, Lead(self._member.epoch))
 
@@ -109,6 +111,47 @@ class Leader:
             self._successor = None  # It did not take over: this replica leads on.
         return True
 
+    # -- peer links --------------------------------------------------------------------------------
+
+    def follower_is_near(self, replica: ReplicaId) -> None:
+        progress = self._tracker.followers.get(replica)
+        if progress is not None:
+            progress.silent_ticks = 0
+            progress.parked_ticks = NOT_COUNTED
+
+    def unpark(self, replica: ReplicaId) -> None:
+        progress = self._tracker.followers.get(replica)
+        if progress is not None:
+            progress.parked = None
+
+    def followers(self) -> tuple[ReplicaId, ...]:
+        return tuple(self._tracker.followers)
+
+    def parked(self) -> tuple[ReplicaId, ...]:
+        return tuple(filter(self.has_parked, self._tracker.followers))
+
+    def has_parked(self, replica: ReplicaId) -> bool:
+        progress = self._tracker.followers.get(replica)
+        return progress is not None and progress.parked is not None
+
+    def may_quiesce(self, is_absent: Callable[[ReplicaId], bool]) -> bool:
+        """See `Core.leader_may_quiesce`."""
+        if not self.is_established or self.is_transferring:
+            return False
+        member, voters = self._member, self._tracker.voters
+        in_step = {member.me}
+        for replica, progress in self._tracker.followers.items():
+            fetch = progress.parked
+            if (
+                fetch is not None
+                and fetch.position == member.log.last
+                and fetch.high_watermark == member.high_watermark
+            ):
+                in_step.add(replica)
+            elif replica in voters and not is_absent(replica):
+                return False
+        return is_majority(in_step, voters)
+
     # -- changes -----------------------------------------------------------------------------------
 
     def refusal_of_voters(self, voters: Voters) -> Refusal | None:
@@ -126,7 +169,7 @@ class Leader:
             voters, committed=committed, within_ticks=self._timing.election_ticks
         )
 
-    def transfer(self, to: NodeId) -> Refusal | None:
+    def transfer(self, to: ReplicaId) -> Refusal | None:
         """Stop taking proposals and let `to` take over as soon as it holds everything."""
         if to not in self._tracker.voters:
             return Refusal.NOT_VOTER
@@ -172,7 +215,7 @@ class Leader:
                 self._answer(node, progress.parked)
                 progress.parked = None
 
-    def _answer(self, to: NodeId, fetch: Fetch) -> None:
+    def _answer(self, to: ReplicaId, fetch: Fetch) -> None:
         """Send what follows the fetch's position, or note why this log cannot be read there.
 
         Never raises `StorageError`: the append or the commit that brought the news has happened,
@@ -183,7 +226,7 @@ class Leader:
         except StorageError as problem:
             self._member.note_unreadable(problem)
 
-    def _read_for(self, to: NodeId, fetch: Fetch) -> None:
+    def _read_for(self, to: ReplicaId, fetch: Fetch) -> None:
         member = self._member
         misplaced = self._misplaced(fetch.position)
         if misplaced is not None:

@@ -27,7 +27,7 @@ then stays as it was, too, and tries the same write again later.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from millstream.model import Boundary, Epoch, HardState, NodeId, Offset, Position
+from millstream.model import Boundary, Epoch, HardState, Offset, Position, ReplicaId
 
 
 class Base(NamedTuple):
@@ -56,7 +56,7 @@ class LogView(Protocol):
         """The boundaries held, oldest first. Not to be changed by the caller."""
 
     @property
-    def voters(self) -> frozenset[NodeId]:
+    def voters(self) -> frozenset[ReplicaId]:
         """The voters in force: those of the last boundary, committed or not. Without a boundary
         the founding voters. Every founder must be given the same set, for ever; a newcomer gets
         any set of nodes to ask, without itself."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from millstream.boundaries import may_campaign
 from millstream.errors import StorageError
-from millstream.model import Epoch, HardState, NodeId, Offset, Position
+from millstream.model import Epoch, HardState, Offset, Position, ReplicaId
 from millstream.raft.log_view import LogView
 from millstream.raft.messages import Message
 
@@ -47,7 +47,7 @@ class Effects:
     """
 
     hard_state: HardState | None = None
-    messages: list[tuple[NodeId, Message]] = field(default_factory=list)
+    messages: list[tuple[ReplicaId, Message]] = field(default_factory=list)
     # Why a follower was not answered. The input itself has been applied.
     unreadable: StorageError | None = None
 
@@ -55,7 +55,7 @@ class Effects:
 class Member:
     """One replica of one group: its log, its vote, its watermark."""
 
-    def __init__(self, me: NodeId, log: LogView, hard_state: HardState) -> None:
+    def __init__(self, me: ReplicaId, log: LogView, hard_state: HardState) -> None:
         assert log.last.epoch <= hard_state.epoch, "an epoch was opened before it was entered"
         self.me = me
         self.log = log
@@ -87,7 +87,7 @@ class Member:
     def start_offset_max(self) -> Offset:
         return min(self.high_watermark, self.durable_position.end_offset)
 
-    def enter(self, epoch: Epoch, *, voted_for: NodeId | None) -> None:
+    def enter(self, epoch: Epoch, *, voted_for: ReplicaId | None) -> None:
         """Enter `epoch`, or vote in it. Never goes back and never votes twice."""
         hard_state = HardState(epoch, voted_for)
         assert epoch > self.epoch or (epoch == self.epoch and self.hard_state.voted_for is None)
@@ -103,14 +103,14 @@ class Member:
         self.high_watermark = high_watermark
         return True
 
-    def send(self, to: NodeId, message: Message) -> None:
+    def send(self, to: ReplicaId, message: Message) -> None:
         assert to != self.me
         self._effects.messages.append((to, message))
 
     def note_unreadable(self, problem: StorageError) -> None:
         self._effects.unreadable = problem
 
-    def send_all(self, nodes: Iterable[NodeId], message: Message) -> None:
+    def send_all(self, nodes: Iterable[ReplicaId], message: Message) -> None:
         """Send to each of these nodes but this one. Sorted, so that one seed is one history."""
         for node in sorted(nodes):
             if node != self.me:

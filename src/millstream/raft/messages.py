@@ -10,7 +10,7 @@ that gets a lower one answers `Hint`, whatever the message was.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from millstream.model import Boundary, Epoch, NodeId, Offset, Position
+from millstream.model import Boundary, Epoch, Offset, Position, ReplicaId
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Hint:
     """I cannot do that, but this is the epoch I am in, and its leader as far as I know."""
 
     epoch: Epoch
-    leader: NodeId | None
+    leader: ReplicaId | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ a voter's, but commit nothing.
 from dataclasses import dataclass, field
 from enum import Enum
 
-from millstream.model import ORIGIN, NodeId, Offset, Position
+from millstream.model import ORIGIN, Offset, Position, ReplicaId
 from millstream.raft.messages import Fetch
 
-Voters = frozenset[NodeId]
+Voters = frozenset[ReplicaId]
+
+# The age of a parked fetch that no tick may answer: the next tick makes it 0.
+NOT_COUNTED = -1
 
 
 class Refusal(Enum):
@@ -25,7 +28,7 @@ class Refusal(Enum):
     NOT_VOTER = "only a voter can lead"
 
 
-def is_majority(nodes: Voters | set[NodeId], voters: Voters) -> bool:
+def is_majority(nodes: Voters | set[ReplicaId], voters: Voters) -> bool:
     """Whether more than half of `voters` are among `nodes`."""
     return 2 * len(voters & nodes) > len(voters)
 
@@ -35,7 +38,7 @@ class Ballot:
     """The votes, or promises of votes, that one campaign has won."""
 
     voters: Voters
-    won: set[NodeId] = field(default_factory=set)
+    won: set[ReplicaId] = field(default_factory=set)
 
     @property
     def is_won(self) -> bool:
@@ -58,13 +61,13 @@ class Progress:
 class Tracker:
     """The followers of a leader: all other voters from the start, observers while they fetch."""
 
-    def __init__(self, me: NodeId, voters: Voters) -> None:
+    def __init__(self, me: ReplicaId, voters: Voters) -> None:
         self.voters = voters
         self.followers = {node: Progress() for node in sorted(voters - {me})}
         self._me = me
         self._is_sole_voter = voters == {me}
 
-    def heard(self, node: NodeId) -> Progress:
+    def heard(self, node: ReplicaId) -> Progress:
         progress = self.followers.setdefault(node, Progress())
         progress.silent_ticks = 0
         return progress
@@ -77,7 +80,7 @@ class Tracker:
             if node not in self.voters and progress.silent_ticks >= observer_ticks_max:
                 del self.followers[node]
 
-    def follows(self, node: NodeId, *, within_ticks: int) -> bool:
+    def follows(self, node: ReplicaId, *, within_ticks: int) -> bool:
         progress = self.followers.get(node)
         return progress is not None and progress.silent_ticks < within_ticks
 
@@ -121,7 +124,7 @@ class Tracker:
             for node in self.voters
         )
 
-    def lags(self, end_offset: Offset) -> dict[NodeId, Offset]:
+    def lags(self, end_offset: Offset) -> dict[ReplicaId, Offset]:
         """Return how many offsets each follower has yet to acknowledge."""
         return {
             node: end_offset - progress.acknowledged.end_offset

@@ -19,9 +19,9 @@ from millstream.model import (
     Epoch,
     HardState,
     LogId,
-    NodeId,
     Offset,
     Position,
+    ReplicaId,
 )
 from millstream.ports import Clock
 from millstream.raft.log_view import Base
@@ -44,7 +44,7 @@ class ConsensusLog:
         journal: Journal,
         clock: Clock,
         *,
-        founders: frozenset[NodeId],
+        founders: frozenset[ReplicaId],
         fetch_bytes_max: int,
     ) -> None:
         self.log = log
@@ -80,7 +80,7 @@ class ConsensusLog:
         return self._boundaries
 
     @property
-    def voters(self) -> frozenset[NodeId]:
+    def voters(self) -> frozenset[ReplicaId]:
         return arithmetic.voters_in_force(self._boundaries, self._founders)
 
     def contains(self, position: Position) -> bool:

@@ -33,8 +33,9 @@ from millstream.metrics import (
     SYNC_ROUNDS,
     SYNC_SECONDS,
     Metrics,
+    Peaks,
 )
-from millstream.model import LogId, NodeId, Position
+from millstream.model import LogId, Position, ReplicaId
 from millstream.ports import Links, Threads
 from millstream.raft.member import Effects
 from millstream.raft.messages import Message
@@ -56,6 +57,8 @@ LANES_MAX = 4
 ROUND_LOGS_MAX = 200
 # After how long a round, or a commit, that had no free descriptor or thread is tried again.
 RETRY_S = 0.1
+# How often the durable end of a log is written down, at most.
+NOTE_S = 1.0
 # Messages held for a vote to be durable; further ones are dropped, as any link may drop them.
 HELD_MESSAGES_MAX = 10_000
 
@@ -67,7 +70,7 @@ class _Held(NamedTuple):
 
     round: int
     replica: Replica
-    to: NodeId
+    to: ReplicaId
     message: Message
 
 
@@ -102,6 +105,12 @@ class GroupCommit:
         flush_interval_ms: int,
     ) -> None:
         self.failure: StorageError | None = None
+        self.slow_rounds = Peaks()  # Of the seconds that rounds took.
+        # Storage refused them something: `space` looks when that is over.
+        self.refused: dict[Replica, None] = {}
+        # Called with a replica whose role has changed, and with the logs that a round has synced.
+        self.on_role: Callable[[Replica], None] = _ignore
+        self.on_synced: Callable[[Replica], None] = _ignore
         self._replicas = replicas
         self._journal = journal
         self._threads = threads
@@ -157,7 +166,23 @@ class GroupCommit:
             if replica.failure is None:
                 asyncio.get_running_loop().call_later(RETRY_S, self._plan_again, replica)
             return
+        except AssertionError as problem:
+            replica.stop(problem)
+            return
         self.apply_effects(replica, effects)
+
+    def commit_written(self, replica: Replica) -> None:
+        """Step 3 at once, where nothing is waited for: no sync, no journal, no other voter.
+
+        The reply to a producer with acks=all is then known in the turn of its request.
+        """
+        if (
+            replica in self._unsynced
+            and not replica.core.needs_ticks
+            and not self._journal.is_dirty
+        ):
+            del self._unsynced[replica]
+            self.commit(replica, replica.consensus_log.last)
 
     # -- the other inputs of consensus ---------------------------------------------------------
 
@@ -237,8 +262,10 @@ class GroupCommit:
                 self._fail(problem)
             return
         self._is_starved = False
+        ended = asyncio.get_running_loop().time()
         self._metrics.add(SYNC_ROUNDS)
-        self._metrics.add(SYNC_SECONDS, asyncio.get_running_loop().time() - started)
+        self._metrics.add(SYNC_SECONDS, ended - started)
+        self.slow_rounds.note(ended, ended - started)
         self._rounds_done = number
         if journal_work is not None:
             self._journal.end_sync()
@@ -288,11 +315,22 @@ class GroupCommit:
         for replica, position, cuts in marks:
             if replica.is_gone or replica.failure is not None:
                 continue
+            self.on_synced(replica)
             if replica.consensus_log.cuts == cuts:
                 self.commit(replica, position)
+                if replica.core.needs_ticks:
+                    self._note_durable(replica, position)
             else:
                 # Cut while the sync ran: the same bytes may have been written anew since.
                 self.include(replica)
+
+    def _note_durable(self, replica: Replica, position: Position) -> None:
+        """Where others vote: write down now and then how far the log is committed and durable."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - replica.noted_s >= NOTE_S and replica.failure is None:
+            replica.noted_s = now_s
+            end_offset = min(position.end_offset, replica.high_watermark)
+            self._journal.note_durable(replica.id, end_offset)
 
     def _try_again(self, problem: OSError | StorageError, marks: Iterable[_Mark]) -> None:
         """Begin the same round anew in a moment: nothing of it was committed."""
@@ -329,9 +367,9 @@ class GroupCommit:
             self._metrics.add(STORAGE_FAILURES)
             replica.refused(effects.unreadable)
 
-    def _send(self, replica: Replica, to: NodeId, message: Message) -> None:
+    def _send(self, replica: Replica, to: ReplicaId, message: Message) -> None:
         if replica.vote_round <= self._rounds_done:
-            self._links.send(to, replica.id, message)
+            self._links.send(replica.id, replica.me, to, message)
         elif len(self._held) < HELD_MESSAGES_MAX:
             self._held.append(_Held(replica.vote_round, replica, to, message))
 
@@ -385,6 +423,10 @@ def _is_starvation(problem: OSError | StorageError) -> bool:
 
 
 def _do_nothing() -> None:
+    return
+
+
+def _ignore(replica: Replica) -> None:
     return
 
 

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from millstream.config import Config
 from millstream.errors import (
@@ -30,22 +31,33 @@ from millstream.metrics import (
     Metrics,
     Sample,
 )
-from millstream.model import NO_EPOCH, LogId, NodeId, Offset
+from millstream.model import (
+    CleanEnd,
+    LastStop,
+    LogId,
+    NodeId,
+    Offset,
+    ReplicaId,
+    node_of,
+    replica_id,
+)
 from millstream.ports import PeerMessage, Ports
-from millstream.raft.core import Core
 from millstream.raft.member import Effects, Timing
 from millstream.raft.messages import Message
-from millstream.replication.consensus_log import ConsensusLog
+from millstream.replication import opening as log_opening
+from millstream.replication.folding import Folding
 from millstream.replication.group_commit import GroupCommit
-from millstream.replication.opening import Opening, Openings, Recovery, log_directory
+from millstream.replication.opening import Opening, Openings, Recovery, make_replica
+from millstream.replication.removals import Removals, take_strides
 from millstream.replication.repairing import read_all_skipped, report_damage, skip_damage
-from millstream.replication.replica import Replica
+from millstream.replication.replica import Replica, wait_for_change
+from millstream.replication.resting import Resting, at_rest
 from millstream.replication.scrubbing import Scrubber
 from millstream.replication.space import watch_space
 from millstream.replication.storage_work import StorageWork
+from millstream.replication.ticking import Ticker
 from millstream.replication.upkeep import Upkeep
 from millstream.settings import TopicSettings
-from millstream.storage.files.directory import LOGS
 from millstream.storage.journal.journal import Journal
 from millstream.storage.log.cache import IndexRebuild, LogCache, Verification
 from millstream.storage.log.log import Log
@@ -53,15 +65,13 @@ from millstream.storage.log.repair import Skipped
 from millstream.storage.log.segment import Segment
 from millstream.storage.log.verifying import BadRange
 
+if TYPE_CHECKING:
+    from millstream.storage.sealing.keyring import Keyring
+
 _log = logging.getLogger(__name__)
 
 ELECTION_TICKS_MIN = 5
 OPEN_RETRY_S = 1.0
-# How often all replicas are asked whether they need ticks, and how many in one turn of the loop.
-SWEEP_TICKS = 20
-SWEPT_AT_ONCE = 1_000
-# How long to wait before reading a log's producers again, if the disk refused for now.
-FOLD_RETRY_S = 0.1
 
 
 class Hub:
@@ -73,7 +83,8 @@ class Hub:
         *,
         config: Config,
         metrics: Metrics,
-        was_clean: bool = False,
+        last_stop: LastStop,
+        keyring: "Keyring | None" = None,
     ) -> None:
         self.replicas: dict[LogId, Replica] = {}
         self.damaged: dict[LogId, StorageError] = {}
@@ -86,20 +97,16 @@ class Hub:
         self._metrics = metrics
         self._watchers = 0
         # Could not be opened for want of resources, and are tried again.
-        self._unopened: dict[LogId, tuple[frozenset[NodeId], TopicSettings, str]] = {}
-        self._removing: dict[LogId, None] = {}  # Deleted; their files have yet to go.
-        self._removing_wake = asyncio.Event()
-        self._ticking: dict[Replica, None] = {}  # Replicas that need ticks.
-        self._folding: dict[Replica, None] = {}  # Logs whose producers are behind.
-        self._folding_wake = asyncio.Event()
-        self._cache = LogCache(
-            index_bytes_max=config.limits.index_cache_bytes_max,
-            open_files_max=config.limits.open_files_max,
+        self._unopened: dict[LogId, Opening] = {}
+        self.keyring = keyring
+        self._removals = Removals(
+            ports.files, ports.threads, journal, keyring=keyring, is_kept=self._is_kept
         )
-        self._cache.on_damage = self._report_damage
+        self._folding = Folding(metrics)
         self._work = StorageWork(ports.threads)
-        self._cache.work_soon = self._work.soon
+        self._cache = self._new_cache()
         self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
+        self.ticker = Ticker(self._tick, tick_ms=config.timing.tick_ms)
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
@@ -111,18 +118,27 @@ class Hub:
             durability=config.durability,
             flush_interval_ms=config.timing.flush_interval_ms,
         )
-        self._recovery = Recovery(me, ports.files, config, was_clean=was_clean)
+        self.resting = Resting(config.voters, last_stop)
+        self._recovery = Recovery(ports.files, config, last_stop=last_stop, keyring=keyring)
         self._openings = Openings(
-            ports.threads,
-            ports.clock,
-            recover=self._recovery.recover,
-            hand_over=self._hand_over,
-            let_go=self._remove_soon,
+            ports, self._recovery, hand_over=self._hand_over, let_go=self._removals.add
         )
         self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
         self.scrubber = Scrubber(self.replicas, ports, config=config, metrics=metrics)
+        self.scrubber.resting, self.scrubber.awake = self.resting, self.awake
+        self.commits.on_role = self._change_role
+        self.commits.on_synced = self.upkeep.touch
         metrics.watch(self._samples)
         ports.links.open(self._receive)
+
+    def _new_cache(self) -> LogCache:
+        limits = self._config.limits
+        cache = LogCache(
+            index_bytes_max=limits.index_cache_bytes_max, open_files_max=limits.open_files_max
+        )
+        cache.on_damage = self._report_damage
+        cache.work_soon = self._work.soon
+        return cache
 
     def reconfigure(self, config: Config) -> None:
         """Follow settings that were changed at run time: those of upkeep and scrubbing."""
@@ -134,32 +150,73 @@ class Hub:
     def keep(
         self,
         log_id: LogId,
-        founders: frozenset[NodeId],
+        founders: frozenset[ReplicaId],
         settings: TopicSettings,
         *,
+        me: ReplicaId | None = None,
         name: str = "",
+        may_rest: bool = False,
     ) -> None:
-        """Open a replica of this log, or change its settings. `founders` vote in a new log.
+        """Open a replica of this log, or change its settings. `founders` vote in a new log; `me`
+        is the replica here, the founder of this node unless it was placed here later.
 
         `name` is the topic and partition, for the log and for operators. It is opened on a thread,
-        and there once `opened` says so.
+        and there once `opened` says so. With `may_rest` a log that is as the last stop left it is
+        opened when it is used.
         """
         replica = self.replicas.get(log_id)
         if replica is not None:
             replica.log.settings = settings
+            self.upkeep.adopt(replica)
             return
-        opening = self._openings.find(log_id)
+        opening = self.resting.find(log_id)
+        if opening is not None and opening.settings != settings:
+            self.wake([log_id])
+        opening = opening or self._openings.find(log_id)
         if opening is not None:
             opening.settings = settings
             return
-        self._openings.add(Opening(log_id, founders, settings, name, self._journal.state(log_id)))
+        opening = self._opening(log_id, founders, settings, me=me, name=name)
+        # The key of a topic is made on a thread, and a log that rests may be opened on the loop.
+        has_key = self.keyring is None or self.keyring.has(log_id.topic_id)
+        if may_rest and has_key and self.resting.add(opening):
+            self._metrics.set(REPLICAS, self.log_count)
+        else:
+            self._openings.add(opening)
 
     def keep_now(
-        self, log_id: LogId, founders: frozenset[NodeId], settings: TopicSettings, *, name: str
+        self, log_id: LogId, founders: frozenset[ReplicaId], settings: TopicSettings, *, name: str
     ) -> Replica:
         """The same on the event loop, before anything else runs there; raises `StorageError`."""
-        opening = Opening(log_id, founders, settings, name, self._journal.state(log_id))
+        opening = self._opening(log_id, founders, settings, me=None, name=name)
         return self._take_part(opening, self._recovery.recover(opening))
+
+    def get(self, log_id: LogId) -> Replica | None:
+        """The replica here, if there is one. A log that rests is opened at once: it is short."""
+        replica = self.replicas.get(log_id)
+        if replica is None and (opening := self.resting.take(log_id)) is not None:
+            self._hand_over(opening, self._openings.recover_now(opening))
+            replica = self.replicas.get(log_id)
+        return replica
+
+    def wake(self, log_ids: Iterable[LogId]) -> None:
+        """Have threads open those of these logs that rest."""
+        for log_id in log_ids:
+            opening = self.resting.take(log_id)
+            if opening is not None:
+                self._openings.add(opening)
+
+    async def awake(self, log_ids: Iterable[LogId]) -> None:
+        """Wait until those of these logs that are not open are, and led."""
+        waking = [each for each in log_ids if each in self.resting or each in self._openings]
+        self.wake(waking)
+        if waking:
+            await self.ready(waking)
+
+    @property
+    def has_unopened(self) -> bool:
+        """Whether a log rests or is being opened."""
+        return bool(self.resting) or not self._openings.is_idle
 
     async def opened(self, log_ids: Iterable[LogId] | None = None) -> None:
         """Wait until none of these, or of all, is being opened; what cannot be is `damaged`."""
@@ -175,20 +232,22 @@ class Hub:
             forget(log_id)
         self.damaged.pop(log_id, None)
         self._unopened.pop(log_id, None)
+        self.resting.take(log_id)
         if replica is not None:
             replica.leave()
             replica.log.abandon()
-            self._ticking.pop(replica, None)
-            self._metrics.set(REPLICAS, len(self.replicas))
+            self.ticker.follow(replica)
+            self.upkeep.forget(replica)
+        self._metrics.set(REPLICAS, self.log_count)
         if not self._openings.drop(log_id):
-            self._remove_soon(log_id)
+            self._removals.add(log_id)
 
     def on_drop(self, forget: Callable[[LogId], None]) -> None:
         """Call `forget` with every log that is dropped, before its files are removed."""
         self._droppers.append(forget)
 
     def find(self, log_id: LogId) -> Replica:
-        replica = self.replicas.get(log_id)
+        replica = self.get(log_id)
         if replica is not None:
             return replica
         problem = self.damaged.get(log_id)
@@ -197,6 +256,20 @@ class Hub:
         if self.is_opening(log_id):
             raise NotLeader(log_id, None)
         raise UnknownTopic(log_id)
+
+    def log_ends(self) -> dict[str, CleanEnd]:
+        """Where each log ends, by the name of its directory."""
+        now_ms = self._ports.clock.now_ms()
+        ends = {
+            str(log_id): log_opening.clean_end(replica.log, at_rest(replica, now_ms=now_ms))
+            for log_id, replica in self.replicas.items()
+        }
+        return ends | self.resting.ends()
+
+    @property
+    def log_count(self) -> int:
+        """The logs that this node serves: those that are open, and those that rest."""
+        return len(self.replicas) + len(self.resting)
 
     @property
     def open_file_count(self) -> int:
@@ -212,13 +285,13 @@ class Hub:
         return self._journal.logs()
 
     def logs_on_disk(self) -> list[LogId]:
-        log_ids = []
-        for name in self._ports.files.list(LOGS):
-            try:
-                log_ids.append(LogId.parse(name))
-            except ValueError:
-                _log.warning("left alone what is not a log name=%s", name)
-        return [log_id for log_id in log_ids if log_id not in self._removing]
+        log_ids = log_opening.logs_on_disk(self._ports.files)
+        return [log_id for log_id in log_ids if log_id not in self._removals]
+
+    def _is_kept(self, topic_id: UUID) -> bool:
+        """Whether some partition of the topic is here."""
+        kept = (*self.replicas, *self.damaged, *self._unopened, *self.resting)
+        return self._openings.opens(topic_id) or any(each.topic_id == topic_id for each in kept)
 
     async def verify(self, work: Verification | IndexRebuild) -> None:
         """Verify on a thread what a reader asked for. What the disk refuses counts as damage."""
@@ -230,7 +303,7 @@ class Hub:
 
     async def skipped(self) -> list[tuple[LogId, Skipped]]:
         """All damaged records that were given up here."""
-        work = partial(read_all_skipped, self._ports.files, list(self.replicas))
+        work = partial(read_all_skipped, self._ports.files, [*self.replicas, *self.resting])
         try:
             return await self._ports.threads.run(work)
         except OSError as problem:
@@ -249,12 +322,12 @@ class Hub:
         while (replica := self.replicas.get(log_id)) is not None and not replica.is_ready:
             await self.moved([log_id], None)
 
-    async def ready(self) -> None:
-        """Wait until all replicas are ready, but no longer than a few elections take."""
+    async def ready(self, log_ids: Iterable[LogId] | None = None) -> None:
+        """Wait until these, or all replicas, are ready, but no longer than a few elections take."""
         limit_ms = 5 * self._config.timing.election_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                for log_id in list(self.replicas):
+                for log_id in list(self.replicas) if log_ids is None else log_ids:
                     await self.led(log_id)
         except TimeoutError:
             _log.warning("not all partitions have a leader yet waited_ms=%d", limit_ms)
@@ -269,24 +342,10 @@ class Hub:
         if is_crowded and seconds is not None:
             return False
         self._watchers += len(replicas)
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        timer = None if seconds is None else loop.call_later(seconds, wake)
-        for replica in replicas:
-            replica.watch(wake)
         try:
-            await done
+            await wait_for_change(replicas, seconds)
         finally:
-            if timer is not None:
-                timer.cancel()
             self._watchers -= len(replicas)
-            for replica in replicas:
-                replica.unwatch(wake)
         return True
 
     # -- driving -------------------------------------------------------------------------------
@@ -294,15 +353,18 @@ class Hub:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.commits.run())
-            group.create_task(self._tick_forever())
+            group.create_task(self.ticker.run())
             group.create_task(self._openings.run())
             group.create_task(self._work.run())
             group.create_task(self._open_forever())
-            group.create_task(watch_space(self.replicas, self._ports, self._metrics))
-            group.create_task(self._fold_forever())
-            group.create_task(self._remove_forever())
+            group.create_task(self.resting.run(self.wake, self._ports.clock, self._config))
+            group.create_task(watch_space(self.commits.refused, self._ports, self._metrics))
+            group.create_task(self._folding.run())
+            group.create_task(self._removals.run())
             group.create_task(self.upkeep.run())
             group.create_task(self.scrubber.run())
+            if self.keyring is not None:
+                group.create_task(take_strides(self.keyring, self._ports.threads))
 
     def close(self) -> bool:
         """Close all logs; return whether the next start may skip their verification."""
@@ -313,74 +375,42 @@ class Hub:
                 replica.log.abandon()
             self._journal.abandon()
             return False
+        for log_id, replica in self.replicas.items():
+            if replica.core.needs_ticks and not replica.log.is_dirty and replica.failure is None:
+                self._journal.note_durable(log_id, replica.core.start_offset_max)
         work = self._journal.begin_sync()
         if work is not None:
             work()  # On the event loop: nothing is served any more.
             self._journal.end_sync()
         for replica in self.replicas.values():
             replica.leave()
-            replica.log.close()
+            log_opening.close(replica.log, is_alone=replica.core.voters == {replica.me})
+        self.upkeep.indexer.close()
         self._journal.close()
         return not self.damaged and not self._unopened and self._openings.is_idle
 
-    async def _tick_forever(self) -> None:
-        seconds = self._config.timing.tick_ms / 1000
-        for number in count(1):
-            await asyncio.sleep(seconds)
-            for replica in tuple(self._ticking):
-                self._drive(replica, replica.core.tick)
-            if number % SWEEP_TICKS == 0:
-                await self._find_ticking()
+    def _tick(self, replica: Replica) -> None:
+        self._drive(replica, replica.core.tick)
 
-    async def _find_ticking(self) -> None:
-        """Check all replicas: a sync may make a removed leader resign outside of `_drive`."""
-        for number, replica in enumerate(list(self.replicas.values()), start=1):
-            self._follow_time(replica)
-            if number % SWEPT_AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-    def _follow_time(self, replica: Replica) -> None:
-        """Tick the replica if it needs ticks: of thousands that lead alone, none does."""
-        if replica.core.needs_ticks and not replica.is_gone and replica.failure is None:
-            self._ticking[replica] = None
-        else:
-            self._ticking.pop(replica, None)
-
-    def _remove_soon(self, log_id: LogId) -> None:
-        self._removing[log_id] = None
-        self._removing_wake.set()
-
-    async def _remove_forever(self) -> None:
-        """Remove the files of deleted logs, on a thread: there may be thousands."""
-        while True:
-            await self._removing_wake.wait()
-            self._removing_wake.clear()
-            while self._removing:
-                log_id = next(iter(self._removing))
-                await self._remove(log_id)
-                del self._removing[log_id]
-
-    async def _remove(self, log_id: LogId) -> None:
-        try:
-            work = partial(self._ports.files.remove_directory, log_directory(log_id))
-            await self._ports.threads.run(work)
-            self._journal.forget(log_id)
-        except (OSError, StorageError) as problem:
-            # The command stays in the control log: the next start tries again.
-            _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
+    def _change_role(self, replica: Replica) -> None:
+        """Also a sync changes roles: a leader that was removed resigns when that is durable."""
+        self.ticker.follow(replica)
+        self.upkeep.touch(replica)
 
     async def _open_forever(self) -> None:
         """Try again to open what found no free descriptor or space."""
         while True:
             await asyncio.sleep(OPEN_RETRY_S)
             unopened, self._unopened = self._unopened, {}
-            for log_id, (founders, settings, name) in unopened.items():
-                self.keep(log_id, founders, settings, name=name)
+            for log_id, each in unopened.items():
+                self.keep(log_id, each.founders, each.settings, me=each.me, name=each.name)
 
-    def _receive(self, sender: NodeId, log_id: LogId, message: PeerMessage) -> None:
+    def _receive(
+        self, log_id: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
         replica = self.replicas.get(log_id)
-        if replica is None:
-            return  # Not here, or not yet: the sender asks again.
+        if replica is None or replica.me != receiver:
+            return  # Not here, or not yet, or meant for an earlier incarnation.
         assert isinstance(message, Message)
         self._drive(replica, lambda: replica.core.step(sender, message))
 
@@ -394,43 +424,19 @@ class Hub:
         except StorageError as problem:
             self._metrics.add(STORAGE_FAILURES)
             replica.refused(problem)
-            self._fold_soon(replica)
+            self._folding.follow(replica)
             return
         except (CorruptBatch, InvalidBatch) as problem:
             _log.warning("dropped broken bytes log=%s problem=%s", replica.id, problem)
             return
+        except AssertionError as problem:
+            replica.stop(problem)
+            return
         if replica.is_leader != was_leader:
             self._metrics.add(ELECTIONS_WON, int(replica.is_leader))
         self.commits.apply_effects(replica, effects)
-        self._follow_time(replica)
-        self._fold_soon(replica)
-
-    def _fold_soon(self, replica: Replica) -> None:
-        if not replica.log.is_folded:
-            self._folding[replica] = None
-            self._folding_wake.set()
-
-    async def _fold_forever(self) -> None:
-        """After a truncation: read the state of the log's producers at its new end."""
-        while True:
-            await self._folding_wake.wait()
-            self._folding_wake.clear()
-            while self._folding:
-                replica = next(iter(self._folding))
-                del self._folding[replica]
-                await self._fold(replica)
-
-    async def _fold(self, replica: Replica) -> None:
-        while replica.failure is None and not replica.is_gone:
-            try:
-                if replica.log.fold():
-                    replica.folded()
-                    return
-            except StorageError as problem:
-                self._metrics.add(STORAGE_FAILURES)
-                replica.refused(problem)
-                await asyncio.sleep(FOLD_RETRY_S)
-            await asyncio.sleep(0)
+        self.ticker.follow(replica)
+        self._folding.follow(replica)
 
     def _leave_closed(self, log_id: LogId, name: str, problem: StorageError) -> None:
         if log_id not in self.damaged:  # Logged once, not with every attempt.
@@ -440,10 +446,24 @@ class Hub:
 
     def _samples(self) -> Iterator[Sample]:
         """Counted on request: a count with each of thousands of elections would take seconds."""
-        leaders = sum(replica.is_leader for replica in self.replicas.values())
+        leaders = sum(replica.is_leader for replica in self.replicas.values()) + len(self.resting)
         yield Sample(LEADERS, (), leaders)
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _opening(
+        self,
+        log_id: LogId,
+        founders: frozenset[ReplicaId],
+        settings: TopicSettings,
+        *,
+        me: ReplicaId | None,
+        name: str,
+    ) -> Opening:
+        if me is None:
+            here = (founder for founder in founders if node_of(founder) == self._me)
+            me = next(here, replica_id(self._me))
+        return Opening(log_id, me, founders, settings, name, self._journal.state(log_id))
 
     def _hand_over(self, opening: Opening, outcome: Log | StorageError) -> None:
         log_id, problem = opening.log_id, self.commits.failure
@@ -454,44 +474,27 @@ class Hub:
             return
         self._leave_closed(log_id, opening.name, problem)
         if problem.is_transient:
-            self._unopened[log_id] = opening.founders, opening.settings, opening.name
+            self._unopened[log_id] = opening
 
     def _take_part(self, opening: Opening, log: Log) -> Replica:
         """Make a replica of an opened log: it belongs to the event loop from here on."""
         log_id = opening.log_id
         log.settings = opening.settings  # They may have changed meanwhile.
         log.use_cache(self._cache)
-        replica = self._replica(opening, log)
-        self.damaged.pop(log_id, None)
-        self.replicas[log_id] = replica
-        self._metrics.set(REPLICAS, len(self.replicas))
-        self._follow_time(replica)
-        if replica.core.voters == {self._me}:
-            self._drive(replica, replica.core.tick)  # The only voter leads at once.
-        return replica
-
-    def _replica(self, opening: Opening, log: Log) -> Replica:
-        log_id, founders, state = opening.log_id, opening.founders, opening.state
-        assert state == self._journal.state(log_id), "only a replica changes what the journal says"
-        kept = [b for b in state.boundaries if b.start_offset <= log.end_offset]
-        if len(kept) < len(state.boundaries):
-            self._journal.cut_epochs(log_id, kept[-1].epoch if kept else NO_EPOCH)
-        consensus_log = ConsensusLog(
-            log_id,
+        replica = make_replica(
+            opening,
             log,
             self._journal,
-            self._ports.clock,
-            founders=founders,
-            fetch_bytes_max=self._config.limits.replica_fetch_bytes_max,
-        )
-        core = Core(
-            self._me, consensus_log, state.hard_state, self._ports.entropy, timing=self._timing
-        )
-        return Replica(
-            log_id,
-            consensus_log,
-            core,
             self.commits,
-            waiters_max=self._config.limits.append_waiters_max,
-            name=opening.name,
+            self._ports,
+            timing=self._timing,
+            limits=self._config.limits,
         )
+        self.damaged.pop(log_id, None)
+        self.replicas[log_id] = replica
+        self._metrics.set(REPLICAS, self.log_count)
+        self.upkeep.adopt(replica)
+        self.ticker.follow(replica)
+        if replica.core.voters == {replica.me}:
+            self._tick(replica)  # The only voter leads at once.
+        return replica

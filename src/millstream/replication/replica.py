@@ -8,12 +8,14 @@ nothing here awaits.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.codec.batch import PREFIX_BYTES, Header, stamp
 from millstream.errors import (
+    BrokenReplica,
     DamagedBatch,
     LeaderNotReady,
     NoSpace,
@@ -26,7 +28,7 @@ from millstream.errors import (
     StorageUnavailable,
     TimedOut,
 )
-from millstream.model import Appended, Buffer, LogId, NodeId, Offset
+from millstream.model import Appended, Buffer, LogId, NodeId, Offset, node_of
 from millstream.raft.core import Core
 from millstream.raft.roles import Role
 from millstream.replication.consensus_log import ConsensusLog, Stamped
@@ -41,6 +43,10 @@ T = TypeVar("T")
 # How long an append waits for more replicas than a majority: Kafka's `delivery.timeout.ms`, after
 # which its producers wait no more. A request's own `timeout_ms` ends the wait sooner.
 ACKNOWLEDGE_S_MAX = 120.0
+
+# A leader that changes its voters is a candidate until the outcome is known. Its records stay in
+# the log meanwhile, and commit in the next epoch if it wins.
+_KEEPS_WAITERS = (Role.LEADER, Role.CANDIDATE)
 
 Watcher = Callable[[], None]
 
@@ -57,12 +63,14 @@ class Replica:
         name: str = "",
     ) -> None:
         self.id = log_id
+        self.me = core.me
         self.name = name or str(log_id)  # As an operator knows it: topic and partition.
         self.log = consensus_log.log  # The records, in segments.
         self.consensus_log = consensus_log  # The same with its epochs, as consensus sees it.
         self.core = core
         self.failure: StorageError | None = None  # Once set, this replica takes part no more.
         self.is_gone = False
+        self.noted_s = -inf  # When its durable end was last written down.
         self.vote_round = 0  # The sync round that makes the latest vote durable.
         self._commits = commits
         self._waiters_max = waiters_max
@@ -80,6 +88,7 @@ class Replica:
         self._watchers: set[Watcher] = set()
         # High watermark, role, leader and whether it is established, as of the last `notify`.
         self._seen = (core.high_watermark, core.role, core.leader, core.is_established)
+        self._cuts_seen = consensus_log.cuts
 
     # -- for the engine ------------------------------------------------------------------------
 
@@ -109,7 +118,9 @@ class Replica:
 
     @property
     def leader(self) -> NodeId | None:
-        return None if self.failure is not None else self.core.leader
+        """The node that leads, as far as known here."""
+        leader = None if self.failure is not None else self.core.leader
+        return None if leader is None else node_of(leader)
 
     @property
     def high_watermark(self) -> Offset:
@@ -150,6 +161,13 @@ class Replica:
             raise StorageUnavailable(str(problem)) from problem
         time_ms = stamped.max_timestamp if stamped.has_log_append_time else -1
         return Appended(stamped.base_offset, stamped.end_offset, time_ms, start)
+
+    def commit_written(self) -> None:
+        """Commit what was appended, if that needs no wait: then `committed` is done at once.
+
+        Calls the watchers, so it is for logs whose watchers only take note.
+        """
+        self._commits.commit_written(self)
 
     def committed(self, end_offset: Offset, result: T) -> asyncio.Future[T]:
         """Return a future of `result`, done once all before `end_offset` is committed.
@@ -219,6 +237,10 @@ class Replica:
         if seen == old:
             return
         self._seen = seen
+        if self.consensus_log.cuts != self._cuts_seen:
+            # The watermark may pass an offset where another record was committed.
+            self._cuts_seen = self.consensus_log.cuts
+            self._fail_waiters(NotLeader(self.id, self.leader))
         if core.high_watermark > old_watermark:
             self._complete_committed()
         if core.role is not old_role:
@@ -229,8 +251,9 @@ class Replica:
                 core.epoch,
                 self.log.end_offset,
             )
-            if old_role is Role.LEADER:
+            if core.role not in _KEEPS_WAITERS:
                 self._fail_waiters(NotLeader(self.id, self.leader))
+            self._commits.on_role(self)
         self._call_watchers()
 
     def refused(self, problem: StorageError) -> None:
@@ -244,6 +267,7 @@ class Replica:
             reason = "disk full" if isinstance(problem, NoSpace) else "out of resources"
             _log.warning("%s partition=%s log=%s problem=%s", reason, self.name, self.id, problem)
         self.refusal = problem
+        self._commits.refused[self] = None
 
     def unreadable(self, problem: StorageError) -> bool:
         """Note that a read failed; return True if this replica takes part no more because of it.
@@ -263,6 +287,14 @@ class Replica:
         _log.error("stopped partition=%s log=%s problem=%s", self.name, self.id, problem)
         self._fail_waiters(StorageUnavailable(str(problem)))
         self._call_watchers()
+
+    def stop(self, problem: AssertionError) -> None:
+        """Take part no more: a step of the core met what cannot be, by a bug here or at a peer.
+
+        Nothing of that step is sent. The other replicas of the node are served as before.
+        """
+        _log.error("a replica broke a rule of consensus log=%s", self.id, exc_info=problem)
+        self.fail(BrokenReplica(f"{self.name} broke a rule of consensus: {problem}"))
 
     def folded(self) -> None:
         """The log's producers are known again: wake the watchers that wait for it."""
@@ -335,3 +367,24 @@ class Replica:
         for _, _, done, _ in waiters:
             if not done.done():
                 done.set_exception(problem)
+
+
+async def wait_for_change(replicas: Sequence[Replica], seconds: float | None) -> None:
+    """Wait until one of the replicas changed for its watchers, or time is up."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    timer = None if seconds is None else loop.call_later(seconds, wake)
+    for replica in replicas:
+        replica.watch(wake)
+    try:
+        await done
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for replica in replicas:
+            replica.unwatch(wake)

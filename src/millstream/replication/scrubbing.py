@@ -7,7 +7,7 @@ retention and compaction never wait: a segment that is gone meanwhile is left.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -19,11 +19,13 @@ from millstream.metrics import SCRUBBED_BYTES, SCRUBBED_MS, Metrics
 from millstream.model import LogId, Offset
 from millstream.ports import Ports
 from millstream.replication.replica import Replica
+from millstream.replication.resting import Resting
 from millstream.storage.files.replacing import TEMPORARY, write_aside
 from millstream.storage.log.segment import Segment
 
 STATE = "scrub"
 STEP_BYTES = 2**20  # Read in one go, from a thread.
+RESTING_BYTES_MIN = 64 * 1024  # What a log that rests counts as: a file is opened for it.
 START_S = 60.0  # After a start others need the disk more.
 SAVE_S = 60.0  # What is verified twice after a crash, at most.
 
@@ -58,6 +60,9 @@ class Scrubber:
         metrics: Metrics,
     ) -> None:
         self.state = ScrubState()
+        # Set by the hub: logs that are not open, and what opens one in which damage is found.
+        self.resting: Resting | None = None
+        self.awake: Callable[[Iterable[LogId]], Awaitable[None]] | None = None
         self._reconfigured = asyncio.Event()
         self.reconfigure(config)
         self._replicas = replicas
@@ -93,11 +98,13 @@ class Scrubber:
     async def scrub_all(self) -> None:
         """Read every sealed segment from the place that was reached to the end."""
         state = self.state
-        for log_id in sorted(self._replicas, key=str):
+        for log_id in sorted([*self._replicas, *(self.resting or ())], key=str):
             if str(log_id) < state.log:
                 continue
             if str(log_id) != state.log:
                 state.log, state.base_offset = str(log_id), 0
+            if self.resting is not None and log_id in self.resting:
+                await self._scrub_resting(self.resting, log_id)
             replica = self._replicas.get(log_id)
             if replica is not None:
                 await self._scrub_log(replica)
@@ -105,6 +112,16 @@ class Scrubber:
         state.last_full_pass_ms = self._ports.clock.now_ms()
         self._metrics.set(SCRUBBED_MS, state.last_full_pass_ms)
         await self._save()
+
+    async def _scrub_resting(self, resting: Resting, log_id: LogId) -> None:
+        """Read a log that is not open; if it is not as it was, or long, open it."""
+        assert self.awake is not None
+        size = resting.health(log_id).size_bytes
+        if not await self._ports.threads.run(resting.verification(self._ports.files, log_id)):
+            await self.awake([log_id])
+        self.state.pass_bytes += size
+        self._metrics.add(SCRUBBED_BYTES, size)
+        await self._keep_pace(max(size, RESTING_BYTES_MIN))
 
     async def _scrub_log(self, replica: Replica) -> None:
         for segment in replica.log.sealed():

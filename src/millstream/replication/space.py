@@ -28,12 +28,17 @@ def refusals(
     return {**refused, **damaged}
 
 
-async def watch_space(replicas: Mapping[LogId, Replica], ports: Ports, metrics: Metrics) -> None:
-    """Look for space every second while a partition was refused for want of it."""
+async def watch_space(refused: dict[Replica, None], ports: Ports, metrics: Metrics) -> None:
+    """Look for space every second while a partition was refused for want of it.
+
+    `refused` are the replicas that storage refused something; those that it serves again leave.
+    """
     metrics.set(DISK_FULL, 0)  # A scrape in the first second finds it.
     while True:
         await asyncio.sleep(SPACE_CHECK_S)
-        full = [each for each in replicas.values() if isinstance(each.refusal, NoSpace)]
+        for replica in [each for each in refused if each.refusal is None or each.is_gone]:
+            del refused[replica]
+        full = [each for each in refused if isinstance(each.refusal, NoSpace)]
         metrics.set(DISK_FULL, int(bool(full)))
         if not full or not await _has_space(ports):
             continue

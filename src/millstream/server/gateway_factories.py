@@ -6,9 +6,20 @@ because most nodes never see a client of every protocol and a node should be rea
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from millstream.engine.access.login import Login
+from millstream.model import Session
 from millstream.server.net.connection import Address, Gateway, GatewayFactory, NewClient
-from millstream.server.node import Node
+from millstream.server.node import Node, Phase
+from millstream.server.system.real_ports import elapsed_s
+
+if TYPE_CHECKING:
+    from millstream.protocols.http.context import State
+    from millstream.server.listeners import Listeners
+
+AS_DIALLED = Address("", 0)
 
 
 def on_first_client(make: Callable[[Node], GatewayFactory], node: Node) -> GatewayFactory:
@@ -23,7 +34,7 @@ def on_first_client(make: Callable[[Node], GatewayFactory], node: Node) -> Gatew
     return make_gateway
 
 
-def kafka_gateway_factory(node: Node) -> GatewayFactory:
+def kafka_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> GatewayFactory:
     from millstream.protocols.kafka.context import Broker, Endpoint
     from millstream.protocols.kafka.fetch_sessions import Sessions
     from millstream.protocols.kafka.gateway import KafkaGateway
@@ -47,18 +58,28 @@ def kafka_gateway_factory(node: Node) -> GatewayFactory:
         dead_letters=node.dead_letters,
         delayed=node.delayed,
         repairs=node.repairs,
+        users=node.users,
+        access_rules=node.access_rules,
+        audit=node.audit,
+        encryption=node.encryption,
     )
 
     def make_gateway(client: NewClient) -> Gateway:
-        here = Endpoint(*_advertised(node, client.dialled))
         return KafkaGateway(
-            broker, HANDLERS, config.limits, dialled=here, peer=client.peer, pace=client.pace
+            broker,
+            HANDLERS,
+            config.limits,
+            dialled=Endpoint(*_advertised(advertised, client.dialled)),
+            session=_session(client, "kafka"),
+            pace=client.pace,
+            login=_login(client, "kafka"),
+            is_audited=node.audit.recorder is not None,
         )
 
     return make_gateway
 
 
-def flymq_gateway_factory(node: Node) -> GatewayFactory:
+def flymq_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> GatewayFactory:
     from millstream.protocols.flymq.context import Endpoint, Services
     from millstream.protocols.flymq.gateway import FlymqGateway
     from millstream.protocols.flymq.open_transactions import OpenTransactions
@@ -80,12 +101,20 @@ def flymq_gateway_factory(node: Node) -> GatewayFactory:
         usage=node.usage,
         unpacking=node.unpacking,
         dead_letters=node.dead_letters,
+        users=node.users,
+        audit=node.audit,
     )
 
     def make_gateway(client: NewClient) -> Gateway:
-        here = Endpoint(*_advertised(node, client.dialled))
         return FlymqGateway(
-            services, HANDLERS, config.limits, dialled=here, peer=client.peer, pace=client.pace
+            services,
+            HANDLERS,
+            config.limits,
+            dialled=Endpoint(*_advertised(advertised, client.dialled)),
+            session=_session(client, "flymq"),
+            pace=client.pace,
+            login=_login(client, "flymq"),
+            is_audited=node.audit.recorder is not None,
         )
 
     return make_gateway
@@ -113,8 +142,10 @@ def flux_gateway_factory(node: Node) -> GatewayFactory:
             node.config.limits,
             push_channel=client.push_channel,
             dialled=f"{client.dialled.host}:{client.dialled.port}",
-            peer=client.peer,
+            session=_session(client, "flux"),
             pace=client.pace,
+            login=_login(client, "flux"),
+            is_audited=node.audit.recorder is not None,
         )
 
     return make_gateway
@@ -130,24 +161,98 @@ def classic_gateway_factory(node: Node) -> GatewayFactory:
         topics=node.topics,
         publisher=node.publisher,
         deliveries=node.deliveries,
+        users=node.users,
     )
 
     def make_gateway(client: NewClient) -> Gateway:
-        return ClassicGateway(services, push_channel=client.push_channel, peer=client.peer)
+        return ClassicGateway(
+            services,
+            push_channel=client.push_channel,
+            session=_session(client, "classic"),
+            login=_login(client, "classic"),
+            is_audited=node.audit.recorder is not None,
+        )
 
     return make_gateway
 
 
-def http_gateway_factory(node: Node) -> GatewayFactory:
+def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) -> GatewayFactory:
+    from millstream.protocols.http.context import Services
     from millstream.protocols.http.gateway import HttpGateway
+    from millstream.protocols.http.operate.jobs import Jobs
+    from millstream.protocols.http.records.scans import Scans
+    from millstream.protocols.http.router import Router
+    from millstream.protocols.http.routes import APIS
+    from millstream.protocols.http.serving import Client, Server
+    from millstream.server.net.views import cut_connection, node_figures, open_connections
+
+    services = Services(
+        config=node.config,
+        cluster_id=node.cluster_id,
+        clock=node.clock,
+        entropy=node.entropy,
+        elapsed_s=elapsed_s,
+        threads=node.threads,
+        state=lambda: _state(node, listeners is not None and listeners.is_stopping),
+        health=lambda: (
+            [] if listeners is None or listeners.vitals is None else listeners.vitals.checks()
+        ),
+        report=node.faults.report,
+        node_figures=lambda: node_figures(node, listeners),
+        connections=lambda: open_connections(listeners),
+        cut_connection=lambda number: cut_connection(listeners, number),
+        history=node.history,
+        metrics=node.metrics,
+        topics=node.topics,
+        partitions=node.partitions,
+        publisher=node.publisher,
+        groups=node.groups,
+        consumer_groups=node.consumer_groups,
+        transactions=node.transactions,
+        delayed=node.delayed,
+        deliveries=node.deliveries,
+        dead_letters=node.dead_letters,
+        client_quotas=node.client_quotas,
+        resources=node.resources,
+        repairs=node.repairs,
+        users=node.users,
+        access_rules=node.access_rules,
+        logins=node.logins,
+        scans=Scans(node.config.http),
+        jobs=Jobs(node.config.http, node.clock, node.run_in_background),
+        unpacking=node.unpacking,
+        schemas=node.schemas,
+        schema_changes=node.schema_changes,
+    )
+    server = Server(services, Router(APIS))
 
     def make_gateway(client: NewClient) -> Gateway:
-        return HttpGateway(node.metrics)
+        login = _login(client, "http")
+        session = _session(client, "http")
+        conversation = Client(session, login, client.push_channel, client.pace)
+        return HttpGateway(server, conversation, client.hang_up)
 
     return make_gateway
 
 
-def _advertised(node: Node, dialled: Address) -> Address:
+def _state(node: Node, is_stopping: bool) -> "State":
+    from millstream.protocols.http.context import State
+
+    if node.phase is Phase.READY and not is_stopping:
+        return State.READY
+    return State.STARTING if node.phase in {Phase.BUILT, Phase.STARTING} else State.STOPPING
+
+
+def _advertised(advertised: Address, dialled: Address) -> Address:
     """The address in metadata responses: as configured, or as the client dialled it."""
-    config = node.config
-    return Address(config.advertised_host or dialled.host, config.advertised_port or dialled.port)
+    return Address(advertised.host or dialled.host, advertised.port or dialled.port)
+
+
+def _session(client: NewClient, protocol: str) -> Session:
+    return replace(client.session, address=client.peer, protocol=protocol)
+
+
+def _login(client: NewClient, protocol: str) -> Login | None:
+    if client.login is not None:
+        client.login.session = _session(client, protocol)
+    return client.login

@@ -8,14 +8,20 @@ that is too low.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from millstream import __version__
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.control.state import State
+from millstream.engine.access.authentication import Authentication
+from millstream.engine.access.first_user import make_first_user
+from millstream.engine.access.logins import Logins
+from millstream.engine.access.users import Users
 from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Everyone, Gate, Policy
@@ -24,18 +30,27 @@ from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
-from millstream.model import CONTROL_LOG, LogId, NodeId
+from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
 from millstream.ports import Ports
+from millstream.protocols.http.operate.history import History
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
+from millstream.security.settings import authorizes
 from millstream.server.faults import Faults
+from millstream.server.keys import begin_keyring, check_keyring
+from millstream.server.listener_specs import listener_specs
 from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.files.directory import DataDirectory, open_directory
 from millstream.storage.files.reserve import Reserve
 from millstream.storage.files.skipped_commands import read_skipped
 from millstream.storage.journal.journal import open_journal
+
+if TYPE_CHECKING:
+    from millstream.engine.access.rights import Rights
+    from millstream.engine.audit.recorder import Recorder
+    from millstream.storage.sealing.keyring import Keyring
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +94,12 @@ class Node:
     """`run` it; use `topics` and `partitions` once it is `ready`; then `stop` it."""
 
     def __init__(
-        self, config: Config, ports: Ports, directory: DataDirectory, policy: Policy
+        self,
+        config: Config,
+        ports: Ports,
+        directory: DataDirectory,
+        policy: Policy | None,
+        keyring: "Keyring | None" = None,
     ) -> None:
         me = NodeId(config.node_id)
         self.config = config
@@ -87,6 +107,7 @@ class Node:
         self.entropy = ports.entropy
         self.threads = ports.threads
         self.metrics = Metrics()
+        self.history = History()
         self.faults = Faults()
         self.phase = Phase.BUILT
         self.ready = asyncio.Event()
@@ -94,20 +115,16 @@ class Node:
         self._directory = directory
         self._stop_asked = asyncio.Event()
         self._reserve = Reserve(ports.files)
-        journal = open_journal(
-            ports.files,
-            bytes_max=config.limits.journal_bytes_max,
-            reserve=self._reserve,
-            was_clean=directory.was_clean,
-        )
-        was_clean = directory.was_clean
-        self.hub = Hub(me, ports, journal, config=config, metrics=self.metrics, was_clean=was_clean)
-        control = self.hub.keep_now(CONTROL_LOG, config.voters, CONTROL_SETTINGS, name=CONTROL_NAME)
+        self.keyring = keyring
+        self.hub = self._open_storage(ports, directory)
+        founders = frozenset(map(replica_id, config.voters))
+        control = self.hub.keep_now(CONTROL_LOG, founders, CONTROL_SETTINGS, name=CONTROL_NAME)
         _check_control_log(control, config.data_dir)
         state = State()
         defaults = TopicDefaults(me, config.topic_defaults, state.resources)
         self.running_config = RunningConfig(me, config, state.resources)
         self.running_config.watch(self.hub.reconfigure)
+        recorder = _recorder(config, ports, self.metrics)
         self._hosting = Hosting(me, self.hub, defaults, self.running_config)
         self.hub.topic_name = partial(_topic_name, state.catalog)
         self._controller = Controller(
@@ -116,9 +133,11 @@ class Node:
             ports.clock,
             self._hosting.applied,
             skipped={command.offset for command in read_skipped(ports.files, config.data_dir)},
+            keeps_outcomes=recorder is not None,
         )
+        rights = _rights(config, self._controller) if policy is None else None
         foundation = Foundation(
-            Gate(policy, self.metrics),
+            _gate(policy or rights or Everyone(), self.metrics, recorder, rights),
             self._controller,
             self.hub,
             config,
@@ -126,17 +145,79 @@ class Node:
             self.metrics,
             defaults,
             self.running_config,
+            rights,
+            recorder,
+            directory.cluster_id,
         )
-        self._engine = engine = build_engine(foundation, subscriptions=subscribed_topics)
-        self._offer(engine)
+        self._open_access(foundation)
+        self._engine = build_engine(foundation, subscriptions=subscribed_topics)
+        self._offer(self._engine)
+        self._observe(state.catalog, self._engine)
+
+    def _open_storage(self, ports: Ports, directory: DataDirectory) -> Hub:
+        journal = open_journal(
+            ports.files,
+            bytes_max=self.config.limits.journal_bytes_max,
+            reserve=self._reserve,
+            was_clean=directory.was_clean,
+        )
+        return Hub(
+            NodeId(self.config.node_id),
+            ports,
+            journal,
+            config=self.config,
+            metrics=self.metrics,
+            last_stop=LastStop(directory.was_clean, directory.clean_ends),
+            keyring=self.keyring,
+        )
+
+    def _observe(self, catalog: Catalog, engine: Engine) -> None:
+        """Let metrics tell of what the engine holds."""
         observer = Observer(
-            state.catalog,
+            catalog,
             self.hub,
             engine.group_coordinators,
             engine.delayed_scheduler,
             engine.push.pump,
         )
         self.metrics.watch(observer.samples)
+
+    def _open_access(self, foundation: Foundation) -> None:
+        """Make what knows users and checks their logins."""
+        config, ports = foundation.config, foundation.ports
+        self._ports = ports
+        self.secrets = ports.secrets
+        self.authentication = Authentication(
+            foundation.controller.state.access, config, ports, self.metrics, foundation.recorder
+        )
+        self.users = Users(foundation.gate, self._controller, config, ports, self.authentication)
+        specs = listener_specs(config)
+        self._has_logins = any(spec.authenticates for spec in specs)
+        self.logins = Logins(
+            self.authentication,
+            ports,
+            is_required=any(s.transport.has_sasl for s in specs if "http" in s.protocols),
+        )
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether the space for a start is still set aside; it is, once the node is ready."""
+        return self.phase is not Phase.READY or self._reserve.is_kept
+
+    def are_coordinators_loading(self) -> bool:
+        return self._engine.group_coordinators.is_loading
+
+    # Any: the result of the work, which its future has.
+    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
+        """Run work to its end, whatever becomes of the request that began it."""
+        return self._engine.background.begin(work)
+
+    def delayed_count(self) -> int:
+        return self._engine.delayed_scheduler.delayed_count
+
+    def delayed_late_ms(self) -> int:
+        """How long the first delayed record has been due."""
+        return self._engine.delayed_scheduler.late_ms()
 
     @property
     def cluster_id(self) -> str:
@@ -155,6 +236,7 @@ class Node:
                         self._become_ready(),
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
+                        *([self.authentication.run()] if self._has_logins else []),
                     )
                 ]
                 await self._stop_asked.wait()
@@ -162,6 +244,7 @@ class Node:
                 for worker in workers:
                     worker.cancel()
                 self._engine.push.pump.save(all_of_it=True)
+                await self._end_trail()
                 await self._finish_writing()
                 hub.cancel()
             self._close()
@@ -197,7 +280,12 @@ class Node:
         self.resources = engine.resources
         self.usage = engine.usage
         self.repairs = engine.repairs
+        self.encryption = engine.encryption
+        self.access_rules = engine.access_rules
+        self.audit = engine.audit
         self.unpacking = engine.unpacking
+        self.schemas = engine.schemas
+        self.schema_changes = engine.schema_changes
 
     async def _with_open_logs(self, run: Callable[[], Awaitable[None]]) -> None:
         """Begin when all logs are open: a log that is not here counts as deleted, or as lost."""
@@ -212,14 +300,31 @@ class Node:
         self._are_logs_open.set()
         await self.hub.ready()
         await self.threads.run(self._reserve.keep)
+        if self.audit.writer is not None:
+            await self.audit.writer.read_key()
+        if self._has_logins:
+            await self.authentication.read_keys()
+            await make_first_user(self.users, self.config, self._ports)
         self._move(Event.READY)
+        if self.audit.recorder is not None:
+            self.audit.recorder.note_system("system.start", {"version": __version__})
         self.ready.set()
         _log.info(
             "ready node=%d partitions=%d data_dir=%s",
             self.config.node_id,
-            len(self.hub.replicas),
+            self.hub.log_count,
             self.config.data_dir if self.config.storage == "disk" else "(memory)",
         )
+
+    async def _end_trail(self) -> None:
+        """Write the last events, for `stop_ms_max` at most."""
+        writer, recorder = self.audit.writer, self.audit.recorder
+        if writer is None or recorder is None or not self.ready.is_set():
+            return
+        recorder.note_system("system.stop", {})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.timing.stop_ms_max / 1000):
+                await writer.flush(is_last=True)
 
     async def _finish_writing(self) -> None:
         """Let requests that wait for a sync be answered, for `stop_ms_max` at most."""
@@ -232,9 +337,12 @@ class Node:
     def _close(self) -> None:
         # Logs that this life has not opened are as the last one left them: not in order, unless
         # that one ended cleanly. A follower may stop before it knows of all its topics.
-        unopened = set(self.hub.logs_on_disk()) - self.hub.replicas.keys()
+        unopened = set(self.hub.logs_on_disk()) - self.hub.replicas.keys() - set(self.hub.resting)
+        before = self._directory.clean_ends
+        ends = {name: before[name] for log_id in unopened if (name := str(log_id)) in before}
+        ends |= self.hub.log_ends()
         if self.hub.close() and (self._directory.was_clean or not unopened):
-            self._directory.mark_clean()
+            self._directory.mark_clean(ends)
         self._directory.close()
         _log.info("stopped node=%d", self.config.node_id)
 
@@ -246,8 +354,11 @@ def _check_control_log(control: Replica, data_dir: str) -> None:
     """Refuse to start without a command: topics would be missing that have records."""
     log = control.log
     for segment in [*log.sealed(), *filter(None, [log.active])]:
-        work = log.verification(segment)
-        if work is not None:
+        # Seals are checked here: a reader would find a wrong one only after the start.
+        works = [log.verification(segment)]
+        if log.sealer is not None:
+            works.append(log.verification(segment, again=True))
+        for work in filter(None, works):
             work.run()
             work.finish()
     damage = log.damage()
@@ -257,6 +368,41 @@ def _check_control_log(control: Replica, data_dir: str) -> None:
             "or give the command up that stands there with: millstream repair --skip "
             f"'{CONTROL_NAME}/0@{damage[0].base_offset}' --data-dir {data_dir}"
         )
+
+
+def _rights(config: Config, controller: Controller) -> "Rights | None":
+    """The policy of a node with authorization; without, it is not even loaded."""
+    if not authorizes(config.security, config.tls, config.listener):
+        return None
+    from millstream.engine.access.rights import Rights
+
+    rights = Rights(controller.state.access, controller.state.catalog, config)
+    rights.follow(lambda: controller.leader, controller.watch)
+    return rights
+
+
+def _recorder(config: Config, ports: Ports, metrics: Metrics) -> "Recorder | None":
+    """Notes events where there is an audit trail; without, it is not even loaded."""
+    has_logins = any(spec.authenticates for spec in listener_specs(config))
+    enabled = config.audit.enabled
+    if enabled == "off" or (enabled == "auto" and not has_logins):
+        return None
+    from millstream.engine.audit.recorder import Recorder
+
+    is_whole = has_logins or config.security.authorization == "on"
+    return Recorder(config.audit, config.node_id, ports.clock, metrics, is_whole=is_whole)
+
+
+def _gate(
+    policy: Policy, metrics: Metrics, recorder: "Recorder | None", rights: "Rights | None"
+) -> Gate:
+    if recorder is None:
+        return Gate(policy, metrics)
+    from millstream.engine.audit.audited_gate import AuditedGate, GrantNotingGate
+
+    explain = None if rights is None else rights.audit_words
+    kind = GrantNotingGate if recorder.wants("access.granted") else AuditedGate
+    return kind(policy, metrics, recorder, explain)
 
 
 def _topic_name(catalog: Catalog, log_id: LogId) -> str:
@@ -270,6 +416,7 @@ def _topic_name(catalog: Catalog, log_id: LogId) -> str:
 
 def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) -> Node:
     """Open the data directory and put a node together; raises `StartupError` with one sentence."""
+    check_keyring(config, ports)
     directory = open_directory(
         ports.files, config.data_dir, node_id=NodeId(config.node_id), entropy=ports.entropy
     )
@@ -279,7 +426,8 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
             config.data_dir,
         )
     try:
-        return Node(config, ports, directory, policy or Everyone())
+        keyring = begin_keyring(config, ports, directory)
+        return Node(config, ports, directory, policy, keyring)
     except BaseException:
         if directory.was_clean:
             # Nothing was changed yet. Without the marker the next start would take damage for a

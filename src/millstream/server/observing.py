@@ -34,14 +34,17 @@ from millstream.metrics import (
     SCRUB_PASS_BYTES,
     SLOW_SUBSCRIBERS,
     SUBSCRIBERS,
+    TERMS_BYTES,
+    TERMS_MISSING_BYTES,
     WAITING_RECORDS,
     Metric,
     Sample,
 )
-from millstream.model import TopicPartition
+from millstream.model import Offset, TopicPartition
 from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
-from millstream.replication.replica import Replica
+from millstream.storage.log.health import LogHealth
+from millstream.storage.secondary_index.log_index import IndexFigures
 
 LABELLED_MAX = 1_000  # Partitions, topics of groups and subscriptions with own samples.
 
@@ -88,9 +91,15 @@ class Observer:
         topics = [topic for topic in self._catalog.topics() if not topic.is_view]
         for topic in sorted(topics, key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name)):
             for partition in range(topic.partition_count):
-                replica = self._hub.replicas.get(topic.log(partition))
+                target, log_id = TopicPartition(topic.name, partition), topic.log(partition)
+                replica = self._hub.replicas.get(log_id)
                 if replica is not None:
-                    yield _partition(TopicPartition(topic.name, partition), replica)
+                    ends = replica.high_watermark, replica.last_stable_offset
+                    figures = self._hub.upkeep.indexer.figures(replica)
+                    yield _partition(target, replica.log.health(), *ends, figures)
+                elif log_id in self._hub.resting:
+                    end = self._hub.resting.end_offset(log_id)
+                    yield _partition(target, self._hub.resting.health(log_id), end, end, None)
 
     def _groups(self) -> Iterator[Sequence[Sample]]:
         try:
@@ -108,12 +117,17 @@ class Observer:
     def _lag(self, target: TopicPartition, committed: OffsetValue) -> int:
         try:
             topic = self._catalog.find(target.topic)
-            replica = self._hub.replicas.get(topic.log(target.partition))
+            log_id = topic.log(target.partition)
         except UnknownTopic:
             return 0
-        if replica is None or topic.topic_id != committed.topic_id:
+        replica, resting = self._hub.replicas.get(log_id), self._hub.resting
+        if topic.topic_id != committed.topic_id or not (replica or log_id in resting):
             return 0
-        return max(0, replica.high_watermark - max(committed.offset, replica.log.start_offset))
+        if replica is None:
+            start, end = resting.health(log_id).start_offset, resting.end_offset(log_id)
+        else:
+            start, end = replica.log.start_offset, replica.high_watermark
+        return max(0, end - max(committed.offset, start))
 
     def _subscriptions(self) -> Iterator[Sequence[Sample]]:
         named: defaultdict[str, list[Subscription]] = defaultdict(list)
@@ -136,12 +150,17 @@ class Observer:
             yield [Sample(metric, (name,), value) for metric, value in figures.items()]
 
 
-def _partition(target: TopicPartition, replica: Replica) -> Sequence[Sample]:
-    log = replica.log.health()
+def _partition(
+    target: TopicPartition,
+    log: LogHealth,
+    high_watermark: Offset,
+    last_stable_offset: Offset,
+    terms: IndexFigures | None,
+) -> Sequence[Sample]:
     figures: dict[Metric, int] = {
         LOW_WATERMARK: log.start_offset,
-        HIGH_WATERMARK: replica.high_watermark,
-        LAST_STABLE_OFFSET: replica.last_stable_offset,
+        HIGH_WATERMARK: high_watermark,
+        LAST_STABLE_OFFSET: last_stable_offset,
         END_OFFSET: log.end_offset,
         PARTITION_BYTES: log.size_bytes,
         PARTITION_SEGMENTS: log.segment_count,
@@ -149,5 +168,7 @@ def _partition(target: TopicPartition, replica: Replica) -> Sequence[Sample]:
         INDEX_STRETCH_BYTES: log.index_bytes_per_entry_max,
         INDEX_GAPS: log.index_gaps,
     }
+    if terms is not None:
+        figures |= {TERMS_BYTES: terms.size_bytes, TERMS_MISSING_BYTES: terms.missing_bytes}
     labels = target.topic, str(target.partition)
     return [Sample(metric, labels, value) for metric, value in figures.items()]

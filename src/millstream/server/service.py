@@ -1,22 +1,28 @@
 """Runs a node with its listeners, as a process or inside another program.
 
-The listeners open once the node is ready and close before it stops. `stop` is an orderly stop;
+The listeners open once the node is ready and close before it stops; HTTP opens first and closes
+last, because it tells how far a start or a stop has come. `stop` is an orderly stop;
 cancelling `run` has the effect of a crash.
 """
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.config import Config
 from millstream.ports import Ports
 from millstream.server.faults import is_fatal
+from millstream.server.listener_specs import listener_specs
 from millstream.server.listeners import Interpose, Listeners, take_ports
 from millstream.server.net.connection import Address
-from millstream.server.node import build_node
+from millstream.server.node import Node, build_node
 from millstream.server.system.loop_monitor import LoopMonitor
+from millstream.server.system.machine import DiskSpace, disk_space
 from millstream.server.system.real_ports import elapsed_s, thread_cpu_s
+
+if TYPE_CHECKING:
+    from millstream.server.vitals import VitalSigns
 
 
 class Service:
@@ -44,6 +50,11 @@ class Service:
                 descriptors_max=descriptors_max,
                 monitor=self._monitor,
             )
+            self.vitals: VitalSigns | None = None
+            if any("http" in spec.protocols for spec in listener_specs(config)):
+                self.vitals = self.listeners.vitals = _vital_signs(
+                    self.node, self.listeners, self._monitor
+                )
         except BaseException:
             for port in taken.values():
                 port.close()
@@ -100,15 +111,35 @@ class Service:
             life.add_done_callback(lambda _: self._stop_asked.set())
             serving = group.create_task(self._open_listeners())
             monitoring = group.create_task(self._monitor.run())
+            watching = group.create_task(self.vitals.run()) if self.vitals is not None else None
             await self._stop_asked.wait()
             monitoring.cancel()
+            if watching is not None:
+                watching.cancel()
             await self.listeners.stop()
             serving.cancel()
             self.node.stop()
 
     async def _open_listeners(self) -> None:
-        await self.node.ready.wait()
-        await self.listeners.run(self.opened)
+        await self.listeners.run(self.opened, self.node.ready)
+
+
+def _vital_signs(node: Node, listeners: Listeners, monitor: LoopMonitor) -> "VitalSigns":
+    from millstream.server.vitals import VitalSigns
+
+    config = node.config
+
+    def space() -> DiskSpace | None:
+        return disk_space(config.data_dir) if config.storage == "disk" else None
+
+    return VitalSigns(
+        node,
+        listeners,
+        monitor,
+        elapsed_s=elapsed_s,
+        disk_space=space,
+        certificate_ends_s=listeners.certificate_ends_s,
+    )
 
 
 def first_of(problem: BaseException) -> BaseException:

@@ -6,13 +6,23 @@ and writers only when Spark asks for one.
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
+from millstream.spark import versions
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.source import (
     SourceOptions,
@@ -20,11 +30,23 @@ from millstream.spark.options.source import (
     source_options,
     value_format,
 )
+from millstream.spark.options.tables import (
+    CARRIER,
+    comment,
+    comment_in_ddl,
+    for_reading,
+    for_writing,
+    kept_options,
+    table_options,
+)
 from millstream.spark.options.values import ValueFormat, ValueOptions
+from millstream.spark.sentences import with_sentences
+from millstream.spark.spark_api import VERSION, VERSION_TEXT, DataSource
+from millstream.spark.values.json_schema import json_schema_fields
 
 if TYPE_CHECKING:
     from millstream.spark.read.batch import BatchReader
-    from millstream.spark.read.stream import StreamReader
+    from millstream.spark.read.stream import RefusedStreamReader, StreamReader
     from millstream.spark.write.spark_writers import BatchWriter, StreamWriter
 
 # The rows of Spark's Kafka connector, in Spark's names of types.
@@ -40,6 +62,20 @@ COLUMNS = {
 }
 
 
+_SERVERS = "kafka.bootstrap.servers"
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType().add("key", StringType()).add("value", BinaryType())),
+}
+
+
+@with_sentences
 class MillstreamSource(DataSource):
     """Topics of a Millstream or Kafka cluster as rows."""
 
@@ -47,31 +83,64 @@ class MillstreamSource(DataSource):
     def name(cls) -> str:
         return "millstream"
 
-    def schema(self) -> str:
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        versions.check(VERSION_TEXT)
+        super().__init__(options)
+
+    def schema(self) -> str | StructType:
+        kept = table_options(self.options)
+        options = self.options if kept is None else kept
         columns = dict(COLUMNS)
-        values = value_format(self.options)
+        values = value_format(options)
         if values is not None:
             columns["value"] = _struct(_loaded(values))
-        if not includes_headers(self.options):
+        if not includes_headers(options):
             del columns["headers"]
+        if kept is not None and values is None:
+            return _writable_table(columns, kept)
+        if kept is not None:
+            columns[CARRIER] += " " + comment_in_ddl(kept)
         return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
     def reader(self, schema: StructType) -> "BatchReader":
         from millstream.spark.read.batch import BatchReader
 
+        self.options = {**for_reading(_kept(schema)), **self.options}
         self._check(schema)
         return BatchReader(self._source_options(is_streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802  # Spark's name.
-        from millstream.spark.read.stream import StreamReader
+    def streamReader(  # noqa: N802  # Spark's name.
+        self, schema: StructType
+    ) -> "StreamReader | RefusedStreamReader":
+        from millstream.spark.read.stream import RefusedStreamReader
 
+        try:
+            return self._stream_reader(schema)
+        except InvalidOption as problem:
+            return RefusedStreamReader(problem)
+
+    def _stream_reader(self, schema: StructType) -> "StreamReader":
+        from millstream.spark.read.stream import StreamReader, UnlimitedStreamReader
+
+        self.options = {**for_reading(_kept(schema)), **self.options}
         self._check(schema)
-        return StreamReader(self._source_options(is_streaming=True), schema)
+        options = self._source_options(is_streaming=True)
+        if versions.ADMISSION_CONTROL.works_in(VERSION):
+            return StreamReader(options, schema)
+        _refuse_limits(options)
+        return UnlimitedStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         from millstream.spark.options.sink import sink_options
         from millstream.spark.write.spark_writers import BatchWriter
 
+        self.options = {**for_writing(_kept(schema)), **self.options}
+        if not any(name.lower() == _SERVERS for name in self.options):
+            raise InvalidOption(
+                f"option {_SERVERS} must be specified: host:port,... In SQL, Spark hands the "
+                "options of a table over if INSERT names the columns and leaves some out: INSERT "
+                "INTO table (key, value) SELECT ..."
+            )
         if overwrite:
             raise InvalidOption("save mode overwrite is not allowed: a topic is appended to")
         return BatchWriter(sink_options(self.options, is_streaming=False), schema)
@@ -81,6 +150,11 @@ class MillstreamSource(DataSource):
         from millstream.spark.options.sink import sink_options
         from millstream.spark.write.spark_writers import StreamWriter
 
+        if not any(name.lower() == _SERVERS for name in self.options):
+            raise InvalidOption(
+                f"option {_SERVERS} must be specified: host:port,... Spark keeps the options of a "
+                "table to itself in toTable(): give them to writeStream again"
+            )
         return StreamWriter(sink_options(self.options, is_streaming=True), schema)
 
     def _source_options(self, *, is_streaming: bool) -> SourceOptions:
@@ -107,8 +181,47 @@ class MillstreamSource(DataSource):
                 )
 
 
+def _kept(schema: StructType) -> dict[str, str]:
+    """The options that the table of these columns keeps; none if they are of no table."""
+    return kept_options({field.name: field.metadata.get("comment") for field in schema})
+
+
+def _writable_table(columns: Mapping[str, str], kept: Mapping[str, str]) -> StructType:
+    """The columns of a new table, which may be left out of INSERT."""
+    left_out = {"CURRENT_DEFAULT": "NULL", "EXISTS_DEFAULT": "NULL"}  # Spark's names.
+    schema = StructType()
+    for name in columns:
+        metadata = left_out | ({"comment": comment(kept)} if name == CARRIER else {})
+        schema.add(name, _TYPES[name], True, metadata)
+    return schema
+
+
+def _refuse_limits(options: SourceOptions) -> None:
+    limits = {
+        "maxOffsetsPerTrigger": options.offsets_max,
+        "maxBytesPerTrigger": options.bytes_max,
+        "minOffsetsPerTrigger": options.offsets_min,
+    }
+    for name, limit in limits.items():
+        if limit is not None:
+            raise InvalidOption(
+                f"{name} needs Spark 4.2 or newer, this is {VERSION_TEXT}: it does not say where a "
+                "query stands when it asks how far to read. Leave the option out, then each "
+                "trigger takes all there is, or use a newer Spark"
+            )
+
+
 def _loaded(values: ValueOptions) -> ValueOptions:
-    """With a schema that lies in a file read from it: tasks may run where the file is not."""
+    """With a schema that lies in a file or a registry read from it, once and on the driver.
+
+    Tasks may run where the file is not, and must all have the same schema.
+    """
+    if not values.schema and values.registry is not None:
+        from millstream.spark.registry import registry_for
+
+        text = registry_for(values.registry).subject_schema(values.form)
+        is_json = values.form is ValueFormat.JSON
+        return replace(values, schema=json_schema_fields(text) if is_json else text)
     if values.form is ValueFormat.JSON or values.schema.startswith(("{", "[", '"')):
         return values
     try:

@@ -5,6 +5,7 @@ and, where there is one, what to do. `kafka_client.errors` has the errors of a
 single request; those that users see are named here as well.
 """
 
+from millstream import __version__
 from millstream.errors import MillstreamError
 from millstream.kafka_client.errors import Refused as Refused
 from millstream.kafka_client.errors import UnknownPartition as UnknownPartition
@@ -82,6 +83,10 @@ class LibraryMissing(MillstreamError, ModuleNotFoundError):
         )
 
 
+class RegistryFailed(MillstreamError):
+    """A schema registry does not answer, or not with what was asked for."""
+
+
 class Fenced(MillstreamError):
     """Another attempt, or another driver with the same checkpoint, has taken over."""
 
@@ -94,8 +99,9 @@ class BatchRefused(MillstreamError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"the broker refuses to end the batch: {reason}. If a transaction took too long, raise "
-            "kafka.transaction.timeout.ms or make batches smaller"
+            f"the broker refuses to end the batch: {reason}. If all of its tasks were cut off from "
+            "the broker for longer than kafka.transaction.timeout.ms, raise that; the query may be "
+            "started again"
         )
 
 
@@ -125,6 +131,30 @@ class OlderCheckpoint(MillstreamError):
 
 class UnwritableRow(MillstreamError):
     """The row cannot be written: invalid topic, partition or headers."""
+
+
+class UnsupportedSpark(MillstreamError, ImportError):
+    """The Spark that is installed is none that the source and sink run in."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f'this is Spark {version}; format("millstream") needs Spark 4.0 to 4.3, because '
+            "earlier ones have no Python data sources and later ones were not tested: pip install "
+            "'pyspark>=4.0,<4.4'. On an older Spark use its Kafka connector, format(\"kafka\"): "
+            "the broker speaks its protocol"
+        )
+
+
+class WorkerLacksPackage(MillstreamError):
+    """The Python that Spark's workers run lacks this package, or has it in another version."""
+
+    def __init__(self, host: str, python: str, package: str) -> None:
+        has = f"has millstream {package}" if package else "does not have the package millstream"
+        super().__init__(
+            f"the Python of Spark's workers on {host}, {python}, {has}, and this driver has "
+            f"{__version__}: install the same on every node, or set PYSPARK_PYTHON to a Python "
+            "that has it (docs/spark/clusters.md)"
+        )
 
 
 class JavaMissing(MillstreamError):

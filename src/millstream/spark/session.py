@@ -7,6 +7,7 @@ workers, Java, and Spark's home. The first session sets them, once for this proc
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,14 +19,16 @@ from typing import TYPE_CHECKING
 
 from millstream.spark.errors import JavaMissing
 from millstream.spark.java.class_archive import Choice, ask, choose, discard
+from millstream.spark.versions import Version, check
+from millstream.spark.workers import check_python
+from millstream.spark.write.once import enable_update_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MAJOR_MIN = 17
-_CHECKPOINTS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming{}.FileSystemBasedCheckpointFileManager"
+_CHECKPOINTS_MOVED = (4, 1)  # The first Spark in which this class has a package of its own.
 
 _LASTING = "spark-"
 
@@ -37,8 +40,6 @@ LAPTOP: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    # Halves the time of a small trigger; safe on a local disk, see docs/spark/laptop-session.md.
-    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -79,16 +80,21 @@ def session(
 ) -> "SparkSession":
     """Start Spark here, or return the session that runs; `conf` goes over the laptop's settings.
 
-    Raises `JavaMissing` with one sentence if there is no Java that Spark can use.
+    Raises `JavaMissing`, `UnsupportedSpark` or `WorkerLacksPackage`, each one sentence, if there is
+    no Java that Spark can use, no Spark that the source runs in, or another Python for workers.
     """
+    version = installed_version()
     from pyspark import SparkContext  # Slow, and only needed here.
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    enable_update_mode()
     is_local = master.startswith("local")
     if SparkSession.getActiveSession() is None:
         prepare_environment(is_local=is_local)
-    settings = LAPTOP if is_local else {}
+        if is_local:
+            check_python(os.environ["PYSPARK_PYTHON"])
+    settings = laptop_settings(version) if is_local else {}
     java_options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"
     classes = Choice()
     if SparkContext._gateway is None and is_local:
@@ -98,12 +104,42 @@ def session(
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except PySparkException:
         if classes.used is None:
             raise
         discard(classes.used)
-        return builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
+        spark = builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
+    if is_local:
+        _leave_out_checksum_files(spark)
+    return spark
+
+
+def _leave_out_checksum_files(spark: "SparkSession") -> None:
+    """Write no `.crc` beside a file on the local disk.
+
+    Hadoop runs a program, chmod, for each of them; a trigger writes two files to its checkpoint.
+    """
+    jvm = spark.sparkContext._jvm
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    assert jvm is not None
+    # Hadoop keeps one such object for this process, which every later user gets.
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(conf).setWriteChecksum(False)
+
+
+def laptop_settings(version: Version) -> dict[str, str]:
+    # Halves the time of a small trigger; safe on a local disk, see docs/spark/laptop-session.md.
+    package = ".checkpointing" if version >= _CHECKPOINTS_MOVED else ""
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    return LAPTOP | {name: _CHECKPOINTS.format(package)}
+
+
+def installed_version() -> Version:
+    """The Spark of this Python, found without importing it; raises `UnsupportedSpark`."""
+    # Not from the metadata of the package: Sparks of cloud services come without.
+    text = (_pyspark() / "version.py").read_text(encoding="utf-8")
+    match = re.search(r"__version__[^'\"]*['\"]([^'\"]+)", text)
+    return check("unknown" if match is None else match[1])
 
 
 def prepare_environment(*, is_local: bool = True) -> None:

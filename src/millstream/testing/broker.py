@@ -10,10 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Literal
+from secrets import token_urlsafe
+from typing import Literal, NamedTuple
 
 from millstream.base_error import MillstreamError
 from millstream.config import Config, Limits, Timing
+from millstream.security.settings import ITERATIONS_MIN, Tls
 from millstream.testing.in_process import InProcess
 from millstream.testing.lives import CannotDoThis, Life
 from millstream.testing.lost_acks import LostAcks, What
@@ -21,6 +23,8 @@ from millstream.testing.process import Subprocess
 
 Mode = Literal["in-process", "subprocess"]
 Storage = Literal["memory", "disk"]
+
+PASSWORD_BYTES = 18
 
 # A test has no stragglers to wait for: the first member of a group gets its partitions at once. And
 # no clients that are gone for good: to move the clock is not to cut connections.
@@ -64,12 +68,35 @@ TRANSITIONS: dict[tuple[State, Knob], State] = {
 }
 
 
+class Credentials(NamedTuple):
+    """The first user of a secure broker, and the file of the CA that signed its certificate."""
+
+    user: str
+    password: str
+    ca_file: str
+
+
 class RunningBroker:
     """A broker that a test runs against; made by `run_broker`. Not for several threads at once."""
 
     def __init__(self, life: Life) -> None:
+        self.credentials: Credentials | None = None  # Of a broker that is secure.
         self._life = life
         self._state = State.RUNNING
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """Settings of a client of librdkafka, TLS and login included."""
+        settings = {"bootstrap.servers": self.bootstrap}
+        if self.credentials is not None:
+            settings |= {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": self.credentials.user,
+                "sasl.password": self.credentials.password,
+                "ssl.ca.location": self.credentials.ca_file,
+            }
+        return settings
 
     @property
     def bootstrap(self) -> str:
@@ -203,12 +230,14 @@ def run_broker(
     port: int = 0,
     config: Config = DEFAULTS,
     kind: type[RunningBroker] = RunningBroker,
+    secure: bool = False,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a block; clients are served when the block begins.
 
     With port 0 it takes a free one, so any number of them run side by side. `directory` is where
     disk storage goes and stays; without one it is temporary. The rest of `config` holds as it is.
-    `kind` is the class of the broker, for a fixture with rules of its own.
+    `kind` is the class of the broker, for a fixture with rules of its own. With `secure` it has TLS
+    and asks for a login: `broker.client_settings` has what clients need, for as long as it runs.
     """
     with ExitStack() as stack:
         data = Path(directory) if directory is not None else None
@@ -217,6 +246,10 @@ def run_broker(
         config = replace(config, storage=storage, port=port)
         if data is not None:
             config = replace(config, data_dir=str(data / "data"))
+        credentials = None
+        if secure:
+            files = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-")))
+            config, credentials = _secured(config, files)
         life: Life
         if mode == "subprocess":
             assert data is not None
@@ -226,5 +259,28 @@ def run_broker(
             life = InProcess(config)
         life.start()
         broker = kind(life)
+        broker.credentials = credentials
         stack.callback(broker._end)
         yield broker
+
+
+def _secured(config: Config, files: Path) -> tuple[Config, Credentials]:
+    """A configuration with TLS and logins, from certificates and a password made in `files`."""
+    from millstream.security.secrets import Secret
+    from millstream.server.system.dev_certificates import make_dev_certificates
+
+    make_dev_certificates(files)
+    credentials = Credentials(
+        config.security.admin_user, token_urlsafe(PASSWORD_BYTES), str(files / "ca.pem")
+    )
+    password = files / "password"
+    password.touch(mode=0o600)
+    password.write_text(credentials.password, encoding="utf-8")
+    security = replace(
+        config.security,
+        protocol="sasl_tls",
+        admin_password=Secret.parse(f"file:{password}"),
+        scram_iterations=ITERATIONS_MIN,
+    )
+    tls = Tls(certificate=str(files / "server.pem"), key=str(files / "server.key"))
+    return replace(config, security=security, tls=tls), credentials

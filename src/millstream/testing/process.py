@@ -16,6 +16,7 @@ from pathlib import Path
 
 from millstream.config import Config
 from millstream.config_sources import ENVIRONMENT_PREFIX
+from millstream.security.secrets import Secret
 from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, with_ports
 from millstream.testing.lost_acks import LostAcks, What
 
@@ -162,6 +163,13 @@ def _variables(values: object, prefix: str) -> Iterator[tuple[str, str]]:
     for field in fields(values):
         name, value = f"{prefix}{field.name.upper()}", getattr(values, field.name)
         match value:
+            case None:
+                continue
+            case Secret():
+                yield name, value.reference
+            case Mapping():
+                for key, table in value.items():
+                    yield from _variables(table, f"{name}__{key.upper()}__")
             case _ if is_dataclass(value):
                 yield from _variables(value, f"{name}__")
             case Enum():

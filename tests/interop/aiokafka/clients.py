@@ -24,7 +24,7 @@ async def producing(address: str, **settings: Any) -> AsyncIterator[AIOKafkaProd
 
 
 async def produce(
-    address: str, topic: str, wanted: Sequence[Sample], **settings: Any
+    address: str, topic: str, samples: Sequence[Sample], **settings: Any
 ) -> list[int | None]:
     """Send to partition 0, wait for every answer; offsets are None without acks.
 
@@ -41,7 +41,7 @@ async def produce(
                 partition=0,
                 timestamp_ms=item.timestamp_ms,
             )
-            for item in wanted
+            for item in samples
         ]
         answers = await asyncio.wait_for(asyncio.gather(*futures), SECONDS_MAX)
     return [answer and answer.offset for answer in answers]

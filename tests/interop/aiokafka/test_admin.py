@@ -71,7 +71,7 @@ def test_a_group_is_listed_and_described_with_its_offsets(
     error, group_id, state, kind, _, members, *_ = described[0].groups[0]
     assert (error, group_id, state, kind) == (0, group, "Stable", "consumer")
     assert [member[1] for member in members] == ["reader"]
-    at = {(one.topic, one.partition): found.offset for one, found in offsets.items()}
+    at = {(place.topic, place.partition): end.offset for place, end in offsets.items()}
     assert at[topic, 0] == len(samples())
 
 

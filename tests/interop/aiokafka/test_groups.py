@@ -26,8 +26,10 @@ LEAVE = pytest.mark.parametrize(
 class Member(ConsumerRebalanceListener):
     """A member of a group that tells what it owns, and commits before it gives it up."""
 
-    def __init__(self, name: str, consumer: AIOKafkaConsumer, topic: str, told: Ownership) -> None:
-        self._name, self._consumer, self._ownership = name, consumer, told
+    def __init__(
+        self, name: str, consumer: AIOKafkaConsumer, topic: str, ownership: Ownership
+    ) -> None:
+        self._name, self._consumer, self._ownership = name, consumer, ownership
         self.values: list[bytes] = []
         consumer.subscribe([topic], listener=self)
 
@@ -36,12 +38,12 @@ class Member(ConsumerRebalanceListener):
         self.values += [record.value for batch in batches.values() for record in batch]
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._ownership.take(self._name, [one.partition for one in assigned])
+        self._ownership.take(self._name, [place.partition for place in assigned])
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         if revoked:
             await self._consumer.commit()
-        self._ownership.give_up(self._name, [one.partition for one in revoked])
+        self._ownership.give_up(self._name, [place.partition for place in revoked])
 
 
 async def until(claim: Callable[[], bool], *members: Member) -> None:
@@ -120,10 +122,10 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
     asyncio.run(before())
     leave(broker)
     broker.start()
-    committed, rest = asyncio.run(after())
+    committed, remaining = asyncio.run(after())
 
     assert committed == 3
-    assert [record.value for record in rest] == [sample.value for sample in sent[3:]]
+    assert [record.value for record in remaining] == [sample.value for sample in sent[3:]]
 
 
 @LEAVE

@@ -129,8 +129,8 @@ class _Client:
     ) -> tuple[list[tuple[int, bytes, bytes]], int]:
         payload = text(topic) + struct.pack(">iQi", partition, offset, count) + text(where)
         reply = self.ask(0x07, payload)
-        found, next_offset = reply.number("I"), reply.number("Q")
-        rows = [(reply.number("Q"), reply.raw("I"), reply.raw("I")) for _ in range(found)]
+        total, next_offset = reply.number("I"), reply.number("Q")
+        rows = [(reply.number("Q"), reply.raw("I"), reply.raw("I")) for _ in range(total)]
         return rows, next_offset
 
     def subscribe(self, topic: str, group: str, partition: int, mode: str) -> int:
@@ -177,9 +177,9 @@ class _Client:
             assert reply.items(reply.text) == reply.items(reply.text) == [leader]
             return number, leader, address
 
-        ((name, found),) = reply.items(lambda: (reply.text(), reply.items(partition)))
+        ((name, partitions),) = reply.items(lambda: (reply.text(), reply.items(partition)))
         assert name == topic
-        return list(found)
+        return list(partitions)
 
     def _group(self, reply: Reader) -> tuple[str, str, int, list[tuple[int, int]]]:
         topic, group, members = reply.text(), reply.text(), reply.number("I")
@@ -307,6 +307,6 @@ class GoClient(_Client):
         return reply.number("B") == 1, reply.text()
 
     def _exactly(self, size: int) -> bytes:
-        found = self.socket.recv(size, socket.MSG_WAITALL) if size else b""
-        assert len(found) == size
-        return found
+        received = self.socket.recv(size, socket.MSG_WAITALL) if size else b""
+        assert len(received) == size
+        return received

@@ -51,7 +51,7 @@ def test_records_are_produced_and_read(client: Any, topic: str) -> None:
     answers = [client.produce(topic, b"v%d" % at, b"k" if at else b"") for at in range(3)]
 
     assert [answer[:3] for answer in answers] == [(topic, 0, 0), (topic, 0, 1), (topic, 0, 2)]
-    assert [one[4:] for one in answers] == [(-1, 2), (1, 2), (1, 2)]
+    assert [answer[4:] for answer in answers] == [(-1, 2), (1, 2), (1, 2)]
     assert client.consume(topic, 0, 1) == (b"k", b"v1")
     assert client.fetch(topic, 0, 0, 10) == (
         [(0, b"", b"v0"), (1, b"k", b"v1"), (2, b"k", b"v2")],

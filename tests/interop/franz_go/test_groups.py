@@ -28,11 +28,11 @@ class TestGroups(Groups):
         self, client: Program, topic: str, group: str
     ) -> None:
         client.call("create_topic", topic=topic, partitions=PARTITIONS)
-        told = {"group": group, "topic": topic}
-        client.call("member_start", member="first", strategy="range", **told)
+        options = {"group": group, "topic": topic}
+        client.call("member_start", member="first", strategy="range", **options)
         client.wait(lambda: client.ownership.is_shared_by(["first"], PARTITIONS), "it owns all")
 
-        client.call("member_start", member="other", strategy="cooperative-sticky", **told)
+        client.call("member_start", member="other", strategy="cooperative-sticky", **options)
         client.wait(lambda: bool(client.errors), "the other is refused")
 
         assert client.errors[0] == "INCONSISTENT_GROUP_PROTOCOL"

@@ -50,7 +50,7 @@ class Client:
         written: dict[str, object] = {"name": self.name}
         for key, value in parameters.items():
             if isinstance(value, dict):
-                written |= {f"{key}.{name}": one for name, one in value.items()}
+                written |= {f"{key}.{name}": inner for name, inner in value.items()}
             else:
                 written[key] = value
         return written
@@ -59,15 +59,15 @@ class Client:
 class Producer(Client):
     kind = "producer"
 
-    def send(self, topic: str, wanted: Iterable[Sample], partition: int | None = 0) -> list[Any]:
+    def send(self, topic: str, samples: Iterable[Sample], partition: int | None = 0) -> list[Any]:
         """Where each record lies, or the names of what Java threw for it."""
-        self.start_sending(topic, wanted, partition)
+        self.start_sending(topic, samples, partition)
         return self.finish_sending()
 
     def start_sending(
-        self, topic: str, wanted: Iterable[Sample], partition: int | None = 0
+        self, topic: str, samples: Iterable[Sample], partition: int | None = 0
     ) -> None:
-        records = [written(item, partition) for item in wanted]
+        records = [written(item, partition) for item in samples]
         parameters = self._written({"topic": topic, "record": records})
         self._driver.tell("producer.send", parameters)
 
@@ -88,13 +88,13 @@ class Consumer(Client):
     kind = "consumer"
 
     def assign(self, topic: str, *partitions: int) -> None:
-        expected = [f"{topic},{one}" for one in partitions or (0,)]
+        expected = [f"{topic},{partition}" for partition in partitions or (0,)]
         self.ask("assign", partition=expected, from_beginning=True)
 
     def poll(self, count: int = 1, ms: int = 20) -> tuple[list[Record], list[Any]]:
         """At least `count` records, or fewer when so much time passed; and what the group did."""
         answer = self.ask("poll", count=count, ms=ms)
-        return [as_record(one) for one in answer["records"]], answer["events"]
+        return [as_record(fields) for fields in answer["records"]], answer["events"]
 
     def take(self, count: int) -> list[Record]:
         records, _ = self.poll(count, SECONDS_MAX * 1_000)
@@ -103,7 +103,7 @@ class Consumer(Client):
 
     def drain(self) -> list[Record]:
         """All that is in its partitions now; waits for transactions that are being ended."""
-        return [as_record(one) for one in self.ask("drain")]
+        return [as_record(fields) for fields in self.ask("drain")]
 
     def committed(self, topic: str, partition: int = 0) -> Any:
         return self.ask("committed", partition=f"{topic},{partition}")[f"{topic}-{partition}"]
@@ -143,10 +143,10 @@ class Java:
             yield admin
 
     def write(
-        self, address: str, topic: str, wanted: Sequence[Sample], **settings: object
+        self, address: str, topic: str, samples: Sequence[Sample], **settings: object
     ) -> list[Any]:
         with self.producer(address, **settings) as producer:
-            reports = producer.send(topic, wanted)
+            reports = producer.send(topic, samples)
         assert [report for report in reports if isinstance(report, list)] == []
         return reports
 
@@ -172,21 +172,23 @@ def dotted(settings: dict[str, object]) -> dict[str, object]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
-def written(one: Sample, partition: int | None) -> str:
-    headers = [f"{encoded(name.encode())}:{encoded(value)}" for name, value in one.headers]
+def written(sample: Sample, partition: int | None) -> str:
+    headers = [f"{encoded(name.encode())}:{encoded(value)}" for name, value in sample.headers]
     at = "" if partition is None else partition
-    timestamp = "" if one.timestamp_ms < 0 else one.timestamp_ms
-    return ",".join([str(at), str(timestamp), encoded(one.key), encoded(one.value), *headers])
+    timestamp = "" if sample.timestamp_ms < 0 else sample.timestamp_ms
+    return ",".join([str(at), str(timestamp), encoded(sample.key), encoded(sample.value), *headers])
 
 
 def encoded(data: bytes | None) -> str:
     return "~" if data is None else base64.urlsafe_b64encode(data).decode()
 
 
-def as_record(one: dict[str, Any]) -> Record:
-    headers: list[Any] = [(name, decoded(value)) for name, value in one["headers"]]
-    sample = Sample(decoded(one["key"]), decoded(one["value"]), headers, one["timestamp"])
-    return Record(one["topic"], one["partition"], one["offset"], one["timestamp_type"], sample)
+def as_record(fields: dict[str, Any]) -> Record:
+    headers: list[Any] = [(name, decoded(value)) for name, value in fields["headers"]]
+    sample = Sample(decoded(fields["key"]), decoded(fields["value"]), headers, fields["timestamp"])
+    return Record(
+        fields["topic"], fields["partition"], fields["offset"], fields["timestamp_type"], sample
+    )
 
 
 def decoded(text: str | None) -> bytes | None:

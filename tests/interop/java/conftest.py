@@ -17,9 +17,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", params=RELEASES, ids=lambda release: release.line)
 def release(request: pytest.FixtureRequest) -> Release:
-    wanted: Release = request.param
-    wanted.install()
-    return wanted
+    version: Release = request.param
+    version.install()
+    return version
 
 
 @pytest.fixture(scope="session")

@@ -31,9 +31,9 @@ class Member:
         self.tell(self._consumer.close())
 
     def tell(self, events: list[Any]) -> None:
-        for what, partitions in events:
+        for kind, partitions in events:
             numbers = [partition for _, partition in partitions]
-            if what == "assigned":
+            if kind == "assigned":
                 self._ownership.take(self.name, numbers)
             else:
                 self._ownership.give_up(self.name, numbers)
@@ -64,8 +64,8 @@ def share_while_a_member_joins_and_leaves(
     opened: dict[str, Any] = {"commits_when_revoked": True, **settings}
     written = write_to_all(java, address, topic, 0, 90)
 
-    with java.consumer(address, **opened) as one, java.consumer(address, **opened) as other:
-        first = Member(one, topic, ownership)
+    with java.consumer(address, **opened) as member, java.consumer(address, **opened) as other:
+        first = Member(member, topic, ownership)
         until(lambda: ownership.is_shared_by([first.name], PARTITIONS), first)
 
         second = Member(other, topic, ownership)

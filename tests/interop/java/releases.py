@@ -64,18 +64,18 @@ def require() -> None:
 
 
 def fetch(folder: str) -> None:
-    wanted, fetched = HERE / folder / "pom.xml", BUILD / folder / "pom.xml"
-    if fetched.exists() and fetched.read_bytes() == wanted.read_bytes():
+    project, fetched = HERE / folder / "pom.xml", BUILD / folder / "pom.xml"
+    if fetched.exists() and fetched.read_bytes() == project.read_bytes():
         return
     shutil.rmtree(fetched.parent, ignore_errors=True)
     run(
         [
-            *("mvn", "-q", "-B", "-f", str(wanted), "dependency:copy-dependencies"),
+            *("mvn", "-q", "-B", "-f", str(project), "dependency:copy-dependencies"),
             *("-DincludeScope=runtime", f"-DoutputDirectory={fetched.parent / 'lib'}"),
         ],
         FETCH_SECONDS_MAX,
     )
-    shutil.copy(wanted, fetched)  # Last: a fetch that was cut off is done again.
+    shutil.copy(project, fetched)  # Last: a fetch that was cut off is done again.
 
 
 def run(command: list[str], seconds_max: int) -> None:

@@ -63,7 +63,7 @@ def test_a_topic_takes_the_brokers_defaults(admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "error"),
+    ("arguments", "error"),
     [
         ({"topic": "no topic!"}, "InvalidTopicException"),
         ({"partitions": 0}, "InvalidPartitionsException"),
@@ -71,12 +71,12 @@ def test_a_topic_takes_the_brokers_defaults(admin: Admin, topic: str) -> None:
         ({"config": {"no.such.setting": "1"}}, "InvalidConfigurationException"),
         ({"config": {"retention.ms": "soon"}}, "InvalidConfigurationException"),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda argument: argument if isinstance(argument, str) else "",
 )
 def test_a_topic_that_cannot_be_is_refused(
-    admin: Admin, topic: str, wanted: dict[str, object], error: str
+    admin: Admin, topic: str, arguments: dict[str, object], error: str
 ) -> None:
-    assert refusal(admin, "create_topic", **{"topic": topic, **wanted}) == error
+    assert refusal(admin, "create_topic", **{"topic": topic, **arguments}) == error
 
 
 def test_a_topic_is_not_created_twice_nor_shrunk_nor_found_once_gone(

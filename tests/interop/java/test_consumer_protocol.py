@@ -69,8 +69,8 @@ def test_a_static_member_that_returns_keeps_its_partitions(
     settings: dict[str, Any] = {"group_id": group, "group_protocol": "consumer"}
     with java.consumer(broker.address, group_instance_id="other", **settings) as other:
         stays = Member(other, topic, ownership)
-        with java.consumer(broker.address, group_instance_id="one", **settings) as one:
-            leaves = Member(one, topic, ownership)
+        with java.consumer(broker.address, group_instance_id="one", **settings) as consumer:
+            leaves = Member(consumer, topic, ownership)
             names = [stays.name, leaves.name]
             until(lambda: ownership.is_shared_by(names, PARTITIONS), stays, leaves)
             owned = ownership.of(leaves.name)
@@ -177,7 +177,7 @@ def test_a_pattern_is_matched_by_the_broker(
         java.write(broker.address, f"wanted.{topic}.b", samples()[:1])
         later = consumer.take(1)
 
-    assert [one.topic for one in first + later] == [f"wanted.{topic}.a", f"wanted.{topic}.b"]
+    assert [record.topic for record in first + later] == [f"wanted.{topic}.a", f"wanted.{topic}.b"]
 
 
 def test_a_group_is_taken_over_from_the_classic_protocol_once_it_is_empty(
@@ -194,7 +194,7 @@ def test_a_group_is_taken_over_from_the_classic_protocol_once_it_is_empty(
         consumer.ask("subscribe", topic=topic)
         remaining = consumer.take(len(sent) - 2)
 
-    assert [one.sample for one in remaining] == sent[2:]
+    assert [record.sample for record in remaining] == sent[2:]
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def brokers(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
         made.append(BrokerProcess(tmp_path / name))
         made[-1].start()
     yield made[0], made[1]
-    for one in made:
-        one.stop()
+    for topic in made:
+        topic.stop()
 
 
 class Admin:
@@ -93,10 +93,10 @@ class Admin:
     def committed(self, group: str, topic: str) -> int | None:
         asked = [ConsumerGroupTopicPartitions(group)]
         try:
-            found = self._admin.list_consumer_group_offsets(asked)[group].result(SECONDS_MAX)
+            offsets = self._admin.list_consumer_group_offsets(asked)[group].result(SECONDS_MAX)
         except KafkaException:
             return None
-        places = {(at.topic, at.partition): at.offset for at in found.topic_partitions}
+        places = {(at.topic, at.partition): at.offset for at in offsets.topic_partitions}
         return places.get((topic, 0))
 
 
@@ -158,8 +158,8 @@ def test_a_killed_streams_application_is_back_within_its_session_time(
         if is_rebalancing:  # Both die with a JoinGroup that waits for an answer.
             running.append(start("second"))
             running[0].wait_for("REBALANCING", lambda: running[0].lines[-1])
-        for one in running:
-            one.kill()
+        for process in running:
+            process.kill()
         killed = time.monotonic()
         running = [start("third")]
         running[0].wait_for("RUNNING", lambda: (running[0].lines or [""])[-1])
@@ -170,7 +170,7 @@ def test_a_killed_streams_application_is_back_within_its_session_time(
             consumer.assign([TopicPartition("counts", at, 0) for at in range(2)])
             counts = {(m.key(), m.value()) for m in take(consumer, COUNT)}
     finally:
-        for one in running:
-            one.stop()
+        for process in running:
+            process.stop()
     totals = [COUNT // 7 + (number < COUNT % 7) for number in range(7)]
     assert counts == {(b"w%d" % n, b"%d" % at) for n in range(7) for at in range(1, totals[n] + 1)}

@@ -49,17 +49,17 @@ def test_a_member_that_vanishes_is_missed_and_its_partitions_go_on(
     ownership = Ownership()
     settings: dict[str, Any] = {"group_id": group, "max_poll_interval_ms": 3_000}
     with (
-        java.consumer(broker.address, **settings) as one,
+        java.consumer(broker.address, **settings) as first,
         java.consumer(broker.address, **settings) as other,
     ):
-        lazy, busy = Member(one, topic, ownership), Member(other, topic, ownership)
+        lazy, busy = Member(first, topic, ownership), Member(other, topic, ownership)
         names = [lazy.name, busy.name]
         until(lambda: ownership.is_shared_by(names, PARTITIONS), lazy, busy)
         ownership.give_up(lazy.name, ownership.of(lazy.name))
         until(lambda: ownership.is_shared_by([busy.name], PARTITIONS), busy)
 
         with pytest.raises(JavaError) as refused:
-            one.ask("commit", partition=f"{topic},0", offset=1)
+            first.ask("commit", partition=f"{topic},0", offset=1)
 
     assert refused.value.errors[0] == "CommitFailedException"
     assert ownership.clashes == []
@@ -100,7 +100,7 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
         assert consumer.committed(topic) == [3, "half way"]
         consumer.ask("subscribe", topic=topic)
         remaining = consumer.take(len(sent) - 3)
-    assert [one.sample for one in remaining] == sent[3:]
+    assert [record.sample for record in remaining] == sent[3:]
 
 
 @LEAVES
@@ -139,8 +139,8 @@ def test_a_static_member_that_returns_keeps_its_partitions_without_a_rebalance(
     ownership = Ownership()
     with java.consumer(broker.address, group_id=group, group_instance_id="other") as other:
         stays = Member(other, topic, ownership)
-        with java.consumer(broker.address, group_id=group, group_instance_id="one") as one:
-            leaves = Member(one, topic, ownership)
+        with java.consumer(broker.address, group_id=group, group_instance_id="one") as consumer:
+            leaves = Member(consumer, topic, ownership)
             names = [stays.name, leaves.name]
             until(lambda: ownership.is_shared_by(names, PARTITIONS), stays, leaves)
             owned = ownership.of(leaves.name)

@@ -25,8 +25,8 @@ def test_records_come_back_as_they_were_sent(
     taken = java.read(broker.address, topic, len(sent))
 
     assert [record.sample for record in taken] == sent
-    assert [one.offset for one in taken] == list(range(len(sent)))
-    assert {one.timestamp_type for one in taken} == {"CreateTime"}
+    assert [record.offset for record in taken] == list(range(len(sent)))
+    assert {record.timestamp_type for record in taken} == {"CreateTime"}
 
 
 def test_reports_tell_where_each_record_lies(java: Java, broker: BrokerProcess, topic: str) -> None:
@@ -48,8 +48,8 @@ def test_a_topic_may_stamp_its_records_itself(
     taken = java.read(broker.address, topic, len(sent))
 
     assert {record.timestamp_type for record in taken} == {"LogAppendTime"}
-    assert min(one.sample.timestamp_ms for one in taken) > sent[-1].timestamp_ms
-    assert [one.sample.value for one in taken] == [one.value for one in sent]
+    assert min(record.sample.timestamp_ms for record in taken) > sent[-1].timestamp_ms
+    assert [record.sample.value for record in taken] == [sample.value for sample in sent]
 
 
 def test_equal_keys_land_in_one_partition_and_stay_in_order(
@@ -66,7 +66,7 @@ def test_equal_keys_land_in_one_partition_and_stay_in_order(
     homes = {(record.sample.key, record.partition) for record in taken}
     assert len(homes) == 10
     for key in {key for key, _ in homes}:
-        numbers = [int(one.sample.value or b"") for one in taken if one.sample.key == key]
+        numbers = [int(record.sample.value or b"") for record in taken if record.sample.key == key]
         assert numbers == sorted(numbers)
 
 
@@ -111,7 +111,7 @@ def test_a_reader_of_many_partitions_gets_what_comes_to_each_of_them_later(
         consumer.assign(topic, *partitions[:2])
         again = consumer.take(2)
 
-    assert sorted(one.partition for one in again) == [0, 1]
+    assert sorted(record.partition for record in again) == [0, 1]
 
 
 def test_a_reader_beyond_the_end_is_set_back_to_the_start(
@@ -135,10 +135,10 @@ def test_a_reader_beyond_the_end_that_wants_no_reset_is_told(
     with java.consumer(broker.address, auto_offset_reset="none") as consumer:
         consumer.assign(topic)
         consumer.ask("seek", partition=f"{topic},0", offset=1_000_000)
-        with pytest.raises(JavaError) as told:
+        with pytest.raises(JavaError) as refused:
             consumer.take(1)
 
-    assert told.value.errors[0] == "OffsetOutOfRangeException"
+    assert refused.value.errors[0] == "OffsetOutOfRangeException"
 
 
 def test_a_record_too_large_for_the_topic_is_refused_and_the_next_one_taken(
@@ -225,7 +225,7 @@ def test_an_idempotent_producer_writes_each_record_once_though_the_broker_is_kil
     taken = java.read(broker.address, topic, len(sent))
 
     assert was_sending
-    assert [record.sample.value for record in taken] == [one.value for one in sent]
+    assert [record.sample.value for record in taken] == [sample.value for sample in sent]
     assert reports == [(0, offset) for offset in range(len(sent))]
 
 

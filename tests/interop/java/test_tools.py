@@ -135,7 +135,7 @@ def test_the_cluster_tells_its_id_its_apis_its_features_and_its_sizes(
     assert "Feature: metadata.version" in features
     assert "share.version" not in features
     (directory,) = sizes["brokers"][0]["logDirs"]
-    collected = {one["partition"]: one["size"] for one in directory["partitions"]}
+    collected = {replica["partition"]: replica["size"] for replica in directory["partitions"]}
     assert collected[f"{topic}-0"] > 0
     assert collected[f"{topic}-1"] == 0
 
@@ -160,7 +160,7 @@ def test_the_verifiable_clients_agree(tools: Tools, topic: str, group: str) -> N
 
     totals = wrote[-1]
     assert (totals["name"], totals["sent"], totals["acked"]) == ("tool_data", 200, 200)
-    assert sum(one["count"] for one in read if one["name"] == "records_consumed") == 200
+    assert sum(figure["count"] for figure in read if figure["name"] == "records_consumed") == 200
     commits = [record["success"] for record in read if record["name"] == "offsets_committed"]
     assert commits
     assert all(commits)
@@ -252,9 +252,9 @@ def test_the_quorum_is_described(tools: Tools) -> None:
     status = tools.ask("metadata-quorum", "describe", "--status")
     replication = tools.ask("metadata-quorum", "describe", "--replication")
 
-    told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    assert told["LeaderId"].split() == ["1"]
-    assert told["MaxFollowerLag"].split() == ["0"]
+    status_lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    assert status_lines["LeaderId"].split() == ["1"]
+    assert status_lines["MaxFollowerLag"].split() == ["0"]
     assert replication.splitlines()[1].split()[0] == "1"
     assert "Leader" in replication
 

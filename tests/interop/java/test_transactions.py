@@ -28,9 +28,9 @@ def read_all(java: Java, address: str, topic: str, isolation: str) -> list[int]:
         return values(consumer.drain())
 
 
-def write_in_transaction(producer: Producer, topic: str, wanted: list[Sample], end: str) -> None:
+def write_in_transaction(producer: Producer, topic: str, samples: list[Sample], end: str) -> None:
     producer.ask("begin")
-    assert all(isinstance(one, tuple) for one in producer.send(topic, wanted))
+    assert all(isinstance(outcome, tuple) for outcome in producer.send(topic, samples))
     producer.ask(end)
 
 
@@ -107,6 +107,22 @@ def test_one_transaction_spans_topics_and_partitions(
             (1, 101),
             (2, 102),
         ]
+
+
+def test_short_transactions_follow_each_other_without_a_retry(
+    java: Java, broker: BrokerProcess, topic: str
+) -> None:
+    """The next one meets the end of the last one, and waits for it on the broker."""
+    partitions = [f"{topic},{partition}" for partition in range(3)]
+    with java.producer(broker.address, transactional_id=f"short-{topic}") as producer:
+        producer.ask("init")
+        retried = producer.ask("short_transactions", count=200, partition=partitions)
+
+    assert retried == 0
+    for partition in range(3):
+        with java.consumer(broker.address, isolation_level="read_committed") as consumer:
+            consumer.assign(topic, partition)
+            assert values(consumer.drain()) == list(range(200))
 
 
 def test_a_producer_whose_id_is_taken_over_is_fenced(
@@ -224,12 +240,12 @@ def test_positions_are_committed_with_what_was_written_or_not_at_all(
     }
     with java.producer(broker.address, transactional_id=f"copier-{topic}") as producer:
         producer.ask("init")
-        for end, wanted in (("abort", None), ("commit", 10), ("abort", 10), ("commit", 20)):
+        for end, expected in (("abort", None), ("commit", 10), ("abort", 10), ("commit", 20)):
             with java.consumer(broker.address, **reading) as consumer:
                 consumer.ask("subscribe", topic=topic)
                 step(producer, consumer, topics, 10, end)
                 committed = consumer.committed(topic)
-            assert (committed and committed[0]) == wanted
+            assert (committed and committed[0]) == expected
         with java.consumer(broker.address, **reading) as consumer:
             consumer.ask("subscribe", topic=topic)
             step(producer, consumer, topics, 10, "commit")

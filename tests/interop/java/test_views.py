@@ -36,5 +36,5 @@ def test_a_view_is_read_over_what_does_not_match_and_to_the_end(
         taken = consumer.drain()  # Until its position is where the log ends.
 
     assert [record.sample.value for record in taken] == [b"ERROR 1", b"ERROR 2"]
-    assert [one.offset for one in taken] == [0, GAP + 2]
-    assert {one.topic for one in taken} == {view}
+    assert [record.offset for record in taken] == [0, GAP + 2]
+    assert {record.topic for record in taken} == {view}

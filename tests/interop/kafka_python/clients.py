@@ -23,7 +23,7 @@ def producing(address: str, **settings: Any) -> Iterator[KafkaProducer]:
         producer.close(timeout=SECONDS_MAX)
 
 
-def produce(address: str, topic: str, wanted: Sequence[Sample], **settings: Any) -> list[int]:
+def produce(address: str, topic: str, samples: Sequence[Sample], **settings: Any) -> list[int]:
     """Send to partition 0, wait for every answer, return the offsets."""
     with producing(address, **settings) as producer:
         futures = [
@@ -35,7 +35,7 @@ def produce(address: str, topic: str, wanted: Sequence[Sample], **settings: Any)
                 partition=0,
                 timestamp_ms=item.timestamp_ms,
             )
-            for item in wanted
+            for item in samples
         ]
         producer.flush(timeout=SECONDS_MAX)
         return [future.get(timeout=SECONDS_MAX).offset for future in futures]

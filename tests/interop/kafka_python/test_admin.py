@@ -64,7 +64,7 @@ def test_a_group_is_listed_and_described_with_its_offsets(
     ):
         take(consumer, len(samples()))
         consumer.commit()
-        listed = {one["group_id"]: one["group_state"] for one in admin.list_groups()}
+        listed = {group["group_id"]: group["group_state"] for group in admin.list_groups()}
         described = admin.describe_groups([group])[group]
         offsets = admin.list_group_offsets({group: None})[group]
 
@@ -161,7 +161,7 @@ def test_the_cluster_says_who_leads_it_and_which_features_are_on(broker: BrokerP
     (topic,) = quorum["topics"]
     (part,) = topic["partitions"]
     assert (part["leader_id"], part["error"]) == (1, None)
-    assert [one["replica_id"] for one in part["current_voters"]] == [1]
+    assert [voter["replica_id"] for voter in part["current_voters"]] == [1]
     assert part["current_voters"][0]["log_end_offset"] == part["high_watermark"]
     assert features["metadata.version"]["finalized"] == (25, 25)
     assert "share.version" not in features

@@ -37,8 +37,10 @@ from tests.support.broker_process import BrokerProcess
 class Member(AsyncConsumerRebalanceListener):
     """A member of a group that tells what it owns, and commits before it gives it up."""
 
-    def __init__(self, name: str, consumer: KafkaConsumer, topic: str, told: Ownership) -> None:
-        self._name, self._consumer, self._ownership = name, consumer, told
+    def __init__(
+        self, name: str, consumer: KafkaConsumer, topic: str, ownership: Ownership
+    ) -> None:
+        self._name, self._consumer, self._ownership = name, consumer, ownership
         self.values: list[bytes] = []
         consumer.subscribe([topic], listener=self)
 
@@ -46,12 +48,12 @@ class Member(AsyncConsumerRebalanceListener):
         self.values += [record.value for record in poll(self._consumer)]
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._ownership.take(self._name, [one.partition for one in assigned])
+        self._ownership.take(self._name, [place.partition for place in assigned])
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         if revoked:
             await self._consumer.commit_async()
-        self._ownership.give_up(self._name, [one.partition for one in revoked])
+        self._ownership.give_up(self._name, [place.partition for place in revoked])
 
 
 def until(claim: Callable[[], bool], *members: Member) -> None:
@@ -114,9 +116,9 @@ def test_committed_offsets_and_acknowledged_records_outlive_the_broker(
 
     with consuming(broker.address, topic, group_id=group) as consumer:
         remaining = take(consumer, len(sent) - 3)
-        found = consumer.committed(target, metadata=True)
+        committed = consumer.committed(target, metadata=True)
     assert [record.value for record in remaining] == [sample.value for sample in sent[3:]]
-    assert (found.offset, found.metadata) == (3, "third")
+    assert (committed.offset, committed.metadata) == (3, "third")
 
 
 @pytest.mark.parametrize("leave", [BrokerProcess.stop, BrokerProcess.kill], ids=["stop", "kill -9"])

@@ -48,7 +48,7 @@ def described(
     answer = ask(broker, DescribeClientQuotasRequest(components=[component], strict=True))
     assert answer.error_code == 0
     return {
-        entry.entity[0].entity_name: {one.key: one.value for one in entry.values}
+        entry.entity[0].entity_name: {value.key: value.value for value in entry.values}
         for entry in answer.entries
     }
 

@@ -64,7 +64,7 @@ def test_a_reader_finds_the_first_record_at_or_after_a_time(
         consumer.seek(target, collected[0].offset)
         taken = take(consumer, len(sent) - 2)
 
-    assert [one and (one.offset, one.timestamp) for one in collected] == [
+    assert [place and (place.offset, place.timestamp) for place in collected] == [
         (2, sent[2].timestamp_ms),
         (3, sent[3].timestamp_ms),
         None,

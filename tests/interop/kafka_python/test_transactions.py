@@ -112,9 +112,9 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(
 
         # A commit is answered before its marker is written, and this client asks for what is.
         deadline = time.monotonic() + SECONDS_MAX
-        while (found := consumer.committed(place)) is None:
+        while (committed := consumer.committed(place)) is None:
             assert time.monotonic() < deadline
-        assert found == 1
+        assert committed == 1
 
 
 def test_tools_list_and_describe_transactions_and_producers(

@@ -17,11 +17,11 @@ QUIETLY = ["--no-package-lock", "--no-audit", "--no-fund"]
 def command() -> list[str | Path]:
     node = require("node", "Install Node.js 18 or newer.")
     npm = require("npm", "It comes with Node.js.")
-    build, wanted = HERE / "build", (HERE / "package.json").read_text(encoding="utf-8")
+    build, package = HERE / "build", (HERE / "package.json").read_text(encoding="utf-8")
     with alone_in(build):
         stamp = build / ".installed"
-        if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != package:
             shutil.copy(HERE / "package.json", build)
             run([npm, "install", *QUIETLY], build, "Installing kafkajs")
-            stamp.write_text(wanted, encoding="utf-8")
+            stamp.write_text(package, encoding="utf-8")
     return ["env", f"NODE_PATH={build / 'node_modules'}", node, HERE / "client.js"]

@@ -22,31 +22,31 @@ class Kcat:
     def __init__(self, program: str, address: str) -> None:
         self._command = [program, "-b", address, "-m", "20"]
 
-    def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run to the end, whatever it is."""
         return subprocess.run(
             [*self._command, *arguments],
-            input=given,
+            input=stdin,
             capture_output=True,
             timeout=SECONDS_MAX,
             check=False,
         )
 
-    def ask(self, *arguments: str, given: bytes = b"") -> bytes:
+    def ask(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Run to a good end and return what was printed."""
-        done = self.run(*arguments, given=given)
+        done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
-    def refusal(self, *arguments: str, given: bytes = b"") -> str:
+    def refusal(self, *arguments: str, stdin: bytes = b"") -> str:
         """Run to a bad end and return what was said about it."""
-        done = self.run(*arguments, given=given)
+        done = self.run(*arguments, stdin=stdin)
         assert done.returncode != 0, done.stdout.decode()
         return done.stderr.decode()
 
     def write(self, topic: str, values: list[str], *arguments: str, partition: int = 0) -> None:
         payload = "".join(f"{value}\n" for value in values).encode()
-        self.ask("-P", "-t", topic, "-p", f"{partition}", *arguments, given=payload)
+        self.ask("-P", "-t", topic, "-p", f"{partition}", *arguments, stdin=payload)
 
     def read(self, topic: str, *arguments: str, partition: int = 0) -> list[Json]:
         """All of a partition as it is now, from the start unless `-o` says otherwise."""
@@ -118,10 +118,10 @@ class Running:
         return owned
 
 
-def until(claim: Callable[[], bool], what: str, *running: Running) -> None:
+def until(claim: Callable[[], bool], description: str, *running: Running) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while not claim():
-        assert time.monotonic() < deadline, f"in vain: {what}\n" + "\n".join(
-            f"{one.values} {one.said}" for one in running
+        assert time.monotonic() < deadline, f"in vain: {description}\n" + "\n".join(
+            f"{process.values} {process.said}" for process in running
         )
         time.sleep(0.05)  # Between two looks at a file, as no one tells of its changes.

@@ -23,7 +23,7 @@ def test_records_come_back_as_they_were_sent(kcat: Kcat, topic: str, codec: str,
     # The second line has an empty key, the third no value (-Z), the last neither key nor delimiter.
     payload = "key=value\n=no key\ntombstone=\nschlüssel=wert ✓\nalone\n".encode()
     headers = ["-H", "trace=1", "-H", "größe=naïve"]
-    kcat.ask("-P", "-t", topic, "-p", "0", "-K=", "-Z", *headers, *how, given=payload)
+    kcat.ask("-P", "-t", topic, "-p", "0", "-K=", "-Z", *headers, *how, stdin=payload)
     records = kcat.read(topic)
 
     pairs = [(record["key"], record["payload"]) for record in records]
@@ -34,10 +34,10 @@ def test_records_come_back_as_they_were_sent(kcat: Kcat, topic: str, codec: str,
         ("schlüssel", "wert ✓"),
         (None, "alone"),
     ]
-    assert [one["offset"] for one in records] == list(range(5))
-    assert {tuple(one["headers"]) for one in records} == {("trace", "1", "größe", "naïve")}
-    assert {one["tstype"] for one in records} == {"create"}
-    assert all(before_ms <= one["ts"] <= int(time.time() * 1000) for one in records)
+    assert [record["offset"] for record in records] == list(range(5))
+    assert {tuple(record["headers"]) for record in records} == {("trace", "1", "größe", "naïve")}
+    assert {record["tstype"] for record in records} == {"create"}
+    assert all(before_ms <= record["ts"] <= int(time.time() * 1000) for record in records)
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -58,7 +58,7 @@ def test_a_record_too_large_for_the_topic_is_refused(kcat: Kcat, topic: str) -> 
     value = os.urandom(1_000_000).hex().encode()
 
     said = kcat.refusal(
-        "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=4000000", given=value
+        "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=4000000", stdin=value
     )
 
     assert "Broker: Message size too large" in said
@@ -66,7 +66,7 @@ def test_a_record_too_large_for_the_topic_is_refused(kcat: Kcat, topic: str) -> 
 
 def test_equal_keys_land_in_one_partition_and_stay_in_order(kcat: Kcat, topic: str) -> None:
     payload = "".join(f"key-{number % 10}={number}\n" for number in range(200)).encode()
-    kcat.ask("-P", "-t", topic, "-K=", given=payload)
+    kcat.ask("-P", "-t", topic, "-K=", stdin=payload)
 
     homes: dict[tuple[str, int], list[int]] = {}
     for partition in range(PARTITIONS):
@@ -114,10 +114,10 @@ def test_a_batch_whose_answer_was_lost_is_written_once(
         kcat = Kcat(program, f"127.0.0.1:{forwarder.port}")
 
         kcat.write(topic, ["a", "b"], "-E", "-X", "enable.idempotence=true", "-X", "linger.ms=100")
-        found = kcat.values(topic)
+        values = kcat.values(topic)
 
     assert forwarder.lost_count == 1
-    assert found == ["a", "b"]
+    assert values == ["a", "b"]
 
 
 def test_a_reader_of_an_unknown_topic_is_told(kcat: Kcat, topic: str) -> None:
@@ -140,10 +140,10 @@ def test_the_cluster_and_its_topics_are_listed(kcat: Kcat, topic: str) -> None:
     kcat.write(topic, ["a"])
 
     every = kcat.ask("-L").decode()
-    one = kcat.ask("-L", "-t", topic).decode()
+    listing = kcat.ask("-L", "-t", topic).decode()
 
     assert " 1 brokers:" in every
     assert f'topic "{topic}" with {PARTITIONS} partitions:' in every
-    assert [line.strip() for line in one.splitlines() if "leader" in line] == [
+    assert [line.strip() for line in listing.splitlines() if "leader" in line] == [
         f"partition {at}, leader 1, replicas: 1, isrs: 1" for at in range(PARTITIONS)
     ]

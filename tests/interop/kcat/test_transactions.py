@@ -89,6 +89,6 @@ def test_a_committed_transaction_outlives_a_killed_broker_and_an_open_one_can_be
 def test_a_timeout_beyond_what_the_broker_allows_is_refused(kcat: Kcat, topic: str) -> None:
     how = ["-X", f"transactional.id={topic}", "-X", "transaction.timeout.ms=3600000"]
 
-    said = kcat.refusal("-P", "-t", topic, *how, "-X", "message.timeout.ms=10000", given=b"a\n")
+    said = kcat.refusal("-P", "-t", topic, *how, "-X", "message.timeout.ms=10000", stdin=b"a\n")
 
     assert "Transaction timeout is larger than the maximum value allowed" in said

@@ -15,13 +15,13 @@ QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms":
 
 
 def produce(
-    address: str, topic: str, wanted: Sequence[Sample], **settings: Any
+    address: str, topic: str, samples: Sequence[Sample], **settings: Any
 ) -> list[tuple[int, int]]:
     """Send to partition 0 and wait for every report; return partition and offset of each."""
     reports: list[tuple[KafkaError | None, Message]] = []
     config = {dotted(key): value for key, value in settings.items()}
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **QUIET, **config})
-    for item in wanted:
+    for item in samples:
         producer.produce(
             topic,
             key=item.key,

@@ -123,7 +123,7 @@ def test_the_ends_of_a_partition_are_listed(
         target = TopicPartition(topic, 0)
         collected.append(admin.list_offsets({target: spec}, **WAIT)[target].result(SECONDS_MAX))
 
-    assert [one.offset for one in collected] == [0, len(sent), len(sent) - 1]
+    assert [result.offset for result in collected] == [0, len(sent), len(sent) - 1]
     assert collected[2].timestamp == sent[-1].timestamp_ms
 
 
@@ -165,10 +165,13 @@ def test_a_group_is_listed_and_described_then_emptied_and_deleted(
     assert described.state == ConsumerGroupState.STABLE
     assert [member.client_id for member in described.members] == ["reader"]
     owned = described.members[0].assignment.topic_partitions
-    assert sorted(one.partition for one in owned) == list(range(PARTITIONS))
+    assert sorted(place.partition for place in owned) == list(range(PARTITIONS))
     assert error_of(refused) == "NON_EMPTY_GROUP"
-    assert {one.group_id: one.state for one in listed}[group] == ConsumerGroupState.EMPTY
-    assert [(one.partition, one.offset) for one in offsets.topic_partitions] == [(0, 2)]
+    assert {group.group_id: group.state for group in listed}[group] == ConsumerGroupState.EMPTY
+    assert [
+        (topic_partition.partition, topic_partition.offset)
+        for topic_partition in offsets.topic_partitions
+    ] == [(0, 2)]
     assert group not in {item.group_id for item in left}
 
 
@@ -187,9 +190,9 @@ def test_offsets_of_a_group_are_altered_from_outside(
 
     admin.alter_consumer_group_offsets([request], **WAIT)[group].result(SECONDS_MAX)
     with consuming(broker.address, group_id=group) as consumer:
-        found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
+        committed = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
 
-    assert found[0].offset == 5
+    assert committed[0].offset == 5
 
 
 # -- changes -----------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ def test_a_topic_is_created_grown_and_deleted(admin: AdminClient, topic: str) ->
 
 @needs(CREATE_TOPICS)
 @pytest.mark.parametrize(
-    ("name", "wanted", "error"),
+    ("name", "arguments", "error"),
     [
         ("no/slash", {"num_partitions": 1}, "TOPIC_EXCEPTION"),
         ("too-few", {"num_partitions": 0}, "INVALID_PARTITIONS"),
@@ -226,10 +229,10 @@ def test_a_topic_is_created_grown_and_deleted(admin: AdminClient, topic: str) ->
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(
-    admin: AdminClient, name: str, wanted: dict[str, Any], error: str
+    admin: AdminClient, name: str, arguments: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([NewTopic(name, **wanted)], **WAIT)[name].result(SECONDS_MAX)
+        admin.create_topics([NewTopic(name, **arguments)], **WAIT)[name].result(SECONDS_MAX)
 
     assert error_of(refused) == error
 
@@ -238,8 +241,8 @@ def test_a_topic_that_cannot_be_is_refused(
 def test_settings_of_a_topic_are_described_and_altered(admin: AdminClient, topic: str) -> None:
     def settings() -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        found = admin.describe_configs([resource], **WAIT)[resource].result(SECONDS_MAX)
-        return {name: entry.value for name, entry in found.items()}
+        configs = admin.describe_configs([resource], **WAIT)[resource].result(SECONDS_MAX)
+        return {name: entry.value for name, entry in configs.items()}
 
     new = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
     admin.create_topics([new], **WAIT)[topic].result(SECONDS_MAX)
@@ -292,7 +295,9 @@ def test_a_client_behind_a_port_forward_stays_behind_it(tmp_path: Path) -> None:
             broker.kill()
 
     assert len(taken) == len(samples())
-    assert [(one.host, one.port) for one in brokers.values()] == [("127.0.0.1", forwarder.port)]
+    assert [(broker.host, broker.port) for broker in brokers.values()] == [
+        ("127.0.0.1", forwarder.port)
+    ]
     assert forwarder.connection_count > 1
 
 
@@ -375,16 +380,16 @@ def open_connections(broker: BrokerProcess, count: int) -> int:
     """How many of `count` new connections the broker keeps open."""
     opened = [socket.create_connection((broker.host, broker.port)) for _ in range(count)]
     kept = 0
-    for one in opened:
-        one.settimeout(1.0)
+    for future in opened:
+        future.settimeout(1.0)
         try:
-            assert one.recv(1) == b""  # Closed at once: refused.
+            assert future.recv(1) == b""  # Closed at once: refused.
         except TimeoutError:
             kept += 1
         except ConnectionResetError:
             pass
-    for one in opened:
-        one.close()
+    for future in opened:
+        future.close()
     return kept
 
 

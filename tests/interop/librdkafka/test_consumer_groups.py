@@ -135,9 +135,9 @@ def test_members_stay_when_the_broker_goes_and_comes_back(
     ownership = Ownership()
     written = write_to_all(broker.address, topic, 0, 30)
 
-    with consuming(broker.address, group) as one, consuming(broker.address, group) as two:
-        first = Member("first", one, topic, ownership)
-        second = Member("second", two, topic, ownership)
+    with consuming(broker.address, group) as reader, consuming(broker.address, group) as other:
+        first = Member("first", reader, topic, ownership)
+        second = Member("second", other, topic, ownership)
         until(lambda: ownership.is_shared_by(["first", "second"], PARTITIONS), first, second)
         owned = ownership.of("first"), ownership.of("second")
         until(lambda: written <= {*first.values, *second.values}, first, second)
@@ -195,7 +195,7 @@ def test_an_administrator_sees_the_group(broker: BrokerProcess, topic: str, grou
         with pytest.raises(KafkaException) as refused:
             client.delete_consumer_groups([group])[group].result(SECONDS_MAX)
 
-    (mine,) = [one for one in listed.valid if one.group_id == group]
+    (mine,) = [listing for listing in listed.valid if listing.group_id == group]
     assert (mine.state, mine.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
     assert (seen.state, seen.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
     assert seen.partition_assignor == "uniform"
@@ -242,10 +242,10 @@ def test_committed_offsets_are_found_again(broker: BrokerProcess, topic: str, gr
     with consuming(broker.address, group) as consumer:
         consumer.subscribe([topic])
         remaining = take(consumer, len(sent) - 3)
-        found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
+        committed = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
 
     assert [message.value() for message in remaining] == [sample.value for sample in sent[3:]]
-    assert found.offset == 3
+    assert committed.offset == 3
 
 
 def test_a_group_without_members_may_change_its_protocol(
@@ -259,8 +259,8 @@ def test_a_group_without_members_may_change_its_protocol(
             consumer.commit(take(consumer, 1)[0], asynchronous=False)  # type: ignore[call-overload]
 
     with consuming(broker.address, group) as consumer:
-        found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
-    assert found.offset == 3
+        committed = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
+    assert committed.offset == 3
 
 
 def first_error(consumer: Consumer) -> str:

@@ -31,7 +31,7 @@ class Member:
             self.values.append(message.value())  # type: ignore[arg-type]
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._ownership.take(self._name, [one.partition for one in partitions])
+        self._ownership.take(self._name, [partition.partition for partition in partitions])
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
@@ -39,7 +39,7 @@ class Member:
         except KafkaException as problem:
             if problem.args[0].name() != "_NO_OFFSET":  # It read nothing since it last committed.
                 raise
-        self._ownership.give_up(self._name, [one.partition for one in partitions])
+        self._ownership.give_up(self._name, [partition.partition for partition in partitions])
 
 
 def until(claim: Callable[[], bool], *members: Member) -> None:
@@ -157,9 +157,9 @@ def test_a_commit_carries_its_metadata(broker: BrokerProcess, topic: str, group:
     with consuming(broker.address, group_id=group) as consumer:
         target = TopicPartition(topic, 0, 2, metadata="half way")
         consumer.commit(offsets=[target], asynchronous=False)
-        found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
+        committed = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)[0]
 
-    assert (found.offset, found.metadata) == (2, "half way")
+    assert (committed.offset, committed.metadata) == (2, "half way")
 
 
 def test_a_static_member_that_returns_keeps_its_partitions(

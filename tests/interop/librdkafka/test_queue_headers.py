@@ -27,10 +27,10 @@ def connect(address: str, topic: str, **settings: object) -> Producer:
     return producer
 
 
-def send(producer: Producer, topic: str, *wanted: Sent) -> list[int]:
+def send(producer: Producer, topic: str, *samples: Sent) -> list[int]:
     """Send as one batch to partition 0; return the offsets that were reported."""
     reports: list[tuple[KafkaError | None, Message]] = []
-    for value, headers in wanted:
+    for value, headers in samples:
         producer.produce(
             topic,
             value,

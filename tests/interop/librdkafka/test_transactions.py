@@ -161,8 +161,10 @@ def test_offsets_and_records_are_committed_together(
                 producer.commit_transaction(SECONDS_MAX)
             else:
                 producer.abort_transaction(SECONDS_MAX)
-            found = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
-            assert [item.offset for item in found] == ([1] if is_committed else [OFFSET_INVALID])
+            committed = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
+            assert [item.offset for item in committed] == (
+                [1] if is_committed else [OFFSET_INVALID]
+            )
 
 
 def commit(producer: Producer) -> None:

@@ -180,9 +180,9 @@ def test_compressed_records_are_filtered_too(broker: BrokerProcess, topic: str, 
 
     with consuming(broker.address) as consumer:
         consumer.assign([TopicPartition(view, 0, 0)])
-        (found,) = take(consumer, 1)
+        (record,) = take(consumer, 1)
 
-    assert (found.offset(), found.value()) == (50, b"ERROR")
+    assert (record.offset(), record.value()) == (50, b"ERROR")
 
 
 def test_a_view_takes_no_records_and_its_base_cannot_go_before_it(
@@ -218,9 +218,9 @@ def test_partitions_that_are_added_to_the_base_are_read_through_the_view(
     assert producer.flush(SECONDS_MAX) == 0
     with consuming(broker.address) as consumer:
         consumer.assign([TopicPartition(view, 1, 0)])
-        (found,) = take(consumer, 1)
+        (record,) = take(consumer, 1)
 
-    assert found.value() == b"ERROR here"
+    assert record.value() == b"ERROR here"
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def read_again(broker: BrokerProcess, topic: str) -> Sequence[bytes]:
 
 def wait_for(broker: BrokerProcess, topic: str, expected: Sequence[bytes]) -> None:
     deadline = time.monotonic() + SECONDS_MAX
-    while (found := read_again(broker, topic)) != expected:
-        assert time.monotonic() < deadline, found
+    while (values := read_again(broker, topic)) != expected:
+        assert time.monotonic() < deadline, values
 
 
 def test_a_record_with_a_time_to_live_is_gone_when_it_is_over(

@@ -40,7 +40,7 @@ class Administration:
         assert topic not in client.call("topics")
 
     @pytest.mark.parametrize(
-        ("wanted", "error"),
+        ("arguments", "error"),
         [
             ({"topic": "no/slash", "partitions": 1}, "INVALID_TOPIC_EXCEPTION"),
             ({"topic": "too-few", "partitions": 0}, "INVALID_PARTITIONS"),
@@ -55,10 +55,10 @@ class Administration:
         ],
     )
     def test_a_topic_that_cannot_be_is_refused(
-        self, client: Program, wanted: dict[str, object], error: str
+        self, client: Program, arguments: dict[str, object], error: str
     ) -> None:
         with pytest.raises(Refused) as refused:
-            client.call("create_topic", **wanted)
+            client.call("create_topic", **arguments)
 
         assert refused.value.name == error
 

@@ -38,13 +38,13 @@ class Groups:
         self, client: Program, topic: str, group: str, strategy: str | None
     ) -> None:
         client.call("create_topic", topic=topic, partitions=PARTITIONS)
-        told = {"group": group, "topic": topic, "strategy": strategy}
+        settings = {"group": group, "topic": topic, "strategy": strategy}
         owners = client.ownership
         written = write_to_all(client, topic, 0)
 
-        client.call("member_start", member="first", **told)
+        client.call("member_start", member="first", **settings)
         client.wait(lambda: owners.is_shared_by(["first"], PARTITIONS), "one owns all")
-        client.call("member_start", member="second", **told)
+        client.call("member_start", member="second", **settings)
         client.wait(lambda: owners.is_shared_by(["first", "second"], PARTITIONS), "both own some")
         written |= write_to_all(client, topic, 60)
         client.wait(lambda: written <= set(client.values_of("first", "second")), "both read")
@@ -65,10 +65,10 @@ class Groups:
     ) -> None:
         client, doomed = start(), start()
         client.call("create_topic", topic=topic, partitions=PARTITIONS)
-        told = {"group": group, "topic": topic, "strategy": strategy}
-        doomed.call("member_start", member="doomed", **told)
+        settings = {"group": group, "topic": topic, "strategy": strategy}
+        doomed.call("member_start", member="doomed", **settings)
         doomed.wait(lambda: doomed.ownership.is_shared_by(["doomed"], PARTITIONS), "it owns all")
-        client.call("member_start", member="heir", **told)
+        client.call("member_start", member="heir", **settings)
         doomed.wait(lambda: len(doomed.ownership.of("doomed")) < PARTITIONS, "it shares")
 
         doomed.kill()
@@ -93,7 +93,7 @@ class Groups:
         leave(broker)
         broker.start()
 
-        assert [one[:2] for one in client.call("committed", group=group, topic=topic)] == [[0, 3]]
+        assert [row[:2] for row in client.call("committed", group=group, topic=topic)] == [[0, 3]]
         client.call("member_start", member="reader", group=group, topic=topic)
         client.wait(lambda: len(client.records) == 3, "the rest is read")
         assert client.values_of("reader") == list("def")

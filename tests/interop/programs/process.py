@@ -66,7 +66,7 @@ class Program:
             raise Refused(answer["error"], answer.get("message", ""))
         return answer.get("result")
 
-    def wait(self, claim: Callable[[], bool], what: str) -> None:
+    def wait(self, claim: Callable[[], bool], description: str) -> None:
         """Take in what the program tells until the claim holds."""
         deadline = time.monotonic() + SECONDS_MAX
         while not claim():
@@ -74,11 +74,11 @@ class Program:
             line: Json | None = {}
             with suppress(queue.Empty):
                 line = self._lines.get(timeout=max(left, 0.001))
-            assert left > 0, f"in vain for {SECONDS_MAX} s: {what}\n{self.told()}"
-            assert line is not None, f"the program ended: {what}\n{self.told()}"
+            assert left > 0, f"in vain for {SECONDS_MAX} s: {description}\n{self.stderr_text()}"
+            assert line is not None, f"the program ended: {description}\n{self.stderr_text()}"
             self._take(line)
 
-    def told(self) -> str:
+    def stderr_text(self) -> str:
         """What a failed wait should show."""
         numbers = f"{len(self.records)} records, errors {self.errors}, {self.ownership.__dict__}"
         return f"{numbers}\n{self._log.read_text(encoding='utf-8')[-4_000:]}"
@@ -119,7 +119,7 @@ class Program:
 # -- records on their way -----------------------------------------------------------------------
 
 
-def to_wire(wanted: Iterable[Sample], partition: int = 0) -> list[Json]:
+def to_wire(samples: Iterable[Sample], partition: int = 0) -> list[Json]:
     return [
         {
             "partition": partition,
@@ -128,7 +128,7 @@ def to_wire(wanted: Iterable[Sample], partition: int = 0) -> list[Json]:
             "headers": [[name, _encoded(value)] for name, value in item.headers],
             "timestamp": item.timestamp_ms,
         }
-        for item in wanted
+        for item in samples
     ]
 
 

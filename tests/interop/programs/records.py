@@ -26,7 +26,7 @@ class Records:
         answer = client.call("read", topic=topic, count=len(sent))
 
         assert from_wire(answer) == sent
-        assert [one["offset"] for one in answer] == list(range(len(sent)))
+        assert [row["offset"] for row in answer] == list(range(len(sent)))
 
     def test_a_topic_is_made_by_the_first_record(self, client: Program, topic: str) -> None:
         client.call("produce", topic=topic, records=plain(["first"]), create=True)
@@ -46,8 +46,8 @@ class Records:
     ) -> None:
         client.call("create_topic", topic=topic, partitions=PARTITIONS)
         keyed = [
-            one | {"partition": None, "key": plain([f"key-{at % 10}"])[0]["value"]}
-            for at, one in enumerate(plain(f"{at}" for at in range(100)))
+            sample | {"partition": None, "key": plain([f"key-{at % 10}"])[0]["value"]}
+            for at, sample in enumerate(plain(f"{at}" for at in range(100)))
         ]
 
         client.call("produce", topic=topic, records=keyed)
@@ -55,9 +55,9 @@ class Records:
         for partition in range(PARTITIONS):
             _, end = client.call("offsets", topic=topic, partition=partition)
             answer = client.call("read", topic=topic, partition=partition, count=end)
-            for one, sample in zip(answer, from_wire(answer), strict=True):
+            for row, sample in zip(answer, from_wire(answer), strict=True):
                 assert sample.value is not None
-                homes.setdefault(f"{one['key']}-{partition}", []).append(int(sample.value))
+                homes.setdefault(f"{row['key']}-{partition}", []).append(int(sample.value))
 
         assert len(homes) == 10
         assert sum(len(numbers) for numbers in homes.values()) == 100
@@ -84,9 +84,9 @@ class Records:
         values = [f"{at}" for at in range(500)]
 
         client.call("produce", topic=topic, acks="all", idempotent=True, records=plain(values))
-        found = from_wire(client.call("read", topic=topic, count=len(values)))
+        records = from_wire(client.call("read", topic=topic, count=len(values)))
 
-        assert [item.value for item in found] == [value.encode() for value in values]
+        assert [item.value for item in records] == [value.encode() for value in values]
         assert client.call("offsets", topic=topic) == [0, len(values)]
 
     def test_a_batch_whose_answer_was_lost_is_written_once(
@@ -97,8 +97,8 @@ class Records:
             client = Program(command, address, tmp_path / "client.log")
             try:
                 client.call("create_topic", topic=topic, partitions=1)
-                told = {"topic": topic, "acks": "all", "idempotent": True}
-                first = client.call("produce", records=plain("ab"), **told)
+                settings = {"topic": topic, "acks": "all", "idempotent": True}
+                first = client.call("produce", records=plain("ab"), **settings)
                 end = client.call("offsets", topic=topic)
             finally:
                 client.kill()

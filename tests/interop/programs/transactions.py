@@ -104,9 +104,9 @@ class Transactions:
         target = f"{source}-target"
         client.call("create_topic", topic=target, partitions=1)
         client.call("produce", topic=source, records=plain(["a", "b", "c"]))
-        told = {"group": group, "topic": source, "target": target, "count": 3}
+        settings = {"group": group, "topic": source, "target": target, "count": 3}
 
-        client.call("relay", transactional_id=f"relay-{source}", committed=is_committed, **told)
+        client.call("relay", transactional_id=f"relay-{source}", committed=is_committed, **settings)
         first = client.call("committed", group=group, topic=source)
         client.call("produce", topic=target, records=plain(["end"]))
 
@@ -124,10 +124,12 @@ class Transactions:
         target = f"{source}-target"
         client.call("create_topic", topic=target, partitions=1)
         client.call("produce", topic=source, records=plain(["a", "b"]))
-        told = {"group": group, "topic": source, "target": target, "count": 2}
+        settings = {"group": group, "topic": source, "target": target, "count": 2}
 
         for is_committed in (False, True):
-            client.call("relay", transactional_id=f"relay-{source}", committed=is_committed, **told)
+            client.call(
+                "relay", transactional_id=f"relay-{source}", committed=is_committed, **settings
+            )
 
         assert values(client, target, 2) == ["a", "b"]
 

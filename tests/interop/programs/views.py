@@ -21,5 +21,5 @@ class Views:
         answer = client.call("read", topic=view, count=2)
 
         assert [record.value for record in from_wire(answer)] == [b"ERROR 1", b"ERROR 2"]
-        assert [one["offset"] for one in answer] == [0, GAP + 2]
+        assert [row["offset"] for row in answer] == [0, GAP + 2]
         assert client.call("offsets", topic=view) == [0, GAP + 4]

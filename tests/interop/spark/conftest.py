@@ -36,7 +36,7 @@ def fetched(get: Callable[[], Fetched]) -> Fetched:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
-    found = session(
+    spark = session(
         "interop",
         master="local[2,4]",
         conf={
@@ -48,9 +48,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.streaming.stopTimeout": "30s",
         },
     )
-    found.sparkContext.setLogLevel("OFF")
-    yield found
-    found.stop()
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="module")

@@ -62,9 +62,9 @@ def check(query: StreamingQuery) -> None:
         raise problem
 
 
-def _opened(one: Any, address: str, options: Options) -> Any:  # Spark's readers and writers.
+def _opened(reader: Any, address: str, options: Options) -> Any:  # Spark's readers and writers.
     texts = {name: str(value) for name, value in options.items()}
-    return one.option("kafka.bootstrap.servers", address).options(**texts)
+    return reader.option("kafka.bootstrap.servers", address).options(**texts)
 
 
 def _plain(value: Any) -> Any:  # Whatever a column holds.

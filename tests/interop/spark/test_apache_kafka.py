@@ -58,9 +58,9 @@ def test_records_of_every_codec_become_rows(
 
     frame = read(spark, OURS, kafka.address, {"subscribe": topic, "includeHeaders": "true"})
 
-    found = rows(frame.selectExpr("*", "unix_millis(timestamp) as ms").drop("timestamp"))
+    collected = rows(frame.selectExpr("*", "unix_millis(timestamp) as ms").drop("timestamp"))
     headers = [("h", b"x"), ("h", None)]
-    assert found == [
+    assert collected == [
         (b"k", value, topic, 0, offset, 0, headers, FIRST_MS)
         for offset, value in enumerate([b"a" * 200, None, b""])
     ]
@@ -151,12 +151,12 @@ def test_a_running_query_sees_what_comes(
     to = {"topic": f"{topic}-out", **BY_TASK}
     query = start(frame, OURS, kafka.address, tmp_path, once=False, **to)
 
-    def wait_for(count: int, what: str) -> None:
+    def wait_for(count: int, claim: str) -> None:
         def is_there() -> bool:
             check(query)
             return numbers(kafka.address, f"{topic}-out") == each_once(count)
 
-        until(is_there, what, WAIT_SECONDS)
+        until(is_there, claim, WAIT_SECONDS)
 
     try:
         topics.send(topic, texts(0, 5))
@@ -223,11 +223,11 @@ def test_a_batch_of_a_stream_that_is_run_again_is_there_once(
     again = forget_last_commit(checkpoint)
     run_to(again + 3)
 
-    found, logged = numbers(kafka.address, topic), len(logged_batches(checkpoint))
+    written, logged = numbers(kafka.address, topic), len(logged_batches(checkpoint))
     # What the stop cut off is there task by task, each of them once.
-    assert set(found.values()) == {1}
-    assert set(found) >= set(range(50 * logged))
-    assert set(found) <= set(range(50 * (logged + 1)))
+    assert set(written.values()) == {1}
+    assert set(written) >= set(range(50 * logged))
+    assert set(written) <= set(range(50 * (logged + 1)))
 
 
 def test_a_topic_that_was_created_anew_is_noticed_by_kafkas_ids(topics: Topics, topic: str) -> None:

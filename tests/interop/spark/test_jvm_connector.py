@@ -126,12 +126,12 @@ def test_a_stream_over_a_pattern_sees_new_records_partitions_and_topics(
     frame = read_stream(spark, THEIRS, broker.address, options).select("key", "value")
     query = start(frame, THEIRS, broker.address, checkpoint, once=False, topic=f"{topic}.out")
 
-    def wait_for(count: int, what: str) -> None:
+    def wait_for(count: int, claim: str) -> None:
         def is_there() -> bool:
             check(query)
             return numbers(broker.address, f"{topic}.out") == each_once(count)
 
-        until(is_there, what, WAIT_SECONDS)
+        until(is_there, claim, WAIT_SECONDS)
 
     try:
         topics.send(f"{topic}-a", texts(0, 5))

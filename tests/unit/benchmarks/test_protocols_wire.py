@@ -39,8 +39,8 @@ def test_a_value_has_its_size_and_begins_with_its_number(size: int) -> None:
 def test_one_value_of_a_hundred_is_rare_and_every_second_is_half() -> None:
     values = [value(number, 100) for number in range(1_000)]
 
-    assert sum(RARE in one for one in values) == 10
-    assert sum(HALF in one for one in values) == 500
+    assert sum(RARE in value for value in values) == 10
+    assert sum(HALF in value for value in values) == 500
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -73,12 +73,12 @@ def test_jetstream_is_told_where_to_acknowledge_and_core_nats_is_not() -> None:
 def test_a_deferred_publication_says_how_long_its_headers_and_all_of_it_are() -> None:
     said, frame_bytes = deferred_publications(b"t.s0", [1_700_000_000_123], size=16)
 
-    head, _, rest = said.partition(b"\r\n")
+    head, _, body = said.partition(b"\r\n")
     word, subject, header_bytes, total_bytes = head.split()
     assert (word, subject) == (b"HPUB", b"t.s0")
-    assert rest[: int(header_bytes)] == b"ms-deliver-at: 1700000000123\r\n\r\n"
-    assert rest[int(header_bytes) : int(total_bytes)] == b"0000000000000000"
-    assert rest[int(total_bytes) :] == b"\r\n"
+    assert body[: int(header_bytes)] == b"ms-deliver-at: 1700000000123\r\n\r\n"
+    assert body[int(header_bytes) : int(total_bytes)] == b"0000000000000000"
+    assert body[int(total_bytes) :] == b"\r\n"
     assert frame_bytes == len(said)
 
 

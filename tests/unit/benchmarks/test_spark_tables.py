@@ -3,7 +3,14 @@
 import pytest
 from benchmarks.kafka.comparison import Sample
 from benchmarks.kafka.trials import TrialFailed
-from benchmarks.spark.connectors import AT_LEAST_ONCE, CONNECTOR, MILLSTREAM, PARQUET
+from benchmarks.spark.connectors import (
+    AT_LEAST_ONCE,
+    CONNECTOR,
+    MILLSTREAM,
+    OURS_ALIKE_NAME,
+    PARQUET,
+    THEIRS_ALIKE_NAME,
+)
 from benchmarks.spark.install import CONNECTOR_VERSION, TOKENS_VERSION
 from benchmarks.spark.run import DURABILITY, FIRST_JOB, TO_NOTHING, TO_TOPIC, Plan, Run
 from benchmarks.spark.tables import render
@@ -14,12 +21,12 @@ READ, WRITE = "read 100 B", "write 100 B"
 
 def run(*values: tuple[str, str, str, float], has_connector: bool = True) -> Run:
     """A run that measured `(way, setting, name, value)`; the same again is the next round."""
-    found = Run(plan=Plan(), has_connector=has_connector)
+    measured = Run(plan=Plan(), has_connector=has_connector)
     rounds: dict[tuple[str, str, str], int] = {}
     for way, setting, name, value in values:
         number = rounds.setdefault((way, setting, name), 0)
         rounds[way, setting, name] += 1
-        found.samples.add(
+        measured.samples.add(
             Sample(
                 peer=way,
                 durability=DURABILITY,
@@ -29,11 +36,11 @@ def run(*values: tuple[str, str, str, float], has_connector: bool = True) -> Run
                 value=value,
             )
         )
-    return found
+    return measured
 
 
-def line(found: Run, start: str) -> str:
-    text = render(found, command="c", facts={"cores": "2"})
+def line(measured: Run, start: str) -> str:
+    text = render(measured, command="c", facts={"cores": "2"})
     return next(line for line in text.splitlines() if line.startswith(start))
 
 
@@ -50,6 +57,24 @@ def test_a_read_stands_beside_its_rival_and_its_limit() -> None:
     assert line(measured, "| 100 B |") == (
         "| 100 B | 900,000 (90.00) | 600,000 (60.00) | 2,000,000 (200) | 1.50 | >= 1.0x met |"
     )
+
+
+def test_equal_settings_have_a_table_with_latency_beside_throughput() -> None:
+    paced = "100 B at 10,000 records/s"
+    measured = run(
+        (OURS_ALIKE_NAME, WRITE, "rows_per_s", 600_000),
+        (THEIRS_ALIKE_NAME, WRITE, "rows_per_s", 300_000),
+        (OURS_ALIKE_NAME, paced, "p50_ms", 200),
+        (THEIRS_ALIKE_NAME, paced, "p50_ms", 100),
+    )
+
+    assert line(measured, "| write 100 B, rows/s") == (
+        "| write 100 B, rows/s | 600,000 | 300,000 | 2.00 |"
+    )
+    text = render(measured, command="c", facts={})
+    assert "| end to end p50, ms | 200 | 100 | 2.00 |" in text
+    alone = render(run(has_connector=False), command="c", facts={})
+    assert "## Both at equal settings" not in alone
 
 
 def test_a_ratio_is_taken_within_rounds() -> None:

@@ -18,13 +18,15 @@ def test_the_median_is_held_against_the_goal() -> None:
 
 
 def test_a_goal_that_is_missed_is_said_to_be() -> None:
-    (found,) = [figure for figure in figures(runs(0.31), load=(0.0, 0.0)) if figure.name == HELP]
+    (matching,) = [figure for figure in figures(runs(0.31), load=(0.0, 0.0)) if figure.name == HELP]
 
-    assert found.is_met is False
+    assert matching.is_met is False
 
 
 def test_what_has_no_goal_is_neither_met_nor_missed() -> None:
-    (found,) = [figure for figure in figures(runs(0.2), load=(0.0, 0.0)) if figure.name == ACCEPTED]
+    (matching,) = [
+        figure for figure in figures(runs(0.2), load=(0.0, 0.0)) if figure.name == ACCEPTED
+    ]
 
-    assert (found.goal, found.is_met) == ("", None)
+    assert (matching.goal, matching.is_met) == ("", None)
     assert set(GOALS_MS) < set(SETTINGS)

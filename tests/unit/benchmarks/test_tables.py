@@ -89,3 +89,29 @@ def test_a_trial_that_failed_is_named_and_leaves_a_gap() -> None:
     assert "- Apache Kafka, write: 3 of 10 missing" in text
     assert "- JetStream, sync: latency, because" in text
     assert f"| produce | {CELL} | 150,000 | - | - |  |" in text
+
+
+def test_a_compiled_client_has_its_own_rows_and_goals() -> None:
+    larger = CELL.replace("100 B", "1024 B")
+    measured = run(
+        (MILLSTREAM, CELL, "compiled_produce_per_s", 1_250_000),
+        (KAFKA, CELL, "compiled_produce_per_s", 1_000_000),
+        (MILLSTREAM, CELL, "compiled_produce_cpu_us", 0.1),
+        (MILLSTREAM, CELL, "compiled_produce_client_cpu_us", 0.5),
+        (MILLSTREAM, larger, "compiled_produce_per_s", 125_000),
+        (KAFKA, larger, "compiled_produce_per_s", 100_000),
+    )
+
+    text = render(measured, ["write"], command="c", facts={})
+
+    row = f"| produce, compiled client | {CELL} | 1,250,000 | 1,000,000 | 1.25 | >= 1.2x met |"
+    assert f"{row} 0.10 / - | 0.50 / - | - / - |" in text
+    assert ">= 1.3x **missed**" in line(text, f"| produce, compiled client | {larger}")
+
+
+def test_turns_of_the_loop_that_took_long_are_counted() -> None:
+    measured = run((MILLSTREAM, CELL, "stalls", 2.0))
+
+    text = render(measured, ["write"], command="c", facts={})
+
+    assert f"| {CELL} | 2.00 |" in text

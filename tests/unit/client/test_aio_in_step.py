@@ -7,14 +7,26 @@ from collections.abc import Callable
 import pytest
 
 from millstream.client import Admin, Client, Consumer, DeadLetters, DelayedRecords, Views, models
-from millstream.client.aio.admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
+from millstream.client.aio.admin import (
+    AsyncAdmin,
+    AsyncDeadLetters,
+    AsyncDelayed,
+    AsyncUsers,
+    AsyncViews,
+)
 from millstream.client.aio.client import AsyncClient, AsyncConsumer
+from millstream.client.aio.rights import AsyncAcls, AsyncRoles
+from millstream.client.extensions.rights import Acls, Roles
+from millstream.client.extensions.users import Users
 
 PAIRS = [
     (Admin, AsyncAdmin),
     (Views, AsyncViews),
     (DeadLetters, AsyncDeadLetters),
     (DelayedRecords, AsyncDelayed),
+    (Users, AsyncUsers),
+    (Acls, AsyncAcls),
+    (Roles, AsyncRoles),
 ]
 CALLS = [
     (sync, aio, name)
@@ -44,12 +56,12 @@ def spelt(annotation: object) -> str:
 
 
 def parameters(call: Callable[..., object]) -> list[tuple[str, object, object, str]]:
-    found = inspect.signature(call).parameters.values()
-    return [(p.name, p.kind, p.default, spelt(p.annotation)) for p in found]
+    declared = inspect.signature(call).parameters.values()
+    return [(p.name, p.kind, p.default, spelt(p.annotation)) for p in declared]
 
 
 @pytest.mark.parametrize(
-    ("sync", "aio", "name"), CALLS, ids=lambda one: getattr(one, "__name__", one)
+    ("sync", "aio", "name"), CALLS, ids=lambda value: getattr(value, "__name__", value)
 )
 def test_every_call_of_administration_is_there_with_the_same_parameters(
     sync: type, aio: type, name: str
@@ -57,8 +69,10 @@ def test_every_call_of_administration_is_there_with_the_same_parameters(
     call, awaited = getattr(sync, name), getattr(aio, name)
 
     assert inspect.iscoroutinefunction(awaited)
-    assert [one[:3] for one in parameters(awaited)] == [one[:3] for one in parameters(call)]
-    assert None not in [one[3] for one in parameters(awaited)]
+    assert [parameter[:3] for parameter in parameters(awaited)] == [
+        parameter[:3] for parameter in parameters(call)
+    ]
+    assert None not in [parameter[3] for parameter in parameters(awaited)]
 
 
 @pytest.mark.parametrize(("sync", "aio"), PAIRS)

@@ -19,13 +19,13 @@ MODULES = [
 
 def test_every_public_error_is_a_millstream_error() -> None:
     raised = {
-        one
+        value
         for module in MODULES
-        for name, one in vars(module).items()
-        if isinstance(one, type) and issubclass(one, Exception) and not name.startswith("_")
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("_")
     }
 
-    assert [one for one in raised if not issubclass(one, millstream.MillstreamError)] == []
+    assert [error for error in raised if not issubclass(error, millstream.MillstreamError)] == []
     assert {client.NotFound, errors.UnknownTopic, spark_errors.DataLoss} <= raised
 
 

@@ -14,7 +14,7 @@ def naive(pattern: list[str], name: list[str]) -> bool:
     """Whether the levels match, by the words of the table in the module."""
     if not pattern:
         return not name
-    first, rest = pattern[0], pattern[1:]
+    first, tail = pattern[0], pattern[1:]
     if first == "#":
         return True
     if first == ">":
@@ -22,10 +22,10 @@ def naive(pattern: list[str], name: list[str]) -> bool:
     if not name:
         return False
     if first == "+":
-        return naive(rest, name[1:])
+        return naive(tail, name[1:])
     if first == "*":
-        return name[0] != "" and naive(rest, name[1:])
-    return first == name[0] and naive(rest, name[1:])
+        return name[0] != "" and naive(tail, name[1:])
+    return first == name[0] and naive(tail, name[1:])
 
 
 def naive_matches(pattern: str, name: str) -> bool:

@@ -88,12 +88,12 @@ def test_a_protobuf_value_says_which_message_of_its_file_it_is(
 def test_another_message_of_the_file_is_not_taken_for_it(server: RegistryServer) -> None:
     registry = Registry(server.url)
     first, second, _ = _messages()
-    one, two = (registry.protobuf(kind, subject="s") for kind in (first, second))
+    first_format, second_format = (registry.protobuf(kind, subject="s") for kind in (first, second))
 
     with pytest.raises(BadData, match="another message"):
-        one.decode(two.encode(second(item="a")))
+        first_format.decode(second_format.encode(second(item="a")))
     with pytest.raises(TypeError, match="is not a Zeta"):
-        one.encode(second(item="a"))
+        first_format.encode(second(item="a"))
 
 
 def test_a_file_that_needs_others_is_refused(server: RegistryServer) -> None:

@@ -232,10 +232,10 @@ def xerial_bomb() -> bytes:
 
 def lz4_bomb() -> bytes:
     """512 MiB in one frame: its block of 4 MiB, again and again, without the end mark."""
-    one = lz4.frame.compress(
+    frame = lz4.frame.compress(
         bytes(4 * MIB), block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False
     )
-    return one[:7] + one[7:-4] * 128
+    return frame[:7] + frame[7:-4] * 128
 
 
 def lz4_sized_bomb() -> bytes:

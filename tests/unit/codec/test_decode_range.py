@@ -36,14 +36,16 @@ def test_some_records_are_a_part_of_all(
         codec=codec,
     )
     if has_gaps:
-        kept = filter_batch(batch, lambda one: one.offset % 3 > 0, decompressed_bytes_max=BYTES_MAX)
+        kept = filter_batch(
+            batch, lambda record: record.offset % 3 > 0, decompressed_bytes_max=BYTES_MAX
+        )
         batch = kept or batch
     offset = base_offset + behind
 
     some = decode_range(b"pad" + batch, 3, offset, count_max, decompressed_bytes_max=BYTES_MAX)
 
     everything = decode_all(batch, decompressed_bytes_max=BYTES_MAX)
-    assert some == [one for one in everything if one.offset >= offset][:count_max]
+    assert some == [record for record in everything if record.offset >= offset][:count_max]
 
 
 def test_a_batch_that_is_not_what_was_written_is_refused() -> None:

@@ -24,7 +24,7 @@ def test_records_are_found_by_their_offsets(codec: Codec, offsets: set[int]) -> 
 
 def test_records_are_found_among_gaps() -> None:
     data = encode_batch(RECORDS, base_offset=50)
-    sparse = filter_batch(data, lambda one: one.offset % 2 == 1, decompressed_bytes_max=2**20)
+    sparse = filter_batch(data, lambda record: record.offset % 2 == 1, decompressed_bytes_max=2**20)
     assert sparse is not None
 
     assert decode_selected(sparse, {52, 53, 57}.__contains__, decompressed_bytes_max=2**20) == [

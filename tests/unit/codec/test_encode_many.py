@@ -87,19 +87,19 @@ def test_sizes_are_the_same_with_and_without_templates(few: list[MessageTemplate
 
 
 def test_a_value_of_another_size_than_its_template_is_refused() -> None:
-    one, other = MessageTemplate(b"a", 1, ()), MessageTemplate(b"b", 2, ())
+    first, other = MessageTemplate(b"a", 1, ()), MessageTemplate(b"b", 2, ())
 
     for mixed in (
-        TemplatedMessages([one, one], [b"1", b"22"]),
-        TemplatedMessages([one, other], [b"1", b"2"]),
+        TemplatedMessages([first, first], [b"1", b"22"]),
+        TemplatedMessages([first, other], [b"1", b"2"]),
     ):
         with pytest.raises(AssertionError):
             encode_many(mixed, TIME_MS)
 
 
 def test_templated_messages_are_a_sequence_of_messages() -> None:
-    one, other = MessageTemplate(b"k", 1, HEADERS), MessageTemplate(None, 2, ())
-    mixed = TemplatedMessages([one, other, one], [b"1", b"22", b"3"])
+    first, other = MessageTemplate(b"k", 1, HEADERS), MessageTemplate(None, 2, ())
+    mixed = TemplatedMessages([first, other, first], [b"1", b"22", b"3"])
 
     listed: list[Message] = [(b"k", b"1", HEADERS), (None, b"22", ()), (b"k", b"3", HEADERS)]
     assert list(mixed) == listed

@@ -39,9 +39,9 @@ def test_the_shorter_of_the_topics_time_and_the_records_own_counts(
 @pytest.mark.parametrize(("last", "ends_ms"), [(b"10", 1_010), (b"soon", NEVER_MS)])
 def test_of_several_times_the_last_counts(last: bytes, ends_ms: int) -> None:
     headers = (("ms-ttl-ms", b"5"), ("other", b"7"), ("ms-ttl-ms", last), ("other", b"8"))
-    told = Record(0, 1_000, None, b"v", headers)
+    record = Record(0, 1_000, None, b"v", headers)
 
-    assert Lifetime(-1, reads_headers=True).ends_ms(told) == ends_ms
+    assert Lifetime(-1, reads_headers=True).ends_ms(record) == ends_ms
 
 
 def test_a_record_without_a_timestamp_has_no_end() -> None:

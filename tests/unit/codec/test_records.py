@@ -492,8 +492,8 @@ def test_filtering_in_steps_gives_what_filtering_gives() -> None:
 def test_a_prefilter_of_the_unpacked_bytes_can_settle_it(codec: Codec) -> None:
     data = encode_batch([Record(0, 0, b"k", b"needle")], codec=codec)
 
-    def prefilter(found: bytes) -> bool | None:
-        return None if b"needle" in found else False
+    def prefilter(value: bytes) -> bool | None:
+        return None if b"needle" in value else False
 
     def filtered(prefilter: Callable[[bytes], bool | None], *, keeps: bool) -> bytes | None:
         return filter_batch(

@@ -86,6 +86,25 @@ def test_partitions_are_added_behind_the_old_ones() -> None:
     assert topic.placement == (ONE, ONE, (NodeId(2),))
 
 
+def test_the_count_of_all_partitions_follows_every_command() -> None:
+    catalog = Catalog()
+    commands: list[TopicCommand] = [
+        create("orders", 1),
+        view("keyed", 2),
+        AddPartitions(name="orders", count_before=2, placement=(ONE,)),
+        AlterTopic(name="orders", changes={"retention_ms": "9"}),
+        create("bills", 3),
+        DeleteTopic(name="keyed"),
+        DeleteTopic(name="orders"),
+    ]
+
+    for command in commands:
+        catalog.apply(command)
+
+        assert catalog.partition_count == sum(t.partition_count for t in catalog.topics())
+    assert catalog.partition_count == 2
+
+
 def test_topics_are_numbered_as_they_are_created_and_no_number_is_used_again() -> None:
     catalog = Catalog()
     catalog.apply(create("orders", 1))
@@ -290,17 +309,17 @@ def test_commands_survive_their_bytes(command: AnyCommand) -> None:
 
 def test_two_states_fed_with_the_same_commands_are_the_same() -> None:
     commands = [create("a", 1), create("a", 2), DeleteTopic(name="b"), create("b", 3)]
-    one, two = State(), State()
+    first, second = State(), State()
 
-    for state in (one, two):
+    for state in (first, second):
         for offset, command in enumerate(commands):
             try:
                 state.apply(offset, decode(encode(command)))  # type: ignore[arg-type]
             except RequestError:
                 continue
 
-    assert one.catalog.topics() == two.catalog.topics()
-    assert one.applied_offset == two.applied_offset == 4
+    assert first.catalog.topics() == second.catalog.topics()
+    assert first.applied_offset == second.applied_offset == 4
 
 
 # -- views -----------------------------------------------------------------------------------------

@@ -29,8 +29,10 @@ PRECEDENCE = [
 ]
 
 
-def alter(user: str | None, client_id: str | None, **changes: float | None) -> AlterQuotas:
-    return AlterQuotas(user=user, client_id=client_id, changes=changes)
+def alter(
+    user: str | None, client_id: str | None, ip: str | None = None, **changes: float | None
+) -> AlterQuotas:
+    return AlterQuotas(user=user, client_id=client_id, ip=ip, changes=changes)
 
 
 def with_quotas(*entities: Entity) -> Quotas:
@@ -106,7 +108,7 @@ def test_a_change_leaves_what_it_does_not_name_and_nothing_remains_of_the_last_r
         (alter("", None, producer_byte_rate=1.0), "0 characters"),
         (alter("a", "x" * (NAME_LENGTH_MAX + 1), producer_byte_rate=1.0), "257 characters"),
         (alter("a", None, request_percentage=50.0), "'request_percentage' is not limited here"),
-        (alter("a", None, controller_mutation_rate=5.0), "is not limited here"),
+        (alter("a", None, controller_mutation_rate=float("nan")), "above 0"),
         (alter("a", None, connection_creation_rate=5.0), "is not limited here"),
         (alter("a", None, request_percentage=None), "is not limited here"),
         (alter("a", None, producer_byte_rate=0.0), "whole number of bytes"),

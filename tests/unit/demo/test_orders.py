@@ -69,7 +69,7 @@ def test_everything_in_its_place_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "results_by_topic",
     [
         {ORDERS: NUMBERS[1:]},
         {ORDERS: [*NUMBERS, 7]},
@@ -79,25 +79,27 @@ def test_everything_in_its_place_is_fine() -> None:
     ],
     ids=["one is missing", "one is doubled", "both", "a bad one passed", "none put aside"],
 )
-def test_what_is_not_in_its_place_is_found(found: dict[str, list[int]]) -> None:
+def test_what_is_not_in_its_place_is_found(results_by_topic: dict[str, list[int]]) -> None:
     with pytest.raises(DemoFailed, match="orders"):
-        check_found(found, COUNT)
+        check_found(results_by_topic, COUNT)
 
 
 def test_the_last_word_on_a_window_counts() -> None:
-    found = results(letters(3), [window("12:00", "rye", 1), window("12:00", "rye", 247)])
+    outcome = results(letters(3), [window("12:00", "rye", 1), window("12:00", "rye", 247)])
 
-    assert found.reasons == {"weighs something": 3}
-    assert found.window_count == 1
-    assert [one.orders for one in found.items] == [247 if item == "rye" else 0 for item in ITEMS]
-    check_results(found, COUNT)
+    assert outcome.reasons == {"weighs something": 3}
+    assert outcome.window_count == 1
+    assert [item.orders for item in outcome.items] == [
+        247 if item == "rye" else 0 for item in ITEMS
+    ]
+    check_results(outcome, COUNT)
 
 
 def test_an_order_that_was_not_added_up_is_found() -> None:
-    found = results(letters(3), [window("12:00", "rye", 246)])
+    outcome = results(letters(3), [window("12:00", "rye", 246)])
 
     with pytest.raises(DemoFailed, match="246 orders were added up and 3 put aside, of 250"):
-        check_results(found, COUNT)
+        check_results(outcome, COUNT)
 
 
 def test_the_pipeline_has_the_topics_and_flows_that_are_watched() -> None:

@@ -58,9 +58,9 @@ def test_a_command_is_checked_before_anything_is_written() -> None:
                 (DeleteTopic(name="gone"), UnknownTopic),
             ):
                 with pytest.raises(error):
-                    await node._controller.propose(command)
+                    await node._controller.propose(SESSION, command)
             with pytest.raises(InvalidRequest):
-                await node._controller.reserve_producer_ids(0)
+                await node._controller.reserve_producer_ids(SESSION, 0)
 
             assert control.log.end_offset == before
 

@@ -171,6 +171,37 @@ def test_partitions_of_a_node_are_bounded() -> None:
     run(story())
 
 
+def test_topics_that_are_created_at_the_same_time_keep_within_the_bound() -> None:
+    async def story() -> None:
+        config = Config(limits=Limits(node_partitions_max=5))
+        async with running_node(config) as node:
+            creations = [node.topics.create(SESSION, f"t{n}", partitions=2) for n in range(4)]
+
+            outcomes = await asyncio.gather(*creations, return_exceptions=True)
+
+            assert [isinstance(outcome, InvalidPartitions) for outcome in outcomes] == [
+                False
+            ] * 2 + [True] * 2
+
+    run(story())
+
+
+def test_topics_that_are_created_at_the_same_time_fill_the_bound() -> None:
+    """Each is counted once, also between its commit and its answer."""
+
+    async def story() -> None:
+        config = Config(limits=Limits(node_partitions_max=40))
+        async with running_node(config) as node:
+            async with asyncio.TaskGroup() as group:
+                for number in range(20):
+                    group.create_task(node.topics.create(SESSION, f"t{number}", partitions=2))
+                    await asyncio.sleep(0)
+
+            assert len(node.topics.list(SESSION)) == 20
+
+    run(story())
+
+
 def test_partitions_cannot_be_taken_away() -> None:
     async def story() -> None:
         async with running_node() as node:

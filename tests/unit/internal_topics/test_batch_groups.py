@@ -217,10 +217,10 @@ def test_a_group_and_its_members_have_one_home_and_other_ids_their_own() -> None
     assert home_of("spark:app/1.0") == "spark:app/1.0"
 
 
-@pytest.mark.parametrize("rest", ["2~7.0.0", "4~7.0.0", "x~7", "", "~", "-3~1", "٣~1"])
-def test_a_member_of_another_term_is_fenced(rest: str) -> None:
+@pytest.mark.parametrize("suffix", ["2~7.0.0", "4~7.0.0", "x~7", "", "~", "-3~1", "٣~1"])
+def test_a_member_of_another_term_is_fenced(suffix: str) -> None:
     with pytest.raises(ProducerFenced):
-        check_open(f"{GROUP}{BATCH_MEMBER_MARK}{rest}", group())
+        check_open(f"{GROUP}{BATCH_MEMBER_MARK}{suffix}", group())
 
 
 @pytest.mark.parametrize("state", GroupState)

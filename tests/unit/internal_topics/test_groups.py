@@ -180,7 +180,7 @@ def marker(producer_id: int, kind: ControlKind = ControlKind.COMMIT) -> Marker:
 
 def offsets_of(state: GroupsState) -> dict[TopicPartition, int]:
     stored = state.find("g")
-    return {} if stored is None else {at: one.offset for at, one in stored.offsets.items()}
+    return {} if stored is None else {at: place.offset for at, place in stored.offsets.items()}
 
 
 def test_offsets_in_a_transaction_count_from_its_commit_on() -> None:
@@ -320,14 +320,14 @@ def expired(
     is_empty: bool = True,
     subscribed: frozenset[str] | None = None,
 ) -> set[str]:
-    found = expired_offsets(
+    expired = expired_offsets(
         group,
         now_ms=int(now_days * DAY_MS),
         retention_ms=7 * DAY_MS,
         is_empty=is_empty,
         subscribed=subscribed,
     )
-    return {target.topic for target in found}
+    return {target.topic for target in expired}
 
 
 def test_offsets_without_a_group_expire_from_their_commit() -> None:

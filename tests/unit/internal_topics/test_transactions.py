@@ -153,7 +153,7 @@ OTHERWISE: dict[tuple[TransactionState, Event], type[RequestError] | Transaction
 
 
 @pytest.mark.parametrize(
-    ("state", "event"), list(product(STATES, Event)), ids=lambda one: one.name.lower()
+    ("state", "event"), list(product(STATES, Event)), ids=lambda member: member.name.lower()
 )
 def test_every_event_in_every_state_is_a_transition_or_a_refusal(
     state: TransactionState, event: Event

@@ -12,8 +12,14 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.kafka_client.answers import Aborted
 from millstream.kafka_client.cluster import Cluster, cluster_for
-from millstream.kafka_client.coordinator import commit, committed
-from millstream.kafka_client.errors import OutOfRange, Refused, UnknownPartition, Unreachable
+from millstream.kafka_client.coordinator import Commits, commit, committed
+from millstream.kafka_client.errors import (
+    OutOfRange,
+    Refused,
+    TransientError,
+    UnknownPartition,
+    Unreachable,
+)
 from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
 from millstream.kafka_wire.apis.data import (
     FetchRequest,
@@ -41,6 +47,7 @@ from millstream.kafka_wire.apis.security import (
     SaslHandshakeResponse,
 )
 from millstream.kafka_wire.apis.table import APIS
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Isolation, TopicPartition
 from millstream.spark.errors import DataLoss
 from millstream.spark.options.places import EARLIEST, LATEST
@@ -58,9 +65,9 @@ NOT_LEADER = 6
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as found:
-        found.leads(("orders", 2))
-        yield found
+    with fake_broker() as serving:
+        serving.leads(("orders", 2))
+        yield serving
 
 
 @pytest.fixture
@@ -267,9 +274,9 @@ def test_the_next_piece_is_asked_for_before_the_last_one_is_taken(
     assert [row["offset"] for part in rows for row in part.to_pylist()] == [2, 3]
 
 
-def offsets_read(found: RangeReader, start: int, end: int) -> list[int]:
+def offsets_read(range_reader: RangeReader, start: int, end: int) -> list[int]:
     offsets = OffsetRange("orders", 0, start, end)
-    return [row["offset"] for part in found.read(offsets) for row in part.to_pylist()]
+    return [row["offset"] for part in range_reader.read(offsets) for row in part.to_pylist()]
 
 
 def test_a_range_is_read_exactly(broker: FakeBroker, reader: Reader) -> None:
@@ -298,12 +305,12 @@ def test_a_reader_that_was_given_up_leaves_the_client_usable(
     broker.answers[FetchRequest] = lambda request: fetch_answer(
         batch(request.topics[0].partitions[0].fetch_offset, 2)
     )
-    found = reader()
-    rows = found.read(OffsetRange("orders", 0, 0, 100))
+    range_reader = reader()
+    rows = range_reader.read(OffsetRange("orders", 0, 0, 100))
     next(rows)
     rows.close()  # type: ignore[attr-defined]
 
-    assert offsets_read(found, 50, 52) == [50, 51]
+    assert offsets_read(range_reader, 50, 52) == [50, 51]
 
 
 def test_a_start_that_aged_out_fails_the_task_or_is_skipped(
@@ -373,6 +380,32 @@ def test_offsets_are_committed_without_a_member(broker: FakeBroker, connect: Con
     assert [p.committed_offset for p in request.topics[0].partitions] == [5, 6]
 
 
+def test_commits_do_not_wait_and_the_next_one_takes_the_answer(
+    broker: FakeBroker, connect: Connect
+) -> None:
+    coordinate(broker)
+    codes = iter([ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE])
+    broker.answers[OffsetCommitRequest] = lambda request: _commit_answer(next(codes))
+    commits = Commits(connect(broker), "lag")
+
+    commits.send({T0: 5})
+    commits.send({T0: 6})
+    with pytest.raises(TransientError, match="NOT_COORDINATOR"):
+        commits.send({T0: 7})
+    commits.send({T0: 7})
+    commits.finish()
+    commits.finish()
+
+    requests = [r for _, r in broker.seen if isinstance(r, OffsetCommitRequest)]
+    assert [r.topics[0].partitions[0].committed_offset for r in requests] == [5, 6, 7]
+
+
+def _commit_answer(code: ErrorCode) -> OffsetCommitResponse:
+    topic = OffsetCommitResponse.Topic
+    part = topic.Partition(partition_index=0, error_code=code)
+    return OffsetCommitResponse(topics=[topic(name="orders", partitions=[part])])
+
+
 def test_committed_offsets_leave_out_what_was_never_committed(
     broker: FakeBroker, connect: Connect
 ) -> None:
@@ -428,9 +461,9 @@ def secured() -> Iterator[FakeBroker]:
     context.load_cert_chain(CERTIFICATE)
     context.load_verify_locations(CERTIFICATE)
     context.verify_mode = ssl.CERT_REQUIRED
-    with fake_broker(tls=context) as found:
-        found.leads(("orders", 1))
-        yield found
+    with fake_broker(tls=context) as serving:
+        serving.leads(("orders", 1))
+        yield serving
 
 
 def test_both_sides_show_their_certificates(secured: FakeBroker, connect: Connect) -> None:

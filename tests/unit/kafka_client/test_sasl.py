@@ -1,14 +1,19 @@
 """SCRAM as the RFCs have it, and broker messages that must not be believed."""
 
+import base64
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.kafka_client.errors import AuthenticationFailed, InvalidSecurity
-from millstream.kafka_client.sasl import ITERATIONS_MAX, conversation, plain, scram
-from millstream.kafka_client.settings import Credentials
+from millstream.kafka_client.oauth import fetch_token
+from millstream.kafka_client.sasl import ITERATIONS_MAX, bearer, conversation, plain, scram
+from millstream.kafka_client.settings import Credentials, OAuth
 from tests.support.scram_server import ScramServer
 
 # RFC 7677, section 3.
@@ -123,3 +128,57 @@ def test_no_bytes_of_a_broker_raise_anything_else(challenge: bytes, final: bytes
         with suppress(AuthenticationFailed):
             tokens.send(answer)
             tokens.send(final)
+
+
+def test_a_token_is_shown_as_rfc_7628_has_it() -> None:
+    tokens = bearer("abc.def")
+
+    assert next(tokens) == b"n,,\x01auth=Bearer abc.def\x01\x01"
+    with pytest.raises(StopIteration):
+        tokens.send(b"")
+
+
+def test_a_broker_that_refuses_a_token_is_quoted() -> None:
+    tokens = bearer("abc.def")
+    next(tokens)
+
+    assert tokens.send(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(AuthenticationFailed, match="invalid_token"):
+        tokens.send(b"")
+
+
+def test_a_token_may_lie_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc.def\n", "utf-8")
+    oauth = OAuth(endpoint=(tmp_path / "token").as_uri())
+    credentials = Credentials(username="", password="", mechanism="OAUTHBEARER", oauth=oauth)
+
+    assert next(conversation(credentials)) == b"n,,\x01auth=Bearer abc.def\x01\x01"
+    with pytest.raises(AuthenticationFailed, match="cannot be read"):
+        fetch_token(OAuth(endpoint=(tmp_path / "nothing").as_uri()))
+
+
+class TokenEndpoint(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        client = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        is_known = (client, form) == ("a%3An:s3cret", "grant_type=client_credentials&scope=kafka")
+        answer = b'{"access_token": "abc.def"}' if is_known else b"{}"
+        self.send_response(200 if is_known else 401)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_token_is_granted_to_a_client_that_knows_its_secret() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), TokenEndpoint) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}/token"
+        known = OAuth(endpoint=endpoint, client_id="a:n", client_secret="s3cret", scope="kafka")
+        assert fetch_token(known) == "abc.def"
+        with pytest.raises(AuthenticationFailed, match="gives no token to 'bob': HTTP 401"):
+            fetch_token(OAuth(endpoint=endpoint, client_id="bob"))
+        server.shutdown()
+    with pytest.raises(AuthenticationFailed, match="no token from"):
+        fetch_token(known)

@@ -18,7 +18,9 @@ def test_every_request_error_has_a_code() -> None:
     ours = {
         kind
         for kind in descendants(RequestError) - {RequestError}
+        # What a protocol refuses by itself never reaches another protocol.
         if kind.__module__.startswith("millstream")
+        and not kind.__module__.startswith("millstream.protocols.")
     }
 
     assert ours == set(CODES)

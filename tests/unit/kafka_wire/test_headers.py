@@ -195,7 +195,7 @@ def test_only_what_has_a_handler_is_advertised() -> None:
 
 def test_features_with_a_minimum_of_zero_are_kept_from_clients_that_cannot_read_them() -> None:
     zero = ApiVersionsResponse.SupportedFeature(name="a", min_version=0, max_version=1)
-    one = ApiVersionsResponse.SupportedFeature(name="b", min_version=1, max_version=1)
+    feature = ApiVersionsResponse.SupportedFeature(name="b", min_version=1, max_version=1)
 
-    assert api_versions(3, SERVED, [zero, one]).supported_features == [one]
-    assert api_versions(4, SERVED, [zero, one]).supported_features == [zero, one]
+    assert api_versions(3, SERVED, [zero, feature]).supported_features == [feature]
+    assert api_versions(4, SERVED, [zero, feature]).supported_features == [zero, feature]

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from random import Random
 
-from millstream.model import NEVER_VOTED, Boundary, Epoch, HardState, NodeId, Position
+from millstream.model import NEVER_VOTED, Boundary, Epoch, HardState, Position, ReplicaId
 from millstream.raft import Core, Effects, Message, Role, Timing
 from millstream.raft.messages import Fetch, FetchReply, PreVoteGranted, VoteGranted
 from tests.simulation.core_log import Batch, FakeLog
 
 TIMING = Timing(election_ticks=10, heartbeat_ticks=2)
-ONE, TWO, THREE, FOUR = NodeId(1), NodeId(2), NodeId(3), NodeId(4)
+ONE, TWO, THREE, FOUR = ReplicaId(1), ReplicaId(2), ReplicaId(3), ReplicaId(4)
 
 
-def nodes(*numbers: int) -> frozenset[NodeId]:
-    return frozenset(map(NodeId, numbers))
+def nodes(*numbers: int) -> frozenset[ReplicaId]:
+    return frozenset(map(ReplicaId, numbers))
 
 
 def at(epoch: int, end_offset: int) -> Position:
@@ -42,27 +42,27 @@ class Replica:
         if hard_state != self.log.hard_state:
             self.log.vote(hard_state)
         self.log.end_sync(self.log.begin_sync())
-        self.core = Core(NodeId(me), self.log, self.log.hard_state, Random(0), timing=TIMING)
+        self.core = Core(ReplicaId(me), self.log, self.log.hard_state, Random(0), timing=TIMING)
 
-    def hear(self, sender: NodeId, message: Message) -> list[tuple[NodeId, Message]]:
+    def hear(self, sender: ReplicaId, message: Message) -> list[tuple[ReplicaId, Message]]:
         return self.core.step(sender, message).messages
 
-    def tick(self, count: int = 1) -> list[tuple[NodeId, Message]]:
+    def tick(self, count: int = 1) -> list[tuple[ReplicaId, Message]]:
         return [sent for _ in range(count) for sent in self.core.tick().messages]
 
-    def sync(self) -> list[tuple[NodeId, Message]]:
+    def sync(self) -> list[tuple[ReplicaId, Message]]:
         durable = self.log.end_sync(self.log.begin_sync())
         assert durable is not None
         return self.core.durable(durable).messages
 
-    def propose(self, *, records: int = 1) -> list[tuple[NodeId, Message]]:
+    def propose(self, *, records: int = 1) -> list[tuple[ReplicaId, Message]]:
         new = batch(self.core.epoch, self.log.last.end_offset, records=records)
         return self.core.propose((new,)).messages
 
-    def fetch(self, sender: NodeId, position: Position, high_watermark: int = 0) -> Effects:
+    def fetch(self, sender: ReplicaId, position: Position, high_watermark: int = 0) -> Effects:
         return self.core.step(sender, Fetch(self.core.epoch, position, high_watermark))
 
-    def lead(self, *supporters: NodeId) -> "Replica":
+    def lead(self, *supporters: ReplicaId) -> "Replica":
         """Be elected, and sync the boundary."""
         while self.core.role is Role.FOLLOWER:
             self.tick()
@@ -73,7 +73,7 @@ class Replica:
         self.sync()
         return self
 
-    def establish(self, *followers: NodeId) -> "Replica":
+    def establish(self, *followers: ReplicaId) -> "Replica":
         """Let followers acknowledge all there is."""
         for follower in followers:
             self.fetch(follower, self.log.last)
@@ -82,14 +82,14 @@ class Replica:
 
     def follow(
         self,
-        leader: NodeId,
+        leader: ReplicaId,
         boundaries: Iterable[Boundary] = (),
         batches: Iterable[Batch] = (),
         *,
         epoch: int = 1,
         high_watermark: int = 0,
         start_offset: int = 0,
-    ) -> list[tuple[NodeId, Message]]:
+    ) -> list[tuple[ReplicaId, Message]]:
         """Hear a reply of a leader to where the log ends."""
         reply = FetchReply(
             epoch=Epoch(epoch),

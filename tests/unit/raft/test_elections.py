@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.errors import ChangeRefused, NoSpace
-from millstream.model import ORIGIN, HardState, NodeId
+from millstream.model import ORIGIN, HardState, ReplicaId
 from millstream.raft import Refusal, Role
 from millstream.raft.messages import (
     Fetch,
@@ -334,4 +334,4 @@ def test_a_stale_reply_of_the_same_leader_is_only_a_sign_of_life() -> None:
 
     assert replica.hear(TWO, stale) == []
     assert replica.log.last == at(1, 1)
-    assert replica.core.leader == NodeId(2)
+    assert replica.core.leader == ReplicaId(2)

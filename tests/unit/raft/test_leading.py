@@ -10,6 +10,7 @@ from millstream.raft.messages import (
     Diverged,
     Fetch,
     FetchReply,
+    Hint,
     Lead,
     Reset,
     TakeOver,
@@ -288,7 +289,8 @@ def test_the_old_voters_elect_and_the_new_ones_commit() -> None:
     leader.fetch(FOUR, at(1, 0))
 
     effects = leader.core.change_voters(nodes(1, 2, 3, 4))
-    assert effects.messages == [(node, Vote(2, at(1, 0))) for node in (TWO, THREE)]
+    votes = [(node, Vote(2, at(1, 0))) for node in (TWO, THREE)]
+    assert effects.messages == [(FOUR, Hint(2, None)), *votes]  # No fetch stays unanswered.
     assert leader.core.role is Role.CANDIDATE
 
     leader.hear(TWO, VoteGranted(2))
@@ -352,3 +354,13 @@ def test_the_lags_of_followers_can_be_seen() -> None:
     leader.fetch(TWO, at(1, 5))
 
     assert leader.core.lags() == {TWO: 0, THREE: 5, FOUR: 5}
+
+
+def test_a_leader_that_resigns_answers_the_fetches_that_wait() -> None:
+    leader = Replica(1, 2, 3).lead(TWO).establish(TWO, THREE)
+    leader.fetch(TWO, at(1, 0))
+
+    effects = leader.hear(THREE, Hint(5, None))
+
+    assert leader.core.role is Role.FOLLOWER
+    assert (TWO, Hint(5, None)) in effects

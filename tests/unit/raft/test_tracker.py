@@ -45,10 +45,10 @@ def test_the_majority_position_is_the_greatest_that_more_than_half_hold(
     for node, position in zip(sorted(voters - {ONE}), held[1:], strict=True):
         tracker.followers[node].acknowledged = at(*position)
 
-    found = tracker.majority_position(at(*held[0]))
+    majority = tracker.majority_position(at(*held[0]))
 
     enough = [p for p in held if 2 * sum(other >= p for other in held) > len(held)]
-    assert found == max(enough)
+    assert majority == max(enough)
 
 
 def test_an_observer_does_not_move_the_majority_position() -> None:

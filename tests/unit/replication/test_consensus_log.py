@@ -7,7 +7,7 @@ import pytest
 
 from millstream.codec.batch import PREFIX_BYTES, read_header, stamp
 from millstream.errors import CorruptBatch, DiskFailed, NoSpace
-from millstream.model import ORIGIN, Boundary, Epoch, HardState, LogId, NodeId, Position
+from millstream.model import ORIGIN, Boundary, Epoch, HardState, LogId, Position, ReplicaId
 from millstream.replication.consensus_log import ConsensusLog, Stamped
 from millstream.settings import TopicSettings
 from millstream.storage.journal.journal import Journal, open_journal
@@ -17,7 +17,7 @@ from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import batch
 
 LOG = LogId(UUID(int=7), 0)
-FOUNDERS = frozenset({NodeId(1), NodeId(2), NodeId(3)})
+FOUNDERS = frozenset({ReplicaId(1), ReplicaId(2), ReplicaId(3)})
 
 
 class StoppedClock:
@@ -56,7 +56,7 @@ def stamped(log: ConsensusLog, *values: bytes) -> Stamped:
 def leader_log(files: CrashingFiles) -> ConsensusLog:
     """Epoch 1 with two records, the empty epoch 2, epoch 4 with one record."""
     log, _ = open_consensus_log(files)
-    log.vote(HardState(Epoch(4), NodeId(1)))
+    log.vote(HardState(Epoch(4), ReplicaId(1)))
     log.open_epoch(boundary(1, 0))
     log.append(stamped(log, b"a", b"b"))
     log.open_epoch(boundary(2, 2))
@@ -255,7 +255,7 @@ def test_boundaries_that_a_refused_cut_left_in_the_journal_never_count_again() -
     with pytest.raises(NoSpace):
         log.truncate(Position(Epoch(1), 0))
 
-    log.vote(HardState(Epoch(6), NodeId(2)))
+    log.vote(HardState(Epoch(6), ReplicaId(2)))
     log.extend((boundary(6, 0),), b"")
     log.append(stamped(log, b"x", b"y", b"z"))
 

@@ -146,6 +146,19 @@ def test_with_durability_write_the_system_is_trusted_at_once_and_synced_later() 
     run(story())
 
 
+def test_with_durability_write_an_append_is_committed_in_the_turn_of_its_request() -> None:
+    async def story() -> None:
+        async with running_node(Config(durability="write")) as node:
+            await orders(node)
+
+            appended = node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.ALL)
+
+            assert appended.done()
+            assert end(node) == 1
+
+    run(story())
+
+
 def test_with_durability_write_a_dirty_journal_is_synced_before_records_are_committed() -> None:
     async def story() -> None:
         async with running_node(Config(durability="write")) as node:
@@ -192,7 +205,7 @@ def test_a_failed_round_ends_when_no_thread_is_at_it_any_more() -> None:
             await asyncio.wait(written, return_when=asyncio.FIRST_EXCEPTION)
 
             assert threads.at_work == 0
-            assert all(isinstance(one.exception(), StorageUnavailable) for one in written)
+            assert all(isinstance(future.exception(), StorageUnavailable) for future in written)
 
     run(story())
 

@@ -17,7 +17,7 @@ from millstream.config import Config, Timing
 from millstream.embedding.partitions import Partitions as EmbeddedPartitions
 from millstream.engine.partitions.slices import AtMaxTimestamp, AtTime, LastRecords, Place, Want
 from millstream.errors import NotLeader
-from millstream.model import Acks, NodeId, TopicPartition
+from millstream.model import Acks, ReplicaId, TopicPartition
 from millstream.ports import Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.system.real_ports import real_ports
@@ -81,11 +81,11 @@ def test_producers_are_folded_in_many_turns_after_a_truncation() -> None:
             replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
             records = replica.log
             for at in range(count + 1):
-                one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
-                append(records, one, now_ms=0)
+                batch = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
+                append(records, batch, now_ms=0)
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 records.truncate(count)
-                node.hub._fold_soon(replica)
+                node.hub._folding.follow(replica)
                 assert not replica.is_ready
                 await until(lambda: replica.is_ready)
             assert records.producers.next_sequence(9, 0) == count
@@ -99,8 +99,8 @@ def many_producers() -> Producers:
     for producer_id in range(100_000):
         for sequence in range(2):
             offset = 2 * producer_id + sequence
-            one = stamped_batch(offset, producer_id=producer_id, sequence=sequence)
-            producers.apply(read_header(one))
+            batch = stamped_batch(offset, producer_id=producer_id, sequence=sequence)
+            producers.apply(read_header(batch))
     for at in range(1_000_000):
         producers._aborted.append(Aborted(at, at, at), stable_offset=at)
     return producers
@@ -126,7 +126,7 @@ def test_a_snapshot_of_many_producers_is_taken_and_read_without_holding_up_the_l
                     )
                 await until(lambda: not log._chain.snapshots.due)
                 log.truncate(1)
-                node.hub._fold_soon(replica)
+                node.hub._folding.follow(replica)
                 assert not replica.is_ready
                 await until(lambda: replica.is_ready)
 
@@ -208,8 +208,8 @@ def test_an_offset_is_looked_up_behind_a_lost_index_in_many_turns(place: Place) 
             records = replica.log
             for at in range(count):
                 timestamp = 10**12 + (at == count - 10)
-                one = stamped_batch(at, timestamp=timestamp, epoch=replica.core.epoch)
-                append(records, one, now_ms=0)
+                timed_batch = stamped_batch(at, timestamp=timestamp, epoch=replica.core.epoch)
+                append(records, timed_batch, now_ms=0)
             records.roll()
             await node.partitions.append(SESSION, ORDERS, batch(b"end"), Acks.ALL)
             await until(lambda: bool(records.sealed()))
@@ -219,11 +219,11 @@ def test_an_offset_is_looked_up_behind_a_lost_index_in_many_turns(place: Place) 
             node.hub._cache.forget(segment)
 
             async with timed_loop().turns_at_most(TURN_S_MAX):
-                found = await node.partitions.find(SESSION, ORDERS, place)
+                position = await node.partitions.find(SESSION, ORDERS, place)
 
-            assert found is not None
+            assert position is not None
             expected = {AtTime: count - 10, AtMaxTimestamp: count, LastRecords: count + 1 - 30_000}
-            assert found.offset == expected[type(place)]
+            assert position.offset == expected[type(place)]
 
     run_timed(story())
 
@@ -315,8 +315,8 @@ def test_the_window_of_message_ids_is_found_in_many_turns() -> None:
             replica = node.hub.find(node.topics.describe(SESSION, "orders").log(0))
             now_ms = node.clock.now_ms()
             for at in range(count):
-                one = stamped_batch(at, timestamp=now_ms, epoch=replica.core.epoch)
-                append(replica.log, one, now_ms=now_ms)
+                batch = stamped_batch(at, timestamp=now_ms, epoch=replica.core.epoch)
+                append(replica.log, batch, now_ms=now_ms)
             with_id = Record(0, now_ms, None, b"a", (("ms-message-id", b"1"),))
             async with timed_loop().turns_at_most(TURN_S_MAX):
                 await node.partitions.append(SESSION, ORDERS, encode_batch([with_id]), Acks.ALL)
@@ -336,15 +336,15 @@ def test_a_log_is_recovered_without_holding_up_the_loop() -> None:
             log_id = node.topics.describe(SESSION, "orders").log(0)
             replica = node.hub.find(log_id)
             for at in range(count):
-                one = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
-                append(replica.log, one, now_ms=0)
+                batch = stamped_batch(at, producer_id=9, sequence=at, epoch=replica.core.epoch)
+                append(replica.log, batch, now_ms=0)
             # As a power cut would leave it: without an index.
             del node.hub.replicas[log_id]
             settings = replica.log.settings
             replica.leave()
             replica.log.abandon()
             async with timed_loop().turns_at_most(TURN_S_MAX):
-                node.hub.keep(log_id, frozenset({NodeId(node.config.node_id)}), settings)
+                node.hub.keep(log_id, frozenset({ReplicaId(node.config.node_id)}), settings)
                 with pytest.raises(NotLeader):
                     node.hub.find(log_id)
                 await node.hub.led(log_id)

@@ -17,11 +17,19 @@ from millstream.errors import (
     TimedOut,
 )
 from millstream.metrics import Metrics
-from millstream.model import NEVER_VOTED, LogId, NodeId, Position
-from millstream.ports import PeerMessage
+from millstream.model import (
+    NEVER_VOTED,
+    Appended,
+    Boundary,
+    Epoch,
+    LogId,
+    Position,
+    ReplicaId,
+)
+from millstream.ports import PeerMessage, Receive
 from millstream.raft.core import Core
 from millstream.raft.member import Timing
-from millstream.raft.messages import Fetch, PreVoteGranted, VoteGranted
+from millstream.raft.messages import Fetch, Hint, PreVoteGranted, Reset, VoteGranted
 from millstream.raft.roles import Role
 from millstream.replication.consensus_log import ConsensusLog
 from millstream.replication.group_commit import GroupCommit
@@ -35,17 +43,19 @@ from tests.support.nodes import FixedClock, batch, fake_ports
 from tests.support.virtual_loop import run
 
 LOG = LogId(UUID(int=7), 0)
-ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)
 WAITERS_MAX = 9
 
 
 class LossyLinks:
     """Loses every message: the tests play the followers."""
 
-    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+    def open(self, receive: Receive) -> None:
         return
 
-    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
+    def send(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
         return
 
     def close(self) -> None:
@@ -53,7 +63,7 @@ class LossyLinks:
 
 
 def leading_replica(
-    *, voters: frozenset[NodeId] = frozenset({ONE, TWO}), settings: TopicSettings | None = None
+    *, voters: frozenset[ReplicaId] = frozenset({ONE, TWO}), settings: TopicSettings | None = None
 ) -> Replica:
     """A leader, one of whose followers waits for news."""
     files = MemoryFiles()
@@ -93,10 +103,10 @@ def unreadable(after: Position) -> tuple[tuple[()], bytes]:
 
 
 def in_a_loop(story: Callable[[], None]) -> None:
-    async def told() -> None:
+    async def answered() -> None:
         story()
 
-    run(told())
+    run(answered())
 
 
 def test_an_append_that_cannot_be_read_for_a_follower_is_written_and_not_refused() -> None:
@@ -159,7 +169,7 @@ def leader_of_three() -> Replica:
     return replica
 
 
-def fetch(replica: Replica, follower: NodeId) -> None:
+def fetch(replica: Replica, follower: ReplicaId) -> None:
     """A follower acknowledges all there is."""
     replica.core.step(follower, Fetch(replica.core.epoch, replica.consensus_log.last, 0))
     replica.notify()
@@ -285,3 +295,69 @@ def test_waits_that_their_requests_gave_up_make_room_for_others() -> None:
         assert not replica.acknowledged(appended.end_offset, appended).done()
 
     run(story())
+
+
+def test_a_voter_change_keeps_the_waiters_of_a_leader_that_wins_it() -> None:
+    async def story() -> None:
+        replica, appended = leader_with_a_record()
+        waiting = replica.committed(appended.end_offset, appended)
+
+        replica.core.change_voters(frozenset({ONE, TWO, THREE}) - {THREE})
+        replica.notify()
+        assert replica.core.role is Role.CANDIDATE
+        assert not waiting.done()
+        replica.core.step(TWO, VoteGranted(replica.core.epoch))
+        replica.notify()
+        assert replica.is_leader
+        assert not waiting.done()
+
+        replica.core.durable(replica.consensus_log.last)
+        fetch(replica, TWO)
+        assert await waiting == appended
+
+    run(story())
+
+
+def test_a_voter_change_that_is_lost_fails_the_waiters() -> None:
+    async def story() -> None:
+        replica, appended = leader_with_a_record()
+        waiting = replica.committed(appended.end_offset, appended)
+
+        replica.core.change_voters(frozenset({ONE, TWO}))
+        replica.notify()
+        replica.core.step(THREE, Hint(Epoch(replica.core.epoch + 1), THREE))
+        replica.notify()
+
+        with pytest.raises(NotLeader):
+            await waiting
+
+    run(story())
+
+
+def test_a_waiter_whose_record_was_reset_away_is_not_answered_by_the_watermark() -> None:
+    async def story() -> None:
+        replica, appended = leader_with_a_record()
+        waiting = replica.committed(appended.end_offset, appended)
+        epoch, last = Epoch(replica.core.epoch + 1), replica.consensus_log.last
+
+        # Elsewhere another record was committed there, and deleted since.
+        start = appended.end_offset + 5
+        bounds = (Boundary(epoch, start, replica.core.voters),)
+        replica.core.step(THREE, Reset(epoch, last, start, bounds))
+        replica.notify()
+
+        assert replica.high_watermark > appended.end_offset
+        with pytest.raises(NotLeader):
+            await waiting
+
+    run(story())
+
+
+def leader_with_a_record() -> tuple[Replica, Appended]:
+    """A leader of three, established, and a record that only its own log holds."""
+    replica = leader_of_three()
+    fetch(replica, TWO)
+    data = batch(b"a")
+    appended = replica.append(data, read_header(data))
+    replica.core.durable(replica.consensus_log.last)
+    return replica, appended

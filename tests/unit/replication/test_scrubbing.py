@@ -26,7 +26,7 @@ async def rotten(files: CrashingFiles) -> None:
     async with running_node(SMALL, files=files) as node:
         topic = await node.topics.create(SESSION, "orders")
         await fill(node)
-    names = [one for one in files.list(f"logs/{topic.log(0)}") if one.endswith(".log")]
+    names = [name for name in files.list(f"logs/{topic.log(0)}") if name.endswith(".log")]
     files.flip_bit(f"logs/{topic.log(0)}/{names[1]}", 200)
 
 

@@ -85,7 +85,7 @@ def test_every_sample_has_the_labels_that_are_declared() -> None:
 
             keys = [(sample.metric, sample.labels) for sample in samples]
             assert len(set(keys)) == len(keys)
-            assert all(len(one.labels) == len(one.metric.labels) for one in samples)
+            assert all(len(sample.labels) == len(sample.metric.labels) for sample in samples)
 
     run(story())
 

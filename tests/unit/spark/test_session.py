@@ -32,13 +32,13 @@ def test_a_java_home_goes_before_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("says", "sentence"),
     [('java version "1.8.0_301"', "is Java 1"), ('openjdk version "11.0.2"', "is Java 11")],
 )
-def test_an_old_java_is_named(tmp_path: Path, says: str, told: str) -> None:
+def test_an_old_java_is_named(tmp_path: Path, says: str, sentence: str) -> None:
     java = fake_java(tmp_path, says)
 
-    with pytest.raises(JavaMissing, match=f"{told}. Spark needs Java 17 or newer"):
+    with pytest.raises(JavaMissing, match=f"{sentence}. Spark needs Java 17 or newer"):
         java_home({"PATH": str(java.parent)}, tmp_path)
 
 

@@ -89,6 +89,51 @@ def status(**flags: Any) -> None:
 
 
 @pipeline.command()
+@_connection
+@click.option("--once", is_flag=True, help="Print the table once, also on a terminal.")
+@_output
+def top(**flags: Any) -> None:
+    """Show all pipelines that report here: state, rates, lag, dead letters. Live on a terminal."""
+    _act("top", flags)
+
+
+@pipeline.command()
+@_path
+@_connection
+@_output
+def stop(**flags: Any) -> None:
+    """Ask a running pipeline to stop after its batch, wherever it runs."""
+    _act("stop", flags)
+
+
+@pipeline.command()
+@_path
+@_connection
+@_output
+def restart(**flags: Any) -> None:
+    """Ask a running pipeline to read its file again and go on from its checkpoints."""
+    _act("restart", flags)
+
+
+@pipeline.command()
+@_path
+@_connection
+@_master
+@_conf
+@_state
+@click.option("--from", "from_time", metavar="TIME", required=True, help="First time, ISO 8601.")
+@click.option("--to", "to_time", metavar="TIME", required=True, help="First time after the last.")
+@click.option("--flow", metavar="NAME", help="Only this flow.")
+@_output
+def backfill(**flags: Any) -> None:
+    """Run the flows once more over the records of a past time, beside the running pipeline.
+
+    Run again for the same time, it writes nothing a second time.
+    """
+    _act("backfill", flags)
+
+
+@pipeline.command()
 @_path
 @_master
 @_conf
@@ -96,6 +141,23 @@ def status(**flags: Any) -> None:
 def test(**flags: Any) -> None:
     """Run the pipeline's own examples on Spark, without a broker."""
     _act("test", flags)
+
+
+@pipeline.command()
+@click.argument("checkpoint")
+@click.option(
+    "--into",
+    metavar="DIR",
+    help="Where the copy goes.  [default: CHECKPOINT with -millstream behind it]",
+)
+@_output
+def adopt(**flags: Any) -> None:
+    """Take a checkpoint of Spark's own Kafka connector over, offsets and state included.
+
+    CHECKPOINT is the query's checkpointLocation, on a local disk or a mount; stop the query first.
+    It stays as it is: a copy goes on with format("millstream").
+    """
+    _act("adopt", flags)
 
 
 # Any: flags of all commands, of their own types.

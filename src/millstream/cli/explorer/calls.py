@@ -26,18 +26,18 @@ class Calls:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
-        def settle(report: Callable[[], None]) -> None:
+        def report_back(report: Callable[[], None]) -> None:
             self._room.release()
             if not answer.done():
                 report()
 
-        def carry_out() -> None:
+        def run_call() -> None:
             try:
                 report = partial(answer.set_result, work())
             except Exception as problem:
                 report = partial(answer.set_exception, problem)
             with suppress(RuntimeError):  # The loop is gone, and the caller with it.
-                loop.call_soon_threadsafe(settle, report)
+                loop.call_soon_threadsafe(report_back, report)
 
-        Thread(target=carry_out, name="millstream-explore", daemon=True).start()
+        Thread(target=run_call, name="millstream-explore", daemon=True).start()
         return await answer

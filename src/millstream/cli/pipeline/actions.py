@@ -3,32 +3,37 @@
 Owns exit codes, Ctrl-C, and the one sentence on standard error for any error.
 """
 
-import logging
-import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.pipeline import text
+from millstream.cli.pipeline import live, text
+from millstream.cli.pipeline.surroundings import (
+    Flags,
+    connection,
+    find_file,
+    load_spec,
+    query_context,
+    spark_session,
+    state_dir,
+    stopping,
+)
 from millstream.cli.render import table
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from millstream.spark.pipelines.queries import Context
+    from millstream.spark.pipelines.runner import Outline
     from millstream.spark.pipelines.spec import Spec
+    from millstream.spark.pipelines.status.report import Command
+    from millstream.spark.pipelines.summaries import Summary
 
 DONE, FAILED = 0, 1
-FILES = ("pipeline.yml", "pipeline.yaml", "spark-pipeline.yml", "spark-pipeline.yaml")
-
-Flags = Mapping[str, Any]  # Any: each flag has a type of its own.
 
 
 def perform(name: str, flags: Flags) -> int:
@@ -53,23 +58,52 @@ def _init(flags: Flags) -> int:
     return DONE
 
 
+def _adopt(flags: Flags) -> int:
+    from millstream.spark.pipelines.adopt import adopt
+
+    checkpoint = Path(flags["checkpoint"])
+    into = flags["into"] or checkpoint.with_name(f"{checkpoint.name}-millstream")
+    adopted = adopt(checkpoint, Path(into))
+    if flags["output"] == "json":
+        print(text.as_json({**asdict(adopted), "checkpoint": str(adopted.checkpoint)}))
+        return DONE
+    rows = [
+        {"topic": topic, "partition": partition, "offset": offset}
+        for source in adopted.offsets
+        for topic, partitions in sorted(source.items())
+        for partition, offset in sorted(partitions.items(), key=lambda item: int(item[0]))
+    ]
+    print(table(rows))
+    rerun = "" if adopted.is_committed else "; that batch was not committed, so it is run again"
+    print(f"\nthe query goes on behind batch {adopted.batch}{rerun}")
+    if adopted.other_sources:
+        print(f"sources that are not Kafka's and stay as they are: {adopted.other_sources}")
+    print(f'next: format("millstream"), and checkpointLocation {adopted.checkpoint}')
+    return DONE
+
+
 def _run(flags: Flags) -> int:
-    path = _find(flags["path"])
+    path = find_file(flags["path"])
     if path.name.startswith("spark-"):
         return _run_declarative(path, flags, is_dry=False)
     from millstream.spark.pipelines import runner
     from millstream.spark.pipelines.summaries import total
     from millstream.spark.pipelines.topics import Topics
 
-    spec = _spec(path, flags)
-    with Topics(spec.bootstrap, spec.client_options) as topics:
-        outlines = runner.check(spec, topics)
-        topics.create(topic for outline in outlines for topic in outline.writes)
-    with _session(spec.name, flags, path.parent) as spark:
-        context = _context(spark, spec, path, flags)
-        started = time.monotonic()
-        with _stopping(context.stop):
-            done = runner.run(spec, context, path.parent)
+    with ExitStack() as stack:
+        spark = None
+        while True:
+            spec = load_spec(path, flags)
+            with Topics(spec.bootstrap, spec.client_options) as topics:
+                outlines = runner.check(spec, topics)
+                topics.create(topic for outline in outlines for topic in outline.writes)
+            if spark is None:
+                spark = stack.enter_context(spark_session(spec.name, flags, path.parent))
+            started = time.monotonic()
+            done, command = _run_once(spec, query_context(spark, spec, path, flags), outlines, path)
+            if command != "restart":
+                break
+            print("starting again ...", file=sys.stderr, flush=True)
         together = total(done.values(), seconds=time.monotonic() - started)
     show = text.run_json if flags["output"] == "json" else text.run_text
     shown = show(spec.name, done, together)
@@ -77,22 +111,49 @@ def _run(flags: Flags) -> int:
     return FAILED if together.is_stopped else DONE
 
 
+def _run_once(
+    spec: "Spec", context: "Context", outlines: "list[Outline]", path: Path
+) -> "tuple[dict[str, Summary], Command | None]":
+    """Run all flows until they end or are stopped, and report how they do."""
+    from millstream.spark.pipelines import runner
+    from millstream.spark.pipelines.status.reporter import Reporter, first_report
+    from millstream.spark.pipelines.summaries import Progress
+
+    report = first_report(
+        spec.name,
+        outlines,
+        is_continuous=context.is_continuous,
+        trigger_seconds=context.trigger_seconds,
+    )
+    reporter = Reporter(report, context.stop.set, spec.bootstrap, spec.client_options)
+
+    def tell(progress: Progress) -> None:
+        reporter.add(progress)
+        context.report(progress)
+
+    with reporter, stopping(context.stop):
+        done = runner.run(spec, replace(context, report=tell), path.parent)
+        if context.stop.is_set():
+            reporter.end("stopped")
+    return done, reporter.command
+
+
 def _dry_run(flags: Flags) -> int:
-    path = _find(flags["path"])
+    path = find_file(flags["path"])
     if path.name.startswith("spark-"):
         return _run_declarative(path, flags, is_dry=True)
     from millstream.spark.pipelines import checkpoints, runner
     from millstream.spark.pipelines.topics import Topics
 
-    spec = _spec(path, flags)
+    spec = load_spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         outlines = runner.check(spec, topics)
         ends = topics.ends(topic for outline in outlines for topic in outline.reads)
-    with _session(spec.name, flags, path.parent, is_brief=True) as spark:
-        columns = runner.analyse(spec, _context(spark, spec, path, flags), path.parent)
+    with spark_session(spec.name, flags, path.parent, is_brief=True) as spark:
+        columns = runner.analyse(spec, query_context(spark, spec, path, flags), path.parent)
     rows = []
     for outline in outlines:
-        positions = checkpoints.find(_state(spec, path, flags) / f"{spec.name}.{outline.flow}")
+        positions = checkpoints.find(state_dir(spec, path, flags) / f"{spec.name}.{outline.flow}")
         rows.append(
             {
                 "flow": outline.flow,
@@ -117,13 +178,13 @@ def _status(flags: Flags) -> int:
     from millstream.spark.pipelines import runner
     from millstream.spark.pipelines.topics import Topics
 
-    path = _find(flags["path"])
+    path = find_file(flags["path"])
     if path.name.startswith("spark-"):
         return _status_declarative(path, flags)
-    spec = _spec(path, flags)
+    spec = load_spec(path, flags)
     with Topics(spec.bootstrap, spec.client_options) as topics:
         topics.names()  # Says at once if there is no broker, even if nothing ran yet.
-        positions = runner.positions(spec, _state(spec, path, flags), topics)
+        positions = runner.positions(spec, state_dir(spec, path, flags), topics)
     if flags["output"] == "json":
         print(
             text.as_json(
@@ -152,16 +213,16 @@ def _test(flags: Flags) -> int:
     from millstream.spark.pipelines import spec_tests
     from millstream.spark.pipelines.failures import InvalidPipeline
 
-    path = _find(flags["path"])
+    path = find_file(flags["path"])
     if path.name.startswith("spark-"):
         raise InvalidPipeline(
             "a declarative project has no examples of its own; its functions are Python: test them "
             "with pytest, as docs/pipelines.md shows"
         )
-    spec = _spec(path, flags)
+    spec = load_spec(path, flags)
     if not spec.tests:
         raise InvalidPipeline(f"{path.name} has no tests, and there are none in tests/")
-    with _session(spec.name, flags, path.parent, is_brief=True) as spark:
+    with spark_session(spec.name, flags, path.parent, is_brief=True) as spark:
         verdicts = spec_tests.run(spark, spec)
     if flags["output"] == "json":
         print(
@@ -191,7 +252,7 @@ def _run_declarative(path: Path, flags: Flags, *, is_dry: bool) -> int:
         raise InvalidPipeline("Spark runs declarative pipelines over what is there, not for ever")
     if flags["conf"] or flags["state_dir"]:
         raise InvalidPipeline("a declarative project says its storage and its settings itself")
-    bootstrap, settings = _connection(declarative.bootstrap(path), flags)
+    bootstrap, settings = connection(declarative.bootstrap(path), flags)
     if settings:
         raise InvalidPipeline(
             f"{', '.join(settings)}: settings of -X and of a context do not reach the definitions "
@@ -228,7 +289,7 @@ def _status_declarative(path: Path, flags: Flags) -> int:
     from millstream.spark.pipelines.topics import Topics
 
     positions = declarative.positions(path)
-    bootstrap, settings = _connection(positions.bootstrap, flags)
+    bootstrap, settings = connection(positions.bootstrap, flags)
     ends: Offsets = {}
     if bootstrap is not None:
         options = {f"kafka.{name}": value for name, value in settings.items()}
@@ -255,151 +316,6 @@ def _status_declarative(path: Path, flags: Flags) -> int:
     return DONE
 
 
-# -- what the actions share ------------------------------------------------------------------------
-
-
-def _find(location: str) -> Path:
-    """The pipeline's file. From then on, relative paths start where it lies."""
-    from millstream.spark.pipelines.failures import InvalidPipeline
-
-    path = Path(location).resolve()
-    if path.is_dir():
-        files = [path / name for name in FILES if (path / name).is_file()]
-        if not files:
-            raise InvalidPipeline(f"there is no {' or '.join(FILES[::2])} in {path}")
-        if len(files) > 1:
-            raise InvalidPipeline(f"{path} has {' and '.join(f.name for f in files)}: name one")
-        path = files[0]
-    elif not path.is_file():
-        raise InvalidPipeline(f"there is no {location}")
-    os.chdir(path.parent)
-    return path
-
-
-def _spec(path: Path, flags: Flags) -> "Spec":
-    import msgspec
-
-    from millstream.spark.pipelines.spec import load, parsed_yaml
-
-    spec = load(path)
-    content = parsed_yaml(path)
-    assert isinstance(content, dict)
-    bootstrap, settings = _connection(content.get("bootstrap"), flags)
-    return msgspec.structs.replace(
-        spec, bootstrap=bootstrap or spec.bootstrap, kafka={**spec.kafka, **settings}
-    )
-
-
-def _connection(file_bootstrap: str | None, flags: Flags) -> tuple[str | None, dict[str, str]]:
-    """Address and settings of the brokers: flags and variables win over the pipeline's file.
-
-    The file wins over the context in use: it may name brokers that the context does not mean.
-    """
-    target = flags.get("target")
-    if target is None and not file_bootstrap:
-        target = flags.get("target_in_use")
-    settings = {**(target.settings if target else {}), **flags.get("client_settings", {})}
-    if "sasl.mechanisms" in settings:  # librdkafka has both names, Spark only Java's.
-        settings["sasl.mechanism"] = settings.pop("sasl.mechanisms")
-    return (target.bootstrap if target else file_bootstrap), settings
-
-
-def _state(spec: "Spec", path: Path, flags: Flags) -> Path:
-    return path.parent / (flags["state_dir"] or spec.state)
-
-
-@contextmanager
-def _session(
-    name: str, flags: Flags, directory: Path, *, is_brief: bool = False
-) -> "Iterator[SparkSession]":
-    """Spark, as long as it is needed; one that runs in this process already is left running."""
-    from pyspark.sql import SparkSession
-
-    # What fails is reported by us, as one sentence; Spark's own words are pages.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    spark = _started(name, flags, _settings(flags, directory, is_brief=is_brief))
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def _settings(flags: Flags, directory: Path, *, is_brief: bool) -> dict[str, str]:
-    from millstream.spark.pipelines.failures import InvalidPipeline
-    from millstream.spark.session import write_log4j
-
-    conf = {"spark.sql.session.timeZone": "UTC"}
-    conf["spark.sql.warehouse.dir"] = str(directory / ".millstream" / "warehouse")
-    if is_brief:
-        # The second compiler takes longer than it saves in a JVM that hardly reads any rows.
-        options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{write_log4j()}"
-        conf["spark.driver.extraJavaOptions"] = f"-XX:+UseSerialGC {options}"
-    for setting in flags["conf"]:
-        key, equals, value = setting.partition("=")
-        if not equals or not key:
-            raise InvalidPipeline(f"--conf {setting}: expected KEY=VALUE")
-        conf[key] = value
-    return conf
-
-
-def _started(name: str, flags: Flags, conf: Mapping[str, str]) -> "SparkSession":
-    from millstream.spark.pipelines.failures import InvalidPipeline, short_reason
-    from millstream.spark.session import session
-
-    print("starting Spark ...", file=sys.stderr, flush=True)
-    try:
-        spark = session(name, master=flags["master"], conf=conf)
-    except MillstreamError:
-        raise
-    except Exception as problem:  # Whatever Spark and Java raise when they can't start.
-        why = short_reason(str(problem))
-        raise InvalidPipeline(f"Spark does not start on {flags['master']}: {why}") from problem
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def _context(spark: "SparkSession", spec: "Spec", path: Path, flags: Flags) -> "Context":
-    from millstream.spark.pipelines.queries import Context
-    from millstream.spark.pipelines.summaries import Progress
-
-    def report(progress: Progress) -> None:
-        if progress.batch_rows:
-            print(text.progress_line(progress), file=sys.stderr, flush=True)
-
-    return Context(
-        spark=spark,
-        bootstrap=spec.bootstrap,
-        state_dir=str(_state(spec, path, flags)),
-        name=spec.name,
-        is_continuous=flags.get("continuous", False),
-        trigger_seconds=spec.trigger_seconds,
-        client_options=spec.client_options,
-        report=(lambda _: None) if flags.get("quiet") else report,
-    )
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks to stop; the next one insists."""
-
-    def ask(number: int, _: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        print("stopping ...", file=sys.stderr, flush=True)
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _installed(problem: Exception) -> object:
     if isinstance(problem, ModuleNotFoundError) and problem.name is not None:
         return f"pipelines need {problem.name}, run: pip install 'millstream[spark]'"
@@ -407,9 +323,14 @@ def _installed(problem: Exception) -> object:
 
 
 _ACTIONS: dict[str, Callable[[Flags], int]] = {
+    "adopt": _adopt,
     "init": _init,
     "run": _run,
     "dry_run": _dry_run,
     "status": _status,
     "test": _test,
+    "top": live.top,
+    "stop": partial(live.send, "stop"),
+    "restart": partial(live.send, "restart"),
+    "backfill": live.backfill,
 }

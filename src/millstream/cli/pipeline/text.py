@@ -7,6 +7,9 @@ from typing import Any
 from millstream.cli.render import table
 from millstream.spark.pipelines.summaries import Offsets, Progress, Summary
 
+ROWS_MAX = 50  # Of a table in text; JSON has all rows.
+FRACTION_DIGITS = 2
+
 
 # JSON, of any shape.
 def as_json(value: Any) -> str:
@@ -38,12 +41,14 @@ def run_text(name: str, flows: Mapping[str, Summary], together: Summary) -> str:
     ended = "was stopped" if together.is_stopped else "is done"
     parts = [f"pipeline {name} {ended} after {together.seconds:.1f} s", "", table(rows), ""]
     parts += [f"{flow} read up to {offsets_text(s.offsets)}" for flow, s in flows.items()]
-    for flow, summary in flows.items():
-        parts += [
-            f"{flow} {key.replace('_', ' ')}: {_detail(detail)}"
-            for key, detail in summary.details.items()
-            if detail and key != "observed"
-        ]
+    details = [
+        _detail(f"{flow} {key.replace('_', ' ')}", detail)
+        for flow, summary in flows.items()
+        for key, detail in summary.details.items()
+        if detail and key != "observed"
+    ]
+    # Lines first: between tables they would be hard to find.
+    parts += [line for lines in sorted(details, key=_is_table) for line in lines]
     return "\n".join(parts).rstrip()
 
 
@@ -82,5 +87,23 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _detail(value: object) -> str:
-    return value if isinstance(value, str) else as_json(value)
+def _detail(title: str, detail: object) -> list[str]:
+    """The lines of a detail: rows are a table under its title, all else stands behind it."""
+    if isinstance(detail, Mapping) and all(isinstance(row, Mapping) for row in detail.values()):
+        detail = [{"name": name, **row} for name, row in detail.items()]
+    if isinstance(detail, list) and all(isinstance(row, Mapping) for row in detail):
+        shown = [{name: _cell(value) for name, value in row.items()} for row in detail[:ROWS_MAX]]
+        left_out = len(detail) - len(shown)
+        more = [f"and {left_out:,} more rows; --output json has all of them"] if left_out else []
+        return ["", f"{title}:", table(shown), *more]
+    return [f"{title}: {detail if isinstance(detail, str) else as_json(detail)}"]
+
+
+def _is_table(lines: list[str]) -> bool:
+    return len(lines) > 1
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, FRACTION_DIGITS)
+    return as_json(value) if isinstance(value, list | dict) else value

@@ -17,7 +17,7 @@ from millstream.config import Limits
 from millstream.model import Boundary, LogId, NodeId
 from millstream.ports import Files
 from millstream.settings import TopicSettings
-from millstream.storage.files.directory import LOGS, META, open_directory
+from millstream.storage.files.directory import LOGS, META, DataDirectory, open_directory
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.journal.journal import open_journal
 from millstream.storage.log.cache import LogCache
@@ -47,17 +47,15 @@ def skip_in(
     """Do the same in the data directory that is the root of `files`; messages call it `path`."""
     directory = open_directory(files, path, node_id=node_id, entropy=Random())
     try:
-        return _skip(files, log_id, topic, offset, was_clean=directory.was_clean)
+        return _skip(directory, log_id, topic, offset)
     finally:
         if directory.was_clean:
             directory.mark_clean()  # The log was closed in order, or is as it was.
         directory.close()
 
 
-def _skip(
-    files: Files, log_id: LogId, topic: str, offset: int, *, was_clean: bool
-) -> dict[str, object]:
-    limits = Limits()
+def _skip(directory: DataDirectory, log_id: LogId, topic: str, offset: int) -> dict[str, object]:
+    files, was_clean, limits = directory.files, directory.was_clean, Limits()
     journal = open_journal(files, bytes_max=limits.journal_bytes_max, was_clean=was_clean)
     state = journal.state(log_id)
     log = open_log(
@@ -68,6 +66,7 @@ def _skip(
         start_offset=state.start_offset,
         boundaries=state.boundaries,
         was_clean=was_clean,
+        clean_end=directory.clean_ends.get(str(log_id)),
         decompressed_bytes_max=limits.batch_decompressed_bytes_max,
     )
     try:

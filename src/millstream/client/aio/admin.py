@@ -1,4 +1,4 @@
-"""`client.admin`, `views`, `dead_letters` and `delayed` for asyncio: every call, awaited.
+"""`client.admin`, `views`, `dead_letters`, `delayed` and `users` for asyncio: every call, awaited.
 
 Owns nothing: each call goes to a thread of the client, with the arguments of the blocking class,
 whose docstrings hold here too. A test holds names, parameters and types of both in step.
@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.client._librdkafka.threads import Threads
     from millstream.client.admin import Admin
     from millstream.client.extensions.dead_letters import DeadLetters
     from millstream.client.extensions.delayed import DelayedRecords
+    from millstream.client.extensions.users import Users
     from millstream.client.models import (
         Cluster,
         DeadLetter,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         DelayedRecord,
         Group,
         GroupDescription,
+        Identity,
         Lag,
         Partition,
         Redriven,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicPartition,
         Transaction,
+        User,
         View,
     )
     from millstream.client.views import Views
@@ -86,6 +89,10 @@ class AsyncAdmin:
         return await self._threads.run(
             self._admin.list_topics, with_internal=with_internal, timeout_s=timeout_s
         )
+
+    async def topic_sizes(self) -> dict[str, int]:
+        """Bytes that each topic takes on disk, with all its replicas. Views take none."""
+        return await self._threads.run(self._admin.topic_sizes)
 
     async def describe_topic(self, name: str) -> TopicDescription:
         return await self._threads.run(self._admin.describe_topic, name)
@@ -261,3 +268,45 @@ class AsyncDelayed:
     async def cancel(self, id: str) -> Delayed:  # noqa: A002
         """Have it never delivered; `NotFound` if that is too late. Its message id is free again."""
         return await self._threads.run(self._delayed.cancel, id)
+
+
+class AsyncUsers:
+    """`await client.users.list()`: as `Users`."""
+
+    def __init__(self, users: Users, threads: Threads) -> None:
+        self._users = users
+        self._threads = threads
+
+    async def list(self) -> tuple[User, ...]:
+        """All users, by name."""
+        return await self._threads.run(self._users.list)
+
+    async def describe(self, name: str) -> User:
+        """One user; `NotFound` if there is none of that name."""
+        return await self._threads.run(self._users.describe, name)
+
+    async def create(self, name: str, password: str | None, *, roles: Sequence[str] = ()) -> None:
+        """Make a user; without a password it holds roles for certificates and tokens."""
+        await self._threads.run(self._users.create, name, password, roles=roles)
+
+    async def alter(
+        self, name: str, *, roles: Sequence[str] | None = None, is_enabled: bool | None = None
+    ) -> None:
+        """Change roles, or disable and enable a user; what is None stays."""
+        await self._threads.run(self._users.alter, name, roles=roles, is_enabled=is_enabled)
+
+    async def set_password(
+        self, name: str, password: str, *, old: str | None = None, disconnect: bool = False
+    ) -> None:
+        """Give a user another password. With the `old` one a user may do so for itself."""
+        await self._threads.run(
+            self._users.set_password, name, password, old=old, disconnect=disconnect
+        )
+
+    async def delete(self, name: str) -> None:
+        """Delete a user; its connections are closed."""
+        await self._threads.run(self._users.delete, name)
+
+    async def who_am_i(self) -> Identity:
+        """The user that the broker takes this client for."""
+        return await self._threads.run(self._users.who_am_i)

@@ -10,19 +10,23 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from millstream.client._librdkafka.closing import AsyncClosing
 from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S
 from millstream.client._librdkafka.threads import Opening, P, T, Threads
+from millstream.client.aio import admin as aio_admin
 from millstream.client.aio.admin import AsyncAdmin, AsyncDeadLetters, AsyncDelayed, AsyncViews
 from millstream.client.aio.handling import Function, handle
+from millstream.client.aio.rights import AsyncRights
 from millstream.client.connection import Client, connect
 from millstream.client.consumer import POLL_S, Consumer
 from millstream.client.errors import ClientError, Refused
 from millstream.client.handling import Handled, RetryPolicy
 from millstream.client.models import (
+    FilterFigures,
     Headers,
     Message,
     RecordMetadata,
@@ -139,20 +143,33 @@ class aconnect:  # noqa: N801 - reads as a function: `async with aconnect(...) a
             raise
 
 
-class AsyncClient(AsyncClosing):
+class AsyncClient(AsyncClosing, AsyncRights):
     """As `Client`. Its parts belong to the loop that made them."""
 
     def __init__(self, client: Client, threads: Threads) -> None:
         self._client = client
         self._threads = threads
         self.admin = AsyncAdmin(client.admin, threads)
-        self.views = AsyncViews(client.views, threads)
-        self.dead_letters = AsyncDeadLetters(client.dead_letters, threads)
-        self.delayed = AsyncDelayed(client.delayed, threads)
 
     @property
     def address(self) -> str:
         return self._client.address
+
+    @cached_property
+    def views(self) -> AsyncViews:
+        return AsyncViews(self._client.views, self._threads)
+
+    @cached_property
+    def dead_letters(self) -> AsyncDeadLetters:
+        return AsyncDeadLetters(self._client.dead_letters, self._threads)
+
+    @cached_property
+    def delayed(self) -> AsyncDelayed:
+        return AsyncDelayed(self._client.delayed, self._threads)
+
+    @cached_property
+    def users(self) -> aio_admin.AsyncUsers:
+        return aio_admin.AsyncUsers(self._client.users, self._threads)
 
     def set_serde(
         self,
@@ -300,6 +317,10 @@ class AsyncClient(AsyncClosing):
     async def health(self, topic: str) -> TopicHealth:
         """Watermarks, segments, bytes and index of each partition, and the lag of each group."""
         return await self._threads.run(self._client.health, topic)
+
+    async def filter_figures(self, topic: str, filter: str) -> FilterFigures:  # noqa: A002
+        """How much of the log reads of `topic` through this filter have taken so far."""
+        return await self._threads.run(lambda: self._client.filter_figures(topic, filter))
 
     async def storage_problems(self) -> tuple[StorageProblem, ...]:
         """The partitions whose disk is full or failed: none, if all is well."""

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from millstream.client.admin import Admin
 from millstream.client.extensions.requests import BrokerRequests
-from millstream.client.models import GroupLag, PartitionHealth, StorageProblem, TopicHealth
+from millstream.client.models import (
+    FilterFigures,
+    GroupLag,
+    PartitionHealth,
+    StorageProblem,
+    TopicHealth,
+)
+from millstream.view_names import filtered_name
 
 # Here and below imported late: the tables take a while, and few programs need them.
 if TYPE_CHECKING:
@@ -62,6 +69,18 @@ def storage_problems(requests: BrokerRequests) -> tuple[StorageProblem, ...]:
         )
         for problem in answer.problems
     )
+
+
+def filter_figures(requests: BrokerRequests, topic: str, where: str) -> FilterFigures:
+    from millstream.kafka_wire.apis import millstream as own
+
+    answer = requests.call(
+        own.DescribeFilteredReadsRequest(topic=filtered_name(topic, where)),
+        own.DescribeFilteredReadsResponse,
+        feature="figures of filtered reads",
+        doing=f"look at filtered reads of {topic!r}",
+    )
+    return FilterFigures(read_bytes=answer.read_bytes, skipped_bytes=answer.skipped_bytes)
 
 
 def _partition(described: "own.DescribeLogsResponse.Partition") -> PartitionHealth:

@@ -6,7 +6,8 @@ is refused by name, never left out. Requests of Millstream's own go only to a br
 them: any other broker would close the connection.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,16 +24,19 @@ from millstream.client.errors import (
     Unreachable,
     unreachable,
 )
-from millstream.client.models import BrokerNode, Transaction
 
 # Imported when the first request is made: programs that only produce and consume start sooner.
 if TYPE_CHECKING:
+    from millstream.client.models import BrokerNode, Transaction
     from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
+    from millstream.kafka_wire.apis.admin import DescribeLogDirsResponse
     from millstream.kafka_wire.apis.millstream import OwnResponse
+    from millstream.kafka_wire.apis.transactions import ListTransactionsResponse
     from millstream.kafka_wire.schema import Message
 
     _Response = TypeVar("_Response", bound=OwnResponse)
     _Answer = TypeVar("_Answer", bound=Message)
+    _Checked = TypeVar("_Checked", ListTransactionsResponse, DescribeLogDirsResponse)
 
 RETRY_S = 0.1
 ANSWER_BYTES_MAX = 64 * 2**20
@@ -59,7 +63,7 @@ Config = dict[str, Any]
 class BrokerRequests:
     """Sends requests of Millstream's own. Threads may share it."""
 
-    def __init__(self, link: Link, find_node: Callable[[], BrokerNode]) -> None:
+    def __init__(self, link: Link, find_node: "Callable[[], BrokerNode]") -> None:
         self._link = link
         self._find_node = find_node
         self._node: BrokerNode | None = None  # The one that answered the last request.
@@ -73,17 +77,18 @@ class BrokerRequests:
         """
         deadline = monotonic() + self._link.timeout_s
         while True:
-            response = self._send(request, answer, feature, doing)
+            response = self.ask(request, answer, feature=feature, doing=doing)
             code = response.error_code
             if not code:
                 return response
             if code not in PASSING or monotonic() > deadline:
-                raise _refusal(code, response.error_message or "", doing)
+                raise refusal(code, response.error_message or "", doing)
             sleep(RETRY_S)
 
-    def _send(
-        self, request: "Message", answer: "type[_Response]", feature: str, doing: str
-    ) -> "_Response":
+    def ask(
+        self, request: "Message", answer: "type[_Answer]", *, feature: str, doing: str
+    ) -> "_Answer":
+        """Return the answer; its errors are the caller's to read."""
         node = self._node or self._find_node()
         try:
             response = call(node, self._link.config(), request, answer, doing, self._link.timeout_s)
@@ -101,39 +106,72 @@ class BrokerRequests:
 
 
 def list_transactions(
-    nodes: Iterable[BrokerNode], config: Config, *, timeout_s: float
-) -> tuple[Transaction, ...]:
+    nodes: "Iterable[BrokerNode]", config: Config, *, timeout_s: float
+) -> "tuple[Transaction, ...]":
     """The transactions of all coordinators: ListTransactions (KIP-664), which librdkafka lacks."""
+    from millstream.client.models import Transaction
     from millstream.kafka_wire.apis.transactions import (
         ListTransactionsRequest,
         ListTransactionsResponse,
     )
+
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    doing = "list transactions"
+    transactions = [
+        Transaction(
+            transactional_id=state.transactional_id,
+            producer_id=state.producer_id,
+            state=state.transaction_state,
+            coordinator_id=node.node_id,
+        )
+        for node, answer in call_all(
+            nodes, config, request, ListTransactionsResponse, doing, timeout_s
+        )
+        for state in answer.transaction_states
+    ]
+    return tuple(sorted(transactions, key=lambda transaction: transaction.transactional_id))
+
+
+def topic_sizes(
+    nodes: "Iterable[BrokerNode]", config: Config, *, timeout_s: float
+) -> dict[str, int]:
+    """Bytes of each topic on all nodes: DescribeLogDirs, which librdkafka lacks."""
+    from millstream.kafka_wire.apis.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+    request = DescribeLogDirsRequest(topics=None)
+    sizes: Counter[str] = Counter()
+    for _, answer in call_all(
+        nodes, config, request, DescribeLogDirsResponse, "ask for sizes", timeout_s
+    ):
+        for directory in answer.results:
+            for topic in directory.topics:
+                sizes[topic.name] += sum(part.partition_size for part in topic.partitions)
+    return dict(sizes)
+
+
+def call_all(
+    nodes: "Iterable[BrokerNode]",
+    config: Config,
+    request: "Message",
+    answer: "type[_Checked]",
+    doing: str,
+    timeout_s: float,
+) -> "Iterator[tuple[BrokerNode, _Checked]]":
+    """The answers of all nodes to one request; a node's error is raised."""
     from millstream.kafka_wire.error_codes import name_of
 
-    doing = "list transactions"
-    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
-    transactions: list[Transaction] = []
     for node in nodes:
         try:
-            answer = call(node, config, request, ListTransactionsResponse, doing, timeout_s)
+            answered = call(node, config, request, answer, doing, timeout_s)
         except _Unserved:
             raise NotSupported(
                 f"cannot {doing}: the broker at {node.host}:{node.port} does not serve it.",
                 code="UNSUPPORTED_VERSION",
             ) from None
-        if answer.error_code:
-            name = name_of(answer.error_code)
-            raise ClientError(f"cannot {doing}: {name.lower()}.", code=name)
-        transactions += [
-            Transaction(
-                transactional_id=state.transactional_id,
-                producer_id=state.producer_id,
-                state=state.transaction_state,
-                coordinator_id=node.node_id,
-            )
-            for state in answer.transaction_states
-        ]
-    return tuple(sorted(transactions, key=lambda transaction: transaction.transactional_id))
+        if answered.error_code:
+            name = name_of(answered.error_code)
+            raise KIND_OF.get(name, ClientError)(f"cannot {doing}: {name.lower()}.", code=name)
+        yield node, answered
 
 
 class _Unserved(MillstreamError):
@@ -141,7 +179,7 @@ class _Unserved(MillstreamError):
 
 
 def call(
-    node: BrokerNode,
+    node: "BrokerNode",
     config: Config,
     request: "Message",
     answer: "type[_Answer]",
@@ -153,10 +191,11 @@ def call(
     from millstream.kafka_client import errors
     from millstream.kafka_client.connection import Connection
 
-    settings = connection_settings(node, config, doing=doing, timeout_s=timeout_s)
+    place = (node.host, node.port)
+    settings = connection_settings(place, config, doing=doing, timeout_s=timeout_s)
     address = f"{node.host}:{node.port}"
     try:
-        with Connection((node.host, node.port), settings) as connection:
+        with Connection(place, settings) as connection:
             return connection.call(request, answer)
     except errors.UnsupportedApi:
         raise _Unserved from None
@@ -177,7 +216,7 @@ def call(
 
 
 def connection_settings(
-    node: BrokerNode, config: Config, *, doing: str, timeout_s: float
+    address: tuple[str, int], config: Config, *, doing: str, timeout_s: float
 ) -> "ClientSettings":
     """The settings of a connection, read from librdkafka's; nothing is sent before they are."""
     from millstream.kafka_client.settings import ClientSettings
@@ -190,7 +229,7 @@ def connection_settings(
         )
     has_tls, has_login = PROTOCOLS[protocol]
     return ClientSettings(
-        bootstrap=((node.host, node.port),),
+        bootstrap=(address,),
         client_id=str(config.get("client.id", "millstream")),
         tls=_tls(config, doing) if has_tls else None,
         credentials=_credentials(config, doing) if has_login else None,
@@ -236,6 +275,8 @@ def _credentials(config: Config, doing: str) -> "Credentials":
         raise NotSupported(
             f"cannot {doing} with SASL {mechanism}; supported are {', '.join(MECHANISMS)}."
         )
+    if mechanism == "OAUTHBEARER":
+        return Credentials(username="", password=_token(config, doing), mechanism=mechanism)
     return Credentials(
         username=str(config.get("sasl.username", "")),
         password=str(config.get("sasl.password", "")),
@@ -243,7 +284,18 @@ def _credentials(config: Config, doing: str) -> "Credentials":
     )
 
 
-def _refusal(code: int, message: str, doing: str) -> ClientError:
+def _token(config: Config, doing: str) -> str:
+    """A token from the callback that confluent-kafka calls as well."""
+    callback = config.get("oauth_cb")
+    if callback is None:
+        raise NotSupported(
+            f"cannot {doing} with SASL OAUTHBEARER without oauth_cb, which returns a token."
+        )
+    token, *_ = callback(str(config.get("sasl.oauthbearer.config", "")))
+    return str(token)
+
+
+def refusal(code: int, message: str, doing: str) -> ClientError:
     from confluent_kafka import KafkaError
 
     error = KafkaError(code)

@@ -167,7 +167,10 @@ class DeadLetters:
                 raise UnknownDeadLetter(f"{target}@{offset}")
             letter = await self._read(session, target, offset)
             destination = self._destination(session, letter.origin, to)
-            return destination, await self._step(redriven, topic, destination, [letter], least=0)
+            sent_to = await self._step(redriven, topic, destination, [letter], least=0)
+            details = {"records": 1, "offset": offset, "to": str(destination)}
+            self._gate.note("dlq.replay", session, topic_resource(name), details)
+            return destination, sent_to
 
     async def redrive(self, session: Session, topic: str, plan: RedrivePlan) -> Redriven:
         """Redrive the letters that the plan selects, of those that wait at this moment.
@@ -204,6 +207,8 @@ class DeadLetters:
                     run = ()
                 run, destination = (*run, letter), its_destination
             sent += await self._send_run(run, destination, plan, firsts)
+            details = {"records": sent, "skipped": skipped, "to": plan.to or ""}
+            self._gate.note("dlq.replay", session, topic_resource(name), details)
             return Redriven(sent, skipped)
 
     async def purge(self, session: Session, topic: str) -> int:
@@ -226,6 +231,7 @@ class DeadLetters:
             redriven_offsets = redriven.offsets(log_id)
             if redriven_offsets.marks or redriven_offsets.skipped:
                 await redriven.tidy(log_id, start)
+        self._gate.note("dlq.purge", session, topic_resource(name), {"records": count})
         return count
 
     @asynccontextmanager

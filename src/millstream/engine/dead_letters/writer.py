@@ -21,7 +21,7 @@ from millstream.codec.records import Record, decode_range
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.records import dead_letter, lost_letter, raw_record, revived
-from millstream.engine.ledgers.shards import BROKER, REPLICAS, Shards
+from millstream.engine.ledgers.shards import REPLICAS, Shards
 from millstream.engine.produce.unpacking import Unpacking
 from millstream.engine.push.cursor import InFlight
 from millstream.engine.push.dispatcher import UNREADABLE
@@ -42,7 +42,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.internal_topics.deliveries import DeadLetterIntent, decode_intent, encode_intent
-from millstream.model import LogId, Offset
+from millstream.model import SYSTEM_SESSION, LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -166,7 +166,7 @@ class DeadLetterWriter:
     def check_size(self, target: LogId, letters: Sequence[Record]) -> None:
         """Raise `BatchTooLarge` for records that the log would never accept. Runs before the intent
         is written: an intent that cannot be finished blocks all later ones for that log."""
-        replica = self._hub.replicas.get(target)
+        replica = self._hub.get(target)
         if replica is None:
             return
         numbered = [letter._replace(offset=at) for at, letter in enumerate(letters)]
@@ -222,7 +222,7 @@ class DeadLetterWriter:
         except UnknownTopic:
             try:
                 replicas = min(REPLICAS, len(self._config.voters), self._config.default_replicas)
-                topic = await self._topics.create(BROKER, name, replicas=replicas)
+                topic = await self._topics.create(SYSTEM_SESSION, name, replicas=replicas)
             except TopicExists:
                 topic = self._catalog.find(name)
         topic.check_writable()

@@ -102,6 +102,12 @@ class DelayedScheduler:
             else:
                 return sorted(shards, key=lambda shard: shard.mark[0].id.partition)
 
+    def late_ms(self) -> int:
+        """How long the first record of this node has been due; 0 if none is."""
+        nexts = [shard.due_heap.next_due_ms for shard in self._shards if shard.is_loaded]
+        due_ms = [due for due in nexts if due is not None]
+        return max(0, self._clock.now_ms() - min(due_ms)) if due_ms else 0
+
     @property
     def delayed_count(self) -> int:
         return sum(len(shard.due_heap) for shard in self._shards)

@@ -97,6 +97,7 @@ class DelayedRecords:
         shard.cancel(due)
         self._windows.forget(shard.targets[due.place].topic_id, message_id)
         await shard.all_committed()
+        self._gate.note("delayed.cancel", session, topic_resource(topic), {"record": name})
         return _delayed(topic, shard, due)
 
     # -- parts -----------------------------------------------------------------------------------

@@ -36,8 +36,14 @@ from millstream.engine.filters.language import (
 from millstream.engine.filters.regexes import InvalidRegex, Regex
 from millstream.errors.views import InvalidFilter
 from millstream.names import SUBJECT_HEADER
-
-NUMBER_LENGTH_MAX = 400  # As long as the longest float; no header makes us read a million digits.
+from millstream.storage.secondary_index.terms import (
+    NUMBER_LENGTH_MAX,
+    AnyTerm,
+    EveryTerm,
+    Term,
+    Terms,
+    number_content,
+)
 
 _Test: TypeAlias = Callable[[Record, str], bool]
 _Bytes: TypeAlias = Callable[[Record, str], bytes | None]
@@ -57,14 +63,19 @@ _NEGATED = {Operator.UNEQUAL: Operator.EQUAL, Operator.MATCHES_NOT: Operator.MAT
 class Filter:
     """Made by `parse` or `flymq_filter`. `text` is what it was made of."""
 
-    __slots__ = ("_test", "required", "text")
+    __slots__ = ("_test", "required", "terms", "text")
 
     def __init__(
-        self, text: str, test: _Test, required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS
+        self,
+        text: str,
+        test: _Test,
+        required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS,
+        terms: Terms | None = None,
     ) -> None:
         self.text = text
         self._test = test
         self.required = required
+        self.terms = terms  # That every match has, for an index of keys and headers.
 
     def __repr__(self) -> str:
         return f"<Filter {self.text!r}>"
@@ -84,9 +95,9 @@ class Filter:
 def parse(text: str) -> Filter:
     """Compile a filter; raise `InvalidFilter` that names the place."""
     node = read_filter(text)
-    return Filter(
-        text, _Compiler(text).test(node), RequiredSubstrings(tuple(_required_substrings(node)))
-    )
+    test = _Compiler(text).test(node)
+    required = RequiredSubstrings(tuple(_required_substrings(node)))
+    return Filter(text, test, required, required_terms(node))
 
 
 def flymq_filter(text: str) -> Filter:
@@ -102,14 +113,14 @@ def flymq_filter(text: str) -> Filter:
     except InvalidRegex:
         regex = None
 
-    def found(content: bytes | None) -> bool:
+    def has_text(content: bytes | None) -> bool:
         return content is not None and (
             lowered in _lowered(content) or (regex is not None and regex.found_in(content))
         )
 
     def test(record: Record, topic: str) -> bool:
         is_there = exists is not None and exists(record, topic)
-        return is_there or found(record.value) or found(record.key)
+        return is_there or has_text(record.value) or has_text(record.key)
 
     is_plain = exists is None and regex is not None and regex.literal is not None
     return Filter(text, test, _folded_substrings(lowered) if is_plain else NO_REQUIRED_SUBSTRINGS)
@@ -239,12 +250,12 @@ def _joined(tests: list[_Test], join: Callable[[_Test, _Test], _Test]) -> _Test:
     return join(_joined(tests[:middle], join), _joined(tests[middle:], join))
 
 
-def _both(one: _Test, other: _Test) -> _Test:
-    return lambda record, topic: one(record, topic) and other(record, topic)
+def _both(left: _Test, right: _Test) -> _Test:
+    return lambda record, topic: left(record, topic) and right(record, topic)
 
 
-def _either(one: _Test, other: _Test) -> _Test:
-    return lambda record, topic: one(record, topic) or other(record, topic)
+def _either(left: _Test, right: _Test) -> _Test:
+    return lambda record, topic: left(record, topic) or right(record, topic)
 
 
 def _negated(test: _Test) -> _Test:
@@ -318,3 +329,34 @@ def _required_substring(operand: Operand, operator: Operator, literal: Literal) 
     if operator is Operator.MATCHES:
         return Regex(literal).literal
     return None
+
+
+# -- what an index of keys and headers can be asked for ----------------------------------------
+
+
+def required_terms(node: Node) -> Terms | None:
+    """The keys and header values that every match has; None if a match may have any."""
+    match node:
+        case All(parts):
+            known = [terms for part in parts if (terms := required_terms(part)) is not None]
+            return EveryTerm(tuple(known)) if known else None
+        case Some(parts):
+            each = [required_terms(part) for part in parts]
+            known = [terms for terms in each if terms is not None]
+            return AnyTerm(tuple(known)) if len(known) == len(each) else None
+        case Comparison(operand, Operator.EQUAL, literal) if literal is not None:
+            if operand is Field.KEY:
+                return Term(None, _content(literal))
+            if isinstance(operand, HeaderField):
+                return Term(operand.name, _content(literal))
+            return None
+        case Comparison() | Exists() | Not():
+            return None
+        case _:
+            assert_never(node)
+
+
+def _content(literal: Literal) -> bytes:
+    if isinstance(literal, int | float) and not isinstance(literal, bool):
+        return number_content(literal)
+    return _spelled(literal)

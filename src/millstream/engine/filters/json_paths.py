@@ -35,7 +35,7 @@ _ANYTHING = msgspec.json.Decoder(Raw)
 class Document:
     """The value of a record, read once however many paths ask."""
 
-    __slots__ = ("_found", "_paths", "_read", "_root", "_value", "_whole")
+    __slots__ = ("_paths", "_read", "_root", "_value", "_values", "_whole")
 
     def __init__(self) -> None:
         self._paths: list[Sequence[str | int]] = []
@@ -43,7 +43,7 @@ class Document:
         self._read: _Read | None = None  # Made of all paths when it is first needed.
         self._value: bytes | None = None
         self._whole: object = ABSENT
-        self._found: list[object] = []
+        self._values: list[object] = []
 
     def slot(self, steps: Sequence[str | int]) -> int:
         """The number under which `at` knows a path."""
@@ -65,7 +65,7 @@ class Document:
             self._open(value)
         if self._whole is not ABSENT:
             return _walked(self._whole, self._paths[slot])
-        return self._found[slot]
+        return self._values[slot]
 
     def _open(self, value: bytes) -> None:
         self._whole = ABSENT
@@ -76,11 +76,11 @@ class Document:
                 pass  # The problem may be in a value that no path needs.
             else:
                 return
-        self._found = [ABSENT] * len(self._paths)
+        self._values = [ABSENT] * len(self._paths)
         if self._read is None:
             self._read = _checking(self._root)
         with suppress(*_PROBLEMS):
-            self._read(value, self._found)
+            self._read(value, self._values)
 
 
 class _Place:

@@ -164,12 +164,12 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Some(tuple(parts))
 
     def _all(self) -> Node:
-        parts = [self._one()]
+        parts = [self._term()]
         while self._takes("and"):
-            parts.append(self._one())
+            parts.append(self._term())
         return parts[0] if len(parts) == 1 else All(tuple(parts))
 
-    def _one(self) -> Node:
+    def _term(self) -> Node:
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise self._problem(f"nested more than {NESTING_MAX} deep")
@@ -179,7 +179,7 @@ class _Parser:
 
     def _inner(self) -> Node:
         if self._takes("not"):
-            return Not(self._one())
+            return Not(self._term())
         if self._takes("("):
             node = self._some()
             if not self._takes(")"):

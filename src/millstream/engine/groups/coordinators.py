@@ -91,6 +91,10 @@ class Coordinators:
         """Every coordinator on this node; `CoordinatorLoading` if one of them is not ready."""
         return self._shards.all_here()
 
+    @property
+    def is_loading(self) -> bool:
+        return self._shards.is_loading
+
     def open(self, coordinator: Coordinator, group_id: str) -> Group:
         """The live group, made if there is room for it."""
         if group_id not in coordinator.groups:

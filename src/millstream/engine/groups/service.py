@@ -8,12 +8,19 @@ calls.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from random import Random
 from uuid import UUID
 
 from millstream.config import Limits
 from millstream.control.catalog import Catalog
-from millstream.engine.gate import Gate, Operation, group_resource
+from millstream.engine.gate import (
+    CLUSTER,
+    Gate,
+    Operation,
+    group_resource,
+    transaction_resource,
+)
 from millstream.engine.groups.classic.roster import Ticket
 from millstream.engine.groups.classic.vocabulary import Join, Joined, Leaver, Sync, Synced
 from millstream.engine.groups.coordinator import Coordinator, Group
@@ -43,6 +50,7 @@ from millstream.model import NO_PRODUCER, NodeId, Producer, Session, TopicPartit
 from millstream.ports import Clock
 
 NO_GENERATION = -1
+OFFSETS_NOTED_MAX = 100  # In one event of the audit trail.
 
 # Raises unless the producer's transaction is open and the group's offsets are part of it. Asked for
 # a session, a transactional id, a producer id and its epoch, and a group id; it awaits nothing.
@@ -93,7 +101,8 @@ class Groups:
         check_text(group_id, instance_id, session.client_id, session.address, protocol_type)
         self._check_protocols(protocols)
         coordinator = await self._coordinators.find(group_id)
-        if member_id and group_id not in coordinator.groups:
+        is_new = group_id not in coordinator.groups
+        if member_id and is_new:
             raise UnknownMember(member_id)
         group = self._coordinators.open(coordinator, group_id)
         coordinator.make_classic(group)
@@ -113,6 +122,8 @@ class Groups:
         ticket = self._coordinators.waiters.park()
         coordinator.apply_effects(group, group.membership.join(ticket, request, loop_ms()))
         coordinator.drop_if_bare(group)
+        if is_new and group_id in coordinator.groups:
+            self._gate.note("group.create", session, group_resource(group_id))
         answer = await self._answer_to(group, ticket)
         assert isinstance(answer, Joined)
         return answer
@@ -175,6 +186,14 @@ class Groups:
         coordinator.apply_effects(group, effects)
         return outcomes
 
+    def admit_member(self, session: Session, group_id: str) -> None:
+        """Raise unless the session may be a member; for protocols that keep their own members."""
+        self._gate.admit(session, Operation.JOIN, group_resource(group_id))
+
+    def sees(self, session: Session, group_id: str) -> bool:
+        """Whether a listing may show the group."""
+        return self._gate.sees(session, group_resource(group_id))
+
     # -- offsets ---------------------------------------------------------------------------------
 
     async def commit_offsets(
@@ -208,6 +227,7 @@ class Groups:
         if entries:
             group = self._coordinators.open(coordinator, group_id)
             await self._propose(coordinator, group, entries)
+            self._note_commit(session, group_id, commits, is_reset=generation < 0 and not member_id)
         return outcomes
 
     async def commit_in_transaction(
@@ -225,6 +245,7 @@ class Groups:
         """Remember offsets if and when the producer's transaction is committed; an outcome for
         each partition. The member is checked only if there is word of one.
         """
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         self._gate.admit(session, Operation.COMMIT, group_resource(group_id))
         _check_group_id(group_id)
         outcomes = self._rules.check(session, group_id, commits)
@@ -330,19 +351,41 @@ class Groups:
             coordinator.write(group, entries)
         coordinator.drop(group)
         await self._wait_committed(coordinator, group)
+        self._gate.note("group.delete", session, group_resource(group_id))
+
+    def operations(self, session: Session, group_id: str) -> int:
+        """What the session may do with a group, as bits (KIP-430)."""
+        return self._gate.operations_of(session, group_resource(group_id))
 
     def list(self, session: Session) -> Sequence[GroupListing]:
         """Every group coordinated here that the session may see, by id."""
         self._gate.admit(session, Operation.DESCRIBE, "groups")
+        sees_all = self._gate.sees(session, CLUSTER)
         listings = [
             GroupListing(group_id, group.state, group.protocol_type)
             for coordinator in self._coordinators.all_here()
             for group_id, group in coordinator.groups.items()
-            if self._gate.sees(session, group_resource(group_id))
+            if sees_all or self._gate.sees(session, group_resource(group_id))
         ]
         return sorted(listings, key=lambda listing: listing.group_id)
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _note_commit(
+        self,
+        session: Session,
+        group_id: str,
+        commits: Mapping[TopicPartition, Commit],
+        *,
+        is_reset: bool,
+    ) -> None:
+        """For the audit trail: a commit by no member moves the group."""
+        if not is_reset:
+            self._gate.note("offset.commit", session, group_resource(group_id))
+            return
+        noted = islice(commits.items(), OFFSETS_NOTED_MAX)
+        offsets = {str(target): commit.offset for target, commit in noted}
+        self._gate.note("offset.reset", session, group_resource(group_id), {"offsets": offsets})
 
     async def _answer_to(self, group: Group, ticket: Ticket) -> Joined | Synced:
         """Wait for the answer to a ticket; when cancelled, drop the ticket in the group."""

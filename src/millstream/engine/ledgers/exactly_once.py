@@ -28,7 +28,6 @@ from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog
 from millstream.engine.ledgers.ledger import Entry, Ledger
-from millstream.engine.ledgers.shards import BROKER
 from millstream.engine.partitions.admission import CODECS, compression_level
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.runtime.backoff import Backoff
@@ -47,7 +46,7 @@ from millstream.internal_topics.outbound_sequences import (
     encode_key,
     encode_sequence,
 )
-from millstream.model import Appended, LogId, Offset
+from millstream.model import SYSTEM_SESSION, Appended, LogId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -213,14 +212,14 @@ class ExactlyOnceWriter:
         no duplicates.
         """
         outbound = self._outbound[target].with_producer(
-            await self._context.producer_ids.next(BROKER)
+            await self._context.producer_ids.next(SYSTEM_SESSION)
         )
         await self._ledger.outcome(self._record(target, outbound))
 
     def replica(self, target: LogId) -> Replica:
         """The replica here; raises `UnknownTopic` only if the topic is deleted."""
         self._context.catalog.find_id(target.topic_id)
-        replica = self._context.hub.replicas.get(target)
+        replica = self._context.hub.get(target)
         if replica is None and target not in self._context.hub.damaged:
             raise NotLeader(target, None)
         return self._context.hub.find(target)
@@ -236,7 +235,7 @@ class ExactlyOnceWriter:
     async def _outbound_to(self, target: LogId) -> OutboundSequence:
         outbound = self._outbound.get(target)
         if outbound is None:
-            outbound = OutboundSequence(await self._context.producer_ids.next(BROKER))
+            outbound = OutboundSequence(await self._context.producer_ids.next(SYSTEM_SESSION))
             self._outbound[target] = outbound
         return outbound
 

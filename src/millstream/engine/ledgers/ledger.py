@@ -82,6 +82,7 @@ class Ledger(Generic[R]):
         transactions: Transactional[R] | None = None,
         unreadable: Callable[[Record, Exception], None] | None = None,
         check: Callable[[Entry], object] | None = None,
+        unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
     ) -> None:
         self.applied_offset: Offset = replica.log.start_offset  # Exclusive.
         self.written_offset: Offset = self.applied_offset  # Where the latest proposal ends.
@@ -91,6 +92,7 @@ class Ledger(Generic[R]):
         self._transactions = transactions
         self._unreadable = unreadable
         self._check = check
+        self._unpacked_bytes_max = unpacked_bytes_max
         self._replies: dict[Offset, asyncio.Future[R]] = {}
         self._unapplied: Iterator[tuple[Record, Header]] = iter(())
 
@@ -198,7 +200,9 @@ class Ledger(Generic[R]):
             if header.is_control:
                 self._end(data, at)
             else:
-                for record in decode_each(data, at, decompressed_bytes_max=UNPACKED_BYTES_MAX):
+                for record in decode_each(
+                    data, at, decompressed_bytes_max=self._unpacked_bytes_max
+                ):
                     if record.offset >= self.applied_offset:
                         yield record, header
             # Not the last record's end: compaction leaves gaps, even at the end of a batch.

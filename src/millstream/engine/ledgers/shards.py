@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.control.catalog import Catalog, Topic
-from millstream.engine.ledgers.ledger import Entry, Ledger, Transactional
+from millstream.engine.ledgers.ledger import UNPACKED_BYTES_MAX, Entry, Ledger, Transactional
 from millstream.engine.topics import Topics
 from millstream.errors import (
     CoordinatorLoading,
@@ -28,14 +28,13 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.internal_topics.groups import partition_for
-from millstream.model import LogId, NodeId, Session, TopicPartition
+from millstream.model import SYSTEM_SESSION, LogId, NodeId, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
 _log = logging.getLogger(__name__)
 
-BROKER = Session(principal="millstream", protocol="internal")
 REPLICAS = 3  # Or the number of nodes, if that is less.
 ADOPT_INTERVAL_MS = 1_000  # How long a partition may be led here before it is loaded.
 # Small enough that a step of loading holds up the event loop for a few milliseconds at most.
@@ -47,7 +46,12 @@ class Shard(ABC):
     """One partition of an internal topic, while this node leads it."""
 
     def __init__(
-        self, replica: Replica, clock: Clock, *, transactions: Transactional[None] | None = None
+        self,
+        replica: Replica,
+        clock: Clock,
+        *,
+        transactions: Transactional[None] | None = None,
+        unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
     ) -> None:
         self.ledger: Ledger[None] = Ledger(
             replica,
@@ -56,6 +60,7 @@ class Shard(ABC):
             transactions=transactions,
             unreadable=self._skip,
             check=self._check,
+            unpacked_bytes_max=unpacked_bytes_max,
         )
         self.skipped_count = 0  # Records that are not ours, or of a later version.
         # Set by `Shards`, which knows the topic's name, before anything is loaded.
@@ -280,7 +285,7 @@ class Shards(Generic[S]):
             pass
         try:
             return await self._topics.create(
-                BROKER,
+                SYSTEM_SESSION,
                 spec.name,
                 partitions=spec.partition_count,
                 replicas=min(REPLICAS, len(self._config.voters)),

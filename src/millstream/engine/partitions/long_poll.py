@@ -1,34 +1,59 @@
 """Reads slices of many partitions for one request, and waits until there are enough bytes.
 
 Owns the long poll, and the choice which partitions are read through a filter (views, filters of the
-request, topics with a time to live); all others are answered with ranges of their files. Whether
-the session may read is checked before, by `partitions.service`.
+request, topics with a time to live); all others are answered with ranges of their files.
+`partitions.service` says what the session may not read; a wait ends when rights have changed.
 
 Invariant: nothing is awaited between the last look at the logs and the wait for them to move, so no
 move is missed.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple
 
 from millstream.codec.lifetime import lifetime_of
 from millstream.config import Limits
 from millstream.control.catalog import VIEW_WHERE, Catalog
 from millstream.engine.filters.filter import Filter, parse
-from millstream.engine.filters.filtered_read import FilteredRead, ReadFilter, share_of
+from millstream.engine.filters.filtered_read import (
+    BatchFinder,
+    FilteredRead,
+    ReadFilter,
+    share_of,
+)
+from millstream.engine.gate import Gate
 from millstream.engine.partitions.leaders import Leaders
 from millstream.engine.partitions.slices import FilteredBatches, Slice, Want, read_slice
 from millstream.engine.produce.unpacking import Unpacking
-from millstream.errors import Denied, RequestError
-from millstream.metrics import EXPIRED_RECORDS, FILTERED_RECORDS, READ_BYTES, Metrics
-from millstream.model import Isolation, TopicPartition
+from millstream.errors import Denied, RequestError, UnknownTopic
+from millstream.metrics import (
+    EXPIRED_RECORDS,
+    FILTER_READ_BYTES,
+    FILTER_SKIPPED_BYTES,
+    FILTERED_RECORDS,
+    READ_BYTES,
+    Metrics,
+)
+from millstream.model import CONTROL_LOG, Isolation, LogId, TopicPartition
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.storage.log.cache import NotVerified
 from millstream.storage.log.verifying import INLINE_BYTES_MAX
 
 COMPILED_FILTERS_MAX = 128  # Of views; the least recently read ones are compiled again.
+
+FILTER_FIGURES_MAX = 1_000  # Views, and topics with a filter, whose figures are kept.
+
+
+class FilterFigures(NamedTuple):
+    """Bytes of the log that filtered reads took, and those that an index spared them, about."""
+
+    read_bytes: int = 0
+    skipped_bytes: int = 0
+
 
 # How a want is served: through a filter, not at all, or (None) from the file.
 _Filtered = FilteredRead | RequestError | None
@@ -45,7 +70,9 @@ class LongPoll:
         limits: Limits,
         clock: Clock,
         metrics: Metrics,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._catalog = catalog
         self._hub = hub
         self._leaders = leaders
@@ -54,12 +81,13 @@ class LongPoll:
         self._clock = clock
         self._metrics = metrics
         self._read_bytes = metrics.counter(READ_BYTES)
+        self._filter_figures: dict[str, FilterFigures] = {}
         self._filter_of = lru_cache(maxsize=COMPILED_FILTERS_MAX)(parse)
 
     async def read(
         self,
         wants: Sequence[Want],
-        denied: Mapping[str, Denied],
+        refusals: Callable[[], Mapping[str, Denied]],
         *,
         min_bytes: int,
         bytes_max: int | None,
@@ -67,10 +95,13 @@ class LongPoll:
         isolation: Isolation,
         reader_filter: Filter | None,
     ) -> list[Slice]:
-        """See `Partitions.read`."""
+        """See `Partitions.read`. `refusals` are the topics that the session may not read now."""
         bound = self._limits.read_bytes_max
         bytes_max = bound if bytes_max is None else min(bytes_max, bound)
         loop = asyncio.get_running_loop()
+        version, denied = self._gate.version, refusals()
+        if self._hub.has_unopened:
+            await self._awake(wants, denied)
         read_filters = self._read_filters(wants, denied, reader_filter)
         filtered_reads = self._filtered_reads(wants, read_filters)
         while True:
@@ -80,6 +111,9 @@ class LongPoll:
             slices = await self._verified_slices(
                 wants, denied, filtered_reads, bytes_max, isolation
             )
+            if self._gate.version != version:  # While records were verified or filtered.
+                version, denied = self._gate.version, refusals()
+                slices = self._without(slices, denied)
             gained, size, is_special = _sum_up(slices)
             left = -1.0 if deadline is None else deadline - loop.time()
             if active and not is_special:
@@ -90,11 +124,22 @@ class LongPoll:
             if is_enough or not await self._moved(wants, left):
                 self._read_bytes.value += size
                 return slices
+            if self._gate.version != version:
+                version, denied = self._gate.version, refusals()
             # Meanwhile the filter of a view may have changed, or the time to live of a topic: the
             # records from here on are read with the new one.
             before, read_filters = read_filters, self._read_filters(wants, denied, reader_filter)
             if read_filters != before:
                 filtered_reads = self._filtered_reads(wants, read_filters)
+
+    async def _awake(self, wants: Sequence[Want], denied: Mapping[str, Denied]) -> None:
+        """Open the logs that rest, on threads: there may be many."""
+        logs: list[LogId] = []
+        for want in wants:
+            if want.target.topic not in denied:
+                with suppress(UnknownTopic):
+                    logs.append(self._leaders.log_id(want.target))
+        await self._hub.awake(logs)
 
     # -- filters -------------------------------------------------------------------------------
 
@@ -147,24 +192,58 @@ class LongPoll:
     async def _scan(
         self, active: Sequence[FilteredRead], bytes_max: int, isolation: Isolation
     ) -> None:
-        def read(want: Want, room: int, may_exceed: bool) -> Slice:
+        def read(want: Want, room: int, may_exceed: bool, is_one: bool) -> Slice:
             return read_slice(
                 self._leaders.find_current(want.target),
                 want,
                 bytes_max=room,
                 isolation=isolation,
                 may_exceed=may_exceed,
+                reads_one=is_one,
             )
 
         now_ms = self._clock.now_ms()
         for filtered in active:
             passed = sum(other.passed_bytes for other in active if other is not filtered)
             await filtered.scan(
-                read, bytes_max=max(0, bytes_max - passed), may_exceed=not passed, now_ms=now_ms
+                read,
+                bytes_max=max(0, bytes_max - passed),
+                may_exceed=not passed,
+                now_ms=now_ms,
+                finder=self._finder(filtered, isolation),
             )
             self._metrics.add(EXPIRED_RECORDS, filtered.expired)
             self._metrics.add(FILTERED_RECORDS, filtered.filtered)
+            self._metrics.add(FILTER_READ_BYTES, filtered.read_bytes)
+            self._metrics.add(FILTER_SKIPPED_BYTES, filtered.skipped_bytes)
+            self._count(filtered)
             filtered.expired = filtered.filtered = 0
+            filtered.read_bytes = filtered.skipped_bytes = 0
+
+    def _count(self, filtered: FilteredRead) -> None:
+        figures = self._filter_figures
+        topic = filtered.topic
+        read_bytes, skipped_bytes = figures.pop(topic, FilterFigures())
+        figures[topic] = FilterFigures(
+            read_bytes + filtered.read_bytes, skipped_bytes + filtered.skipped_bytes
+        )
+        if len(figures) > FILTER_FIGURES_MAX:
+            del figures[next(iter(figures))]  # The one that was read longest ago.
+
+    def filter_figures(self, topic: str) -> FilterFigures:
+        return self._filter_figures.get(topic, FilterFigures())
+
+    def _finder(self, filtered: FilteredRead, isolation: Isolation) -> BatchFinder | None:
+        """None where there is no index, or none that can answer."""
+        terms = filtered.terms
+        if terms is None:
+            return None
+        try:
+            replica = self._leaders.find_current(filtered.next_want.target)
+        except RequestError:
+            return None  # The scan meets the same problem, and reports it.
+        indexer = self._hub.upkeep.indexer
+        return BatchFinder(replica, terms, indexer, isolation) if indexer.has(replica) else None
 
     async def _verified_slices(
         self,
@@ -235,10 +314,22 @@ class LongPoll:
         ahead = read_slice(
             replica, filtered.next_want, bytes_max=0, isolation=isolation, may_exceed=False
         )
-        return filtered.result(ahead)
+        return filtered.result(ahead, replica.consensus_log.epoch_at)
 
     async def _moved(self, wants: Sequence[Want], seconds: float) -> bool:
-        return await self._hub.moved([self._leaders.log_id(want.target) for want in wants], seconds)
+        logs = [self._leaders.log_id(want.target) for want in wants]
+        if self._gate.may_change:
+            logs.append(CONTROL_LOG)  # A right that is taken away ends the wait.
+        return await self._hub.moved(logs, seconds)
+
+    @staticmethod
+    def _without(slices: Sequence[Slice], denied: Mapping[str, Denied]) -> list[Slice]:
+        return [
+            Slice(part.target, error=denied[part.target.topic])
+            if part.target.topic in denied
+            else part
+            for part in slices
+        ]
 
 
 def _sum_up(slices: Sequence[Slice]) -> tuple[int, int, bool]:

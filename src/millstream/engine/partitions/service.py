@@ -12,16 +12,16 @@ from functools import partial
 from typing import NamedTuple, assert_never
 
 from millstream.codec.batch import TRANSACTIONAL, read_header
-from millstream.codec.markers import Marker
+from millstream.codec.markers import ControlKind, Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
 from millstream.cooperative import one_by_one
 from millstream.engine.controller import Controller
 from millstream.engine.filters.filter import Filter
-from millstream.engine.gate import Gate, Operation, topic_resource, transaction_resource
+from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource, transaction_resource
 from millstream.engine.partitions.admission import admit_batch
 from millstream.engine.partitions.leaders import Leaders
-from millstream.engine.partitions.long_poll import LongPoll
+from millstream.engine.partitions.long_poll import FilterFigures, LongPoll
 from millstream.engine.partitions.markers import write_marker
 from millstream.engine.partitions.slices import (
     ANY_EPOCH,
@@ -68,17 +68,20 @@ from millstream.model import (
     Session,
     TopicPartition,
 )
-from millstream.names import INTERNAL_TOPICS
+from millstream.names import AUDIT_TOPIC, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
-from millstream.storage.log.log import Log, LogHealth
+from millstream.storage.log.health import LogHealth
+from millstream.storage.log.log import Log
 from millstream.storage.log.producers import ProducerView
 from millstream.storage.log.time_lookup import Steps
 
 # If a sync takes longer, an offset lookup answers with the committed end.
 CATCH_UP_S_MAX = 1.0
+# Resting logs that one request for metadata opens.
+AWAKENED_MAX = 1_000
 # Between two attempts of an offset lookup in a segment whose index is being built again.
 REBUILT_WAIT_S = 0.05
 
@@ -121,8 +124,10 @@ class Partitions:
         self._gate = gate
         self._controller = controller
         self._hub = hub
+        self._me = NodeId(config.node_id)
         self._pipeline = pipeline
         self._limits = config.limits
+        self._own_topics = config.own_topics
         self._clock = clock
         self._leaders = Leaders(controller.state.catalog, hub)
         self._long_poll = LongPoll(
@@ -133,6 +138,7 @@ class Partitions:
             limits=config.limits,
             clock=clock,
             metrics=metrics,
+            gate=gate,
         )
 
     def append(
@@ -152,7 +158,7 @@ class Partitions:
         a transaction needs its id; with `joins` the partition is added to the transaction first.
         """
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
-        if target.topic in INTERNAL_TOPICS:
+        if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
         replica = self._leaders.find_writable(target)
         settings = replica.log.settings
@@ -171,10 +177,18 @@ class Partitions:
             )
         if header.attributes & TRANSACTIONAL:
             if transactional_id is None:
-                raise Denied(session.principal, Operation.TRANSACT.value, transaction_resource(""))
+                raise self._gate.refuse(session, Operation.TRANSACT, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         incoming = IncomingBatch(replica, target, data, header, acks, transactional_id, joins)
         return self._pipeline.append(incoming, admit=admit)
+
+    def admit_append(self, session: Session, topic: str) -> None:
+        """Raise unless the session may write to the topic; for what the broker writes for it."""
+        self._gate.admit(session, Operation.APPEND, topic_resource(topic))
+
+    def admit_read(self, session: Session, topic: str) -> None:
+        """Raise unless the session may read the topic; for a reader that begins later."""
+        self._gate.admit(session, Operation.READ, topic_resource(topic))
 
     def write_marker(
         self,
@@ -185,11 +199,16 @@ class Partitions:
         must_be_newer: bool = False,
     ) -> Awaitable[Appended]:
         """End a producer's transaction in one partition, whatever its coordinator knows of it."""
-        self._gate.admit(session, Operation.ALTER, "cluster")
+        if not self._gate.allows(session, Operation.CLUSTER_ACTION, CLUSTER):
+            self._gate.admit(session, Operation.ALTER, CLUSTER)
         now_ms = self._clock.now_ms()
-        return write_marker(
+        written = write_marker(
             self._leaders.find_writable(target), marker, now_ms=now_ms, must_be_newer=must_be_newer
         )
+        if marker.kind is ControlKind.ABORT:
+            details = {"partition": target.partition, "producer_id": marker.producer_id}
+            self._gate.note("txn.abort", session, topic_resource(target.topic), details)
+        return written
 
     def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
         """The idempotent and transactional producers of a partition."""
@@ -215,7 +234,7 @@ class Partitions:
         """
         return await self._long_poll.read(
             wants,
-            self._denied(session, wants),
+            partial(self._denied, session, wants),
             min_bytes=min_bytes,
             bytes_max=bytes_max,
             deadline=deadline,
@@ -238,6 +257,8 @@ class Partitions:
         records.
         """
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        if self._hub.has_unopened:
+            await self._hub.awake([self._leaders.log_id(target)])
         replica = self._leaders.find_current(target)
         check_epoch(target, leader_epoch, replica)
         await _catch_up(replica)
@@ -272,13 +293,19 @@ class Partitions:
     ) -> Offset:
         """Move the log start to `before` (None: the high watermark); return the log start."""
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(target.topic))
+        if target.topic == AUDIT_TOPIC:
+            raise InternalTopic(target.topic)
         self._controller.state.catalog.find(target.topic).check_writable()
+        if target.topic == SCHEMAS_TOPIC and target.topic in self._own_topics:
+            raise InternalTopic(target.topic, "cut")
         replica = self._leaders.find_current(target)
         offset = replica.high_watermark if before is None else before
         if not 0 <= offset <= replica.high_watermark:
             start = replica.log.start_offset
             raise OffsetOutOfRange(target, offset, start, replica.high_watermark)
         replica.advance_start(offset)
+        details = {"partition": target.partition, "before": offset}
+        self._gate.note("records.delete", session, topic_resource(target.topic), details)
         return replica.log.start_offset
 
     def leadership(self, session: Session, topic: Topic) -> list[Leadership]:
@@ -289,10 +316,22 @@ class Partitions:
             for partition, replicas in enumerate(topic.placement)
         ]
 
+    async def awake(self, session: Session, topics: Sequence[Topic]) -> None:
+        """Open the logs of these topics that rest: clients that ask for leaders use them next."""
+        for topic in topics:
+            self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
+        if self._hub.has_unopened:
+            logs = [topic.log(at) for topic in topics for at in range(topic.partition_count)]
+            await self._hub.awake(logs[:AWAKENED_MAX])
+
     def health(self, session: Session, target: TopicPartition) -> PartitionHealth:
         """Figures of the replica here, leader or not."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
-        replica = self._hub.find(self._leaders.log_id(target))
+        log_id, resting = self._leaders.log_id(target), self._hub.resting
+        if log_id in resting:  # Figures of thousands of logs open none of them.
+            end, epoch = resting.end_offset(log_id), resting.epoch(log_id)
+            return PartitionHealth(resting.health(log_id), end, end, self._me, epoch)
+        replica = self._hub.find(log_id)
         return PartitionHealth(
             replica.log.health(),
             replica.high_watermark,
@@ -300,6 +339,11 @@ class Partitions:
             replica.leader,
             replica.core.epoch,
         )
+
+    def filter_figures(self, session: Session, topic: str) -> FilterFigures:
+        """What reads of this view, or of a topic with this filter, took since the start."""
+        self._gate.admit(session, Operation.READ, topic_resource(topic))
+        return self._long_poll.filter_figures(topic)
 
     def storage_problems(self, session: Session) -> list[StorageProblem]:
         """The partitions here whose storage refuses, for the moment or for good."""
@@ -358,6 +402,8 @@ class Partitions:
                 await self.unpacking.run(search.run, packed_bytes=search.size)
 
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
+        if log_id in self._hub.resting:
+            return Leadership(self._me, self._hub.resting.epoch(log_id), replicas)
         try:
             replica = self._hub.find(log_id)
         except RequestError:
@@ -377,6 +423,9 @@ class Partitions:
                 self._gate.admit(session, Operation.READ, topic_resource(topic))
             except Denied as refusal:
                 denied[topic] = refusal
+                continue
+            if topic == AUDIT_TOPIC:
+                self._gate.note("audit.read", session, topic_resource(topic))
         return denied
 
 

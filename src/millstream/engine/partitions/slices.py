@@ -16,7 +16,7 @@ from millstream.errors import (
 from millstream.model import Epoch, Isolation, Offset, Position, TopicPartition
 from millstream.replication.replica import Replica
 from millstream.storage.log.aborted import Aborted
-from millstream.storage.log.segment import FileRange
+from millstream.storage.sealing.ranges import LogRange
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Slice(NamedTuple):
     """The answer to a want: whole batches, or an error."""
 
     target: TopicPartition
-    records: FileRange | FilteredBatches | None = None
+    records: LogRange | FilteredBatches | None = None
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
     log_start_offset: Offset = -1
@@ -111,12 +111,14 @@ def read_slice(
     bytes_max: int,
     isolation: Isolation,
     may_exceed: bool,
+    reads_one: bool = False,
     verified_bytes_max: int | None = None,
 ) -> Slice:
     """Read a slice of a replica that is ready.
 
-    With `may_exceed` at least one batch, or a large batch could never be read. Raises `NotVerified`
-    if more than `verified_bytes_max` must be verified first.
+    With `may_exceed` at least one batch, or a large batch could never be read; with `reads_one`
+    one batch at most. Raises `NotVerified` if more than `verified_bytes_max` must be verified
+    first.
     """
     if want.leader_epoch != ANY_EPOCH:
         check_epoch(want.target, want.leader_epoch, replica)
@@ -133,7 +135,7 @@ def read_slice(
     try:
         chunk = log.read(
             want.offset,
-            bytes_max=limit,
+            bytes_max=1 if reads_one else limit,
             end_offset=end,
             verified_bytes_max=verified_bytes_max,
         )

@@ -220,7 +220,7 @@ class Windows:
         window = Window()
         tails: list[_Tail] = []
         for partition in range(self._catalog.find_id(topic_id).partition_count):
-            replica = self._hub.replicas.get(LogId(topic_id, partition))
+            replica = self._hub.get(LogId(topic_id, partition))
             if replica is not None and replica.is_leader:
                 window.terms[replica.id] = replica.core.epoch
                 bytes_max = self._unpacking.bytes_max
@@ -272,7 +272,7 @@ class Windows:
             return False
         if place.producer_id == NO_PRODUCER.producer_id:
             return True
-        replica = self._hub.replicas.get(LogId(topic_id, place.partition))
+        replica = self._hub.get(LogId(topic_id, place.partition))
         # Retention has deleted the outcome, and a duplicate is better than a lost record.
         if replica is None or copy.offset < replica.log.start_offset:
             return False

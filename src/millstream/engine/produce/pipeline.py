@@ -23,11 +23,17 @@ from millstream.codec.compression import SMALL_BYTES_MAX, Codec
 from millstream.config import Limits
 from millstream.cooperative import all_at_once, one_by_one
 from millstream.engine.delayed.scheduler import DelayedScheduler
-from millstream.engine.ledgers.shards import BROKER
 from millstream.engine.partitions.admission import Admitted
 from millstream.engine.produce.message_ids import STEP_IDS, Windows
 from millstream.engine.produce.options import QueueOptions, read_batch, search, unpack, unpack_small
-from millstream.engine.produce.split import STEP_RECORDS, BatchSplitter, IncomingBatch, Remainder
+from millstream.engine.produce.schema_checks import SchemaChecks
+from millstream.engine.produce.split import (
+    NO_OFFSET,
+    STEP_RECORDS,
+    BatchSplitter,
+    IncomingBatch,
+    Remainder,
+)
 from millstream.engine.produce.transactional import Batch, TransactionalWrites
 from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.engine.runtime.futures import (
@@ -40,7 +46,7 @@ from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorUnavailable, InvalidBatch, Overloaded, RequestError
 from millstream.internal_topics.transactions import Participant
 from millstream.metrics import Metrics
-from millstream.model import Acks, Buffer, LogId, Producer
+from millstream.model import SYSTEM_SESSION, Acks, Appended, Buffer, LogId, Producer
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 from millstream.settings import Switch
@@ -89,6 +95,7 @@ class ProducePipeline:
         limits: Limits,
         clock: Clock,
         metrics: Metrics,
+        schema_checks: SchemaChecks | None = None,
     ) -> None:
         """`topics` changes settings on behalf of the broker: its gate must admit the broker."""
         self._transactions = transactions
@@ -97,6 +104,7 @@ class ProducePipeline:
         self._topics = topics
         self._splitter = splitter
         self._unpacking = unpacking
+        self._schema_checks = schema_checks  # None: the registry is off.
         self._limits = limits
         self._clock = clock
         self._count = BatchCount(metrics)
@@ -123,6 +131,8 @@ class ProducePipeline:
         queue = self._queues.get(incoming.replica.id) if self._queues else None
         if queue is not None or admit is not None:
             return self._enqueue(incoming, admit=admit)
+        if incoming.replica.log.settings.checks_schemas and not self._fits_now(incoming):
+            return self._enqueue(incoming)
         try:
             payload = self._search(incoming)
         except NotSmall:
@@ -194,6 +204,11 @@ class ProducePipeline:
         if queued.admit is not None:
             admitted = await self._unpacking.run(queued.admit, packed_bytes=incoming.header.size)
             incoming = incoming._replace(header=admitted.header, data=admitted.data)
+        if options is None and incoming.replica.log.settings.checks_schemas:
+            checked = await self._checks().check(incoming)
+            if checked is None:
+                return incoming.replica.committed(0, _nothing(incoming))
+            incoming = checked
         if options is not None:
             return await self._serve_options(incoming, options)
         if queued.is_large:
@@ -257,7 +272,9 @@ class ProducePipeline:
         if self._lacks_switch(incoming, options):
             # Readers and cleaners look at the header only where the topic says so: it must be
             # known to all of them before such a record can be seen.
-            await self._topics.alter(BROKER, topic, {"message_ttl_headers": Switch.ON.value})
+            await self._topics.alter(
+                SYSTEM_SESSION, topic, {"message_ttl_headers": Switch.ON.value}
+            )
         if self._needs_delayed_shard(incoming, options):
             await self._scheduler.ready(topic)
         if self._is_checked(incoming, options):
@@ -404,6 +421,19 @@ class ProducePipeline:
             return True
         return incoming.replica.log.producers.check(incoming.header) is not None
 
+    # -- schemas ---------------------------------------------------------------------------------
+
+    def _fits_now(self, incoming: IncomingBatch) -> bool:
+        return self._checks().passes_now(incoming)
+
+    def _checks(self) -> SchemaChecks:
+        if self._schema_checks is None:
+            raise InvalidBatch(
+                "the topic checks schemas (schema.validation.*), and this node has no registry "
+                "(registry.enabled)"
+            )
+        return self._schema_checks
+
     # -- writing ---------------------------------------------------------------------------------
 
     def _write(
@@ -429,6 +459,12 @@ class ProducePipeline:
         appended = replica.append(data, header)
         self._count.add(header)
         if acks is Acks.ALL:
+            replica.commit_written()
             return replica.acknowledged(appended.end_offset, appended)
         # Everything before offset 0 is committed: without a wait the future is done at once.
         return replica.committed(0, appended)
+
+
+def _nothing(incoming: IncomingBatch) -> Appended:
+    """The answer to a batch of which no record is left."""
+    return Appended(NO_OFFSET, 0, NO_OFFSET, incoming.replica.log.start_offset)

@@ -1,7 +1,7 @@
 """Writes transactional batches to a log once the partition is part of the transaction (KIP-890).
 
-Owns the check against the coordinator, and the batches that wait while their partition is being
-added to the transaction.
+Owns the check against the coordinator, and the batches that wait: until the producer's transaction
+before has its markers, and then until their partition is added to the new one.
 
 Invariant: the coordinator commits the added partition before the first batch is written to it;
 otherwise that partition would never get its marker.
@@ -16,7 +16,13 @@ from typing import NamedTuple
 from millstream.engine.runtime.futures import AppendFuture, copy_outcome, ignore_outcome
 from millstream.engine.transactions.coordinator import TransactionCoordinator
 from millstream.engine.transactions.coordinators import TransactionCoordinators
-from millstream.errors import CoordinatorUnavailable, OutOfOrderSequence, Overloaded, RequestError
+from millstream.errors import (
+    CoordinatorUnavailable,
+    OutOfOrderSequence,
+    Overloaded,
+    RequestError,
+    TransactionInProgress,
+)
 from millstream.internal_topics.transaction_steps import added
 from millstream.internal_topics.transactions import Participant, TransactionValue
 from millstream.model import LogId, Producer
@@ -34,6 +40,9 @@ class Batch(NamedTuple):
     write: Callable[[], AppendFuture]
 
 
+_Queue = deque[tuple[Batch, AppendFuture]]
+
+
 class TransactionalWrites:
     def __init__(
         self,
@@ -42,13 +51,17 @@ class TransactionalWrites:
         *,
         queued_max: int,
         participants_max: int,
+        end_wait_ms_max: int,
     ) -> None:
-        """`queued_max` bounds the batches of one producer that wait for one partition."""
+        """`queued_max` bounds the batches of one producer that wait for one partition,
+        `end_wait_ms_max` their wait for the markers of the transaction before.
+        """
         self._coordinators = coordinators
         self._clock = clock
         self._queued_max = queued_max
         self._participants_max = participants_max
-        self._queues: dict[tuple[LogId, int], deque[tuple[Batch, AppendFuture]]] = {}
+        self._end_wait_s_max = end_wait_ms_max / 1000
+        self._queues: dict[tuple[LogId, int], _Queue] = {}
 
     def append(self, batch: Batch, producers: Producers, *, joins: bool) -> AppendFuture:
         """Write the batch if its transaction allows it; with `joins` the partition is added.
@@ -62,9 +75,17 @@ class TransactionalWrites:
             return batch.write()
         coordinator = self._coordinators.find_now(batch.transactional_id)
         if joins:
-            coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
+            try:
+                coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
+            except TransactionInProgress:
+                until = asyncio.get_running_loop().time() + self._end_wait_s_max
+                queue, waiting = self._new_queue(batch)
+                self._join_after_end(coordinator, queue, producers, until)
+                return waiting
             if not coordinator.is_committed(batch.transactional_id):
-                return self._wait(coordinator, batch)
+                queue, waiting = self._new_queue(batch)
+                self._flush_when_joined(coordinator, queue)
+                return waiting
         coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
         return batch.write()
 
@@ -88,15 +109,11 @@ class TransactionalWrites:
             raise OutOfOrderSequence(batch.producer.producer_id, expected, batch.base_sequence)
         return after
 
-    def _wait(self, coordinator: TransactionCoordinator, batch: Batch) -> AppendFuture:
-        queue: deque[tuple[Batch, AppendFuture]] = deque()
-        self._queues[_place(batch)] = queue
-        waiting = self._enqueue(queue, batch)
-        committed = coordinator.committed_future(batch.transactional_id)
-        committed.add_done_callback(partial(self._flush, coordinator, queue))
-        return waiting
+    def _new_queue(self, batch: Batch) -> tuple[_Queue, AppendFuture]:
+        queue = self._queues[_place(batch)] = deque()
+        return queue, self._enqueue(queue, batch)
 
-    def _enqueue(self, queue: deque[tuple[Batch, AppendFuture]], batch: Batch) -> AppendFuture:
+    def _enqueue(self, queue: _Queue, batch: Batch) -> AppendFuture:
         if len(queue) >= self._queued_max:
             raise Overloaded(f"{len(queue)} batches wait to join a transaction already")
         waiting: AppendFuture = asyncio.get_running_loop().create_future()
@@ -104,20 +121,53 @@ class TransactionalWrites:
         queue.append((batch, waiting))
         return waiting
 
-    def _flush(
+    def _join_after_end(
         self,
         coordinator: TransactionCoordinator,
-        queue: deque[tuple[Batch, AppendFuture]],
-        committed: "asyncio.Future[None]",
+        queue: _Queue,
+        producers: Producers,
+        until: float,
+    ) -> None:
+        """Add the partition once the transaction before has its markers.
+
+        All is checked anew then: the producer may have been fenced, the coordinator have moved.
+        """
+        first, _ = queue[0]
+
+        def join(ended: "asyncio.Future[None]") -> None:
+            try:
+                ended.result()
+                coordinator.begin(first.transactional_id, partial(self._join, first, producers))
+            except TransactionInProgress as problem:
+                if ended.exception() is None:
+                    self._join_after_end(coordinator, queue, producers, until)
+                else:
+                    self._flush(coordinator, queue, problem)
+            except RequestError as problem:
+                self._flush(coordinator, queue, problem)
+            else:
+                self._flush_when_joined(coordinator, queue)
+
+        coordinator.ended_future(first.transactional_id, until=until).add_done_callback(join)
+
+    def _flush_when_joined(self, coordinator: TransactionCoordinator, queue: _Queue) -> None:
+        transactional_id = queue[0][0].transactional_id
+
+        def flush(committed: "asyncio.Future[None]") -> None:
+            is_added = committed.exception() is None
+            refusal = None if is_added else CoordinatorUnavailable(transactional_id)
+            self._flush(coordinator, queue, refusal)
+
+        coordinator.committed_future(transactional_id).add_done_callback(flush)
+
+    def _flush(
+        self, coordinator: TransactionCoordinator, queue: _Queue, refusal: RequestError | None
     ) -> None:
         """Write or refuse the queued batches: the partition was added, or will not be.
 
         Behind a refused batch all others are refused, or the log would have a gap in the sequences.
         """
         del self._queues[_place(queue[0][0])]
-        refusal: RequestError | None = None
-        if committed.exception() is not None:
-            refusal = CoordinatorUnavailable(queue[0][0].transactional_id)
         for batch, waiting in queue:
             try:
                 if refusal is not None:

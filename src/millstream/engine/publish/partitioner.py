@@ -1,17 +1,14 @@
 """Chooses the partition of a message that names none, as Kafka's own clients do.
 
-Owns the hash of keys (Kafka's murmur2, so that a key is in one place whichever client wrote it) and
-the turns of the partitions for messages without a key.
+Owns the turns of the partitions for messages without a key, and remembers the hashes of keys.
 """
 
 from uuid import UUID
 
+from millstream.codec.murmur2 import partition_hash
+
 KEYS_KEPT_MAX = 10_000  # Keys whose hash is remembered: hashing is slow in Python.
 TURNS_KEPT_MAX = 10_000
-
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-_MIX = 0x5BD1E995
 
 
 class Partitioner:
@@ -24,7 +21,7 @@ class Partitioner:
         if hashed is None:
             if len(self._hashes) >= KEYS_KEPT_MAX:
                 self._hashes.clear()
-            hashed = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
+            hashed = self._hashes[key] = partition_hash(key)
         return hashed % partition_count
 
     def turn(self, topic_id: UUID, partition_count: int) -> int:
@@ -34,18 +31,3 @@ class Partitioner:
             self._turns.clear()
         self._turns[topic_id] = turn + 1
         return turn % partition_count
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, as an unsigned number of 32 bits."""
-    size = len(key)
-    hashed = (_SEED ^ size) & _MASK
-    whole = size & ~3
-    for at in range(0, whole, 4):
-        block = int.from_bytes(key[at : at + 4], "little") * _MIX & _MASK
-        block = (block ^ block >> 24) * _MIX & _MASK
-        hashed = (hashed * _MIX & _MASK) ^ block
-    if whole < size:
-        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MIX & _MASK
-    hashed = (hashed ^ hashed >> 13) * _MIX & _MASK
-    return hashed ^ hashed >> 15

@@ -57,7 +57,9 @@ def open_deliveries(
     dead_letter_writer = DeadLetterWriter(
         catalog, hub, topics, shards, unpacking, config=config, defaults=defaults, clock=clock
     )
-    pump = Pump(catalog, hub, partitions, shards, dead_letter_writer, config=config, clock=clock)
+    pump = Pump(
+        catalog, hub, partitions, shards, dead_letter_writer, gate, config=config, clock=clock
+    )
     deliveries = Deliveries(
         gate,
         catalog,

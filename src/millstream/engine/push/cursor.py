@@ -198,6 +198,18 @@ class Cursor:
         self.in_flight[record.offset] = in_flight
         return in_flight
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing of before a restart is left to be taken again."""
+        return not self._restored and not self.marked and self.next_offset >= self._restored_end
+
+    def pass_to(self, next_offset: Offset) -> None:
+        """Every record before `next_offset` is settled, without having been in flight."""
+        assert next_offset >= self.next_offset, "records are taken in offset order"
+        assert not self.in_flight
+        self.next_offset = self._settled_end = next_offset
+        self.is_changed = True
+
     def settle(self, offset: Offset) -> None:
         del self.in_flight[offset]
         if offset >= self._settled_end:

@@ -178,6 +178,28 @@ class Dispatcher:
             assert oldest is not None
             self._drop(oldest)
 
+    def may_pass(self, target: TopicPartition, window: Window, count: int) -> bool:
+        """Whether a run of records may go to the only member without being in flight.
+
+        Nothing waits before them, nothing limits the member, and sending settles them.
+        """
+        return (
+            self._acks is AckMode.ON_SEND
+            and not self._unsettled
+            and len(self._windows) == 1
+            and window.is_unlimited(count)
+            and self.cursors[target].is_caught_up
+        )
+
+    def passed(
+        self, target: TopicPartition, window: Window, count: int, next_offset: Offset
+    ) -> None:
+        """Count a run that the only member's connection has taken."""
+        self.cursors[target].pass_to(next_offset)
+        self.is_changed = True
+        window.delivered += count
+        window.acknowledged += count
+
     def give_up(
         self, target: TopicPartition, record: Record, subject: str, size: int, error: str
     ) -> None:

@@ -108,6 +108,11 @@ class Member:
         except Exception as problem:
             self._fail(problem)
 
+    def expel(self) -> None:
+        """Close the member because its session may not have the records any more."""
+        self.close()
+        self.end()
+
     def _fail(self, problem: Exception) -> None:
         if self.on_failure is None:
             raise problem

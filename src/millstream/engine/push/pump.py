@@ -13,6 +13,7 @@ from typing import NamedTuple
 from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.dead_letters.writer import DeadLetterWriter, FailedRecord
+from millstream.engine.gate import Gate, Operation, group_resource, topic_resource
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, Shards
 from millstream.engine.partitions.service import Partitions
@@ -21,8 +22,9 @@ from millstream.engine.push.cursor import Cursor, InFlight
 from millstream.engine.push.feed import Feed, Read
 from millstream.engine.push.records import Chunk, read_records
 from millstream.engine.push.shard import DeliveryShard
-from millstream.engine.push.specs import topics_of
+from millstream.engine.push.specs import group_of, topics_of
 from millstream.engine.push.subscription import Source, Subscription
+from millstream.engine.push.values import SubscriptionSpec
 from millstream.engine.runtime.alarms import Alarms, loop_ms
 from millstream.engine.runtime.backoff import RETRY_MS_MIN
 from millstream.engine.runtime.chunked import chunked
@@ -57,6 +59,7 @@ class Pump:
         partitions: Partitions,
         shards: Shards[DeliveryShard],
         dead_letter_writer: DeadLetterWriter,
+        gate: Gate,
         *,
         config: Config,
         clock: Clock,
@@ -68,6 +71,7 @@ class Pump:
         self._partitions = partitions
         self._shards = shards
         self._dead_letter_writer = dead_letter_writer
+        self._gate = gate
         self._clock = clock
         self._save_interval_ms = config.timing.delivery_save_ms
         self._alarms: Alarms[Subscription | Feed] = Alarms()
@@ -82,7 +86,7 @@ class Pump:
             DeliveryShard, None
         ] = {}  # Shards with durable subscriptions on this node.
         self._dead_letter_writes = 0
-        self._catalog_version = -1
+        self._followed = (-1, -1)  # The versions of the catalog and of all rights.
 
     async def run(self) -> None:
         """Give turns until cancelled."""
@@ -161,6 +165,7 @@ class Pump:
             await self._step(feed, touched, group)
             await asyncio.sleep(0)
         for count, subscription in enumerate(touched, start=1):
+            self._follow(subscription)  # Rights may be others since the turn began.
             if subscription in self.live:
                 now_ms = loop_ms()
                 subscription.dispatch(now_ms)
@@ -284,36 +289,76 @@ class Pump:
             del self._keepers[shard]
             for subscription in [live for live in self.live if live.shard is shard]:
                 subscription.end()
-        if self._catalog.version != self._catalog_version:
-            self._catalog_version = self._catalog.version
+        if self._versions != self._followed:
+            self._followed = self._versions
             self._touched.update(self.live)
 
+    @property
+    def _versions(self) -> tuple[int, int]:
+        return self._catalog.version, self._gate.version
+
     def _follow(self, subscription: Subscription) -> None:
-        """Attach a subscription to the partitions of its topics while it has members."""
+        """Attach a subscription to the partitions of its topics that all its members may read."""
         if subscription not in self.live:
             return
+        if subscription.followed == (*self._versions, *subscription.membership):
+            return
+        self._expel(subscription)
+        if subscription not in self.live:
+            return  # It ended with its last member.
         if not subscription.members:
             if subscription.sources:
                 self._suspend(subscription)
             return
-        if subscription.catalog_version == self._catalog.version:
-            return
+        topics = topics_of(subscription.spec, self._catalog)
         partitions = {
             TopicPartition(topic.name, partition): topic.log(partition)
-            for topic in topics_of(subscription.spec, self._catalog)
+            for topic in topics
             for partition in range(topic.partition_count)
         }
         for target, log_id in list(subscription.logs.items()):
             if partitions.get(target) != log_id:
                 self._drop(subscription, target)
+        hidden = {topic.name for topic in topics if not self._may_read(subscription, topic.name)}
         is_complete = True
         for target, log_id in partitions.items():
-            if target not in subscription.sources:
+            if target.topic in hidden:
+                self._hide(subscription, target)
+            elif target not in subscription.sources:
                 is_complete &= self._attach(subscription, target, log_id)
         if is_complete:
-            subscription.catalog_version = self._catalog.version
+            subscription.followed = (*self._versions, *subscription.membership)
         else:
             self._alarms.set(loop_ms() + RETRY_MS_MIN, subscription)
+
+    def _expel(self, subscription: Subscription) -> None:
+        """Close the members that may not be in the subscription any more."""
+        if not self._gate.may_change:
+            return
+        for member in list(subscription.members.values()):
+            if not self._may_join(member.session, subscription.spec):
+                member.expel()
+
+    def _may_join(self, session: Session, spec: SubscriptionSpec) -> bool:
+        allows, group = self._gate.allows, group_of(spec)
+        if group is not None and not allows(session, Operation.JOIN, group_resource(group)):
+            return False
+        return all(allows(session, Operation.READ, topic_resource(name)) for name in spec.topics)
+
+    def _may_read(self, subscription: Subscription, topic: str) -> bool:
+        """Whether every member may: any of them may be given the next record."""
+        return not self._gate.may_change or all(
+            self._gate.allows(member.session, Operation.READ, topic_resource(topic))
+            for member in subscription.members.values()
+        )
+
+    def _hide(self, subscription: Subscription, target: TopicPartition) -> None:
+        """Stop reading a partition; its cursor waits until all members may read it."""
+        source = subscription.sources.get(target)
+        if source is not None:
+            source.cursor.is_changed = True
+            self._leave(subscription, target)
+            subscription.rewind(target)
 
     def _attach(self, subscription: Subscription, target: TopicPartition, log_id: LogId) -> bool:
         """Read a partition; False if this node has no replica of it yet."""
@@ -321,6 +366,7 @@ class Pump:
         if watched is None:
             replica = self._hub.replicas.get(log_id)
             if replica is None:
+                self._hub.wake([log_id])  # There may be thousands: threads open them.
                 return False
             feed = Feed(target, replica, self._clock)
 
@@ -360,7 +406,7 @@ class Pump:
     def _detach(self, subscription: Subscription) -> None:
         for target in list(subscription.sources):
             self._leave(subscription, target)
-        subscription.catalog_version = -1
+        subscription.followed = None
 
     def _leave(self, subscription: Subscription, target: TopicPartition) -> None:
         source = subscription.sources.pop(target, None)

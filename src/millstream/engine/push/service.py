@@ -21,7 +21,14 @@ from millstream.engine.push.dispatcher import Bounds
 from millstream.engine.push.member import Member
 from millstream.engine.push.pump import Pump
 from millstream.engine.push.shard import LOADING_WAIT_MS, DeliveryShard, find_open
-from millstream.engine.push.specs import check_flow, check_spec, restored, stored, topics_of
+from millstream.engine.push.specs import (
+    check_flow,
+    check_spec,
+    group_of,
+    restored,
+    stored,
+    topics_of,
+)
 from millstream.engine.push.subscription import Subscription, SubscriptionContext
 from millstream.engine.push.values import AtOffset, Send, Start, SubscriptionSpec, SubscriptionView
 from millstream.errors import (
@@ -38,7 +45,7 @@ from millstream.errors.deliveries import (
 )
 from millstream.internal_topics.deliveries import CursorValue, FlowPolicy
 from millstream.metrics import Metrics
-from millstream.model import LogId, Offset, Session, TopicPartition
+from millstream.model import SYSTEM_SESSION, LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock
 
 
@@ -123,6 +130,7 @@ class Deliveries:
             if live is not None:
                 live.end()
             await shard.delete(name)
+        self._gate.note("group.delete", session, group_resource(name))
 
     async def list(self, session: Session) -> list[SubscriptionView]:
         """Every durable subscription on this node that the session may see, by name."""
@@ -147,8 +155,9 @@ class Deliveries:
     # -- rights ----------------------------------------------------------------------------------
 
     def _admit(self, session: Session, spec: SubscriptionSpec) -> None:
-        if spec.name is not None:
-            self._gate.admit(session, Operation.JOIN, group_resource(spec.name))
+        group = group_of(spec)
+        if group is not None:
+            self._gate.admit(session, Operation.JOIN, group_resource(group))
         for topic in spec.topics:
             self._gate.admit(session, Operation.READ, topic_resource(topic))
         if not spec.topics and spec.pattern is not None:
@@ -196,7 +205,7 @@ class Deliveries:
         """Store a new subscription; concurrent calls for the same name wait for the first."""
         self._check_count()
         with self._changed(name):
-            value = stored(spec, principal=session.principal, now_ms=self._clock.now_ms())
+            value = stored(spec, principal=str(session.principal), now_ms=self._clock.now_ms())
             cursors = {
                 log_id: CursorValue(next_offset=offset)
                 for _, log_id, offset in await self._starts(session, spec)
@@ -292,7 +301,7 @@ class Deliveries:
         live = self._pump.durable.get((shard, name))
         if live is not None:
             return live.view()
-        return self._restored(Session(), name, shard).view()
+        return self._restored(SYSTEM_SESSION, name, shard).view()
 
     def _restored(self, session: Session, name: str, shard: DeliveryShard) -> Subscription:
         """A durable subscription as stored."""

@@ -14,7 +14,12 @@ from millstream.engine.push.values import AtOffset, Start, SubscriptionSpec
 from millstream.errors.deliveries import InvalidSubscription
 from millstream.internal_topics.deliveries import FlowPolicy, RetryPolicy, SubscriptionValue
 from millstream.model import topic_name
-from millstream.names import INTERNAL_PREFIX, INTERNAL_TOPICS
+from millstream.names import (
+    FLUX_DURABLE_PREFIX,
+    FLUX_GROUP_PREFIX,
+    INTERNAL_PREFIX,
+    INTERNAL_TOPICS,
+)
 
 NAME_LENGTH_MAX = 1_024
 TOPICS_MAX = 1_000
@@ -121,6 +126,18 @@ def restored(name: str, value: SubscriptionValue) -> SubscriptionSpec:
         retry=value.retry,
         flow=value.flow,
     )
+
+
+def group_of(spec: SubscriptionSpec) -> str | None:
+    """The group whose right a member needs: of a Flux group or durable name its client's word,
+    so that the same ACL counts for every protocol."""
+    if spec.name is None or spec.pattern is None:
+        return spec.name
+    for prefix in (FLUX_GROUP_PREFIX, FLUX_DURABLE_PREFIX):
+        whole = f"{prefix}{spec.pattern.text}:"
+        if spec.name.startswith(whole):
+            return spec.name.removeprefix(whole)
+    return spec.name
 
 
 def topics_of(spec: SubscriptionSpec, catalog: Catalog) -> list[Topic]:

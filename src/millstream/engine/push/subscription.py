@@ -21,6 +21,7 @@ from millstream.engine.push.values import (
     AtOffset,
     CursorView,
     Delivered,
+    DeliveredRun,
     Send,
     Statistics,
     SubscriptionSpec,
@@ -122,7 +123,7 @@ class Subscription:
         self.sources: dict[TopicPartition, Source] = {}
         self.logs: dict[TopicPartition, LogId] = {}  # Of every cursor.
         self.dead_letters_in_progress: set[InFlight] = set()  # Being written.
-        self.catalog_version = -1  # Of the topics that it reads.
+        self.followed: object = None  # The topics, rights and members that its sources follow.
         self.alarm_ms = -1  # When the pump gives it a turn anyway.
         self.is_ended = False
         self.acknowledged = 0  # By members.
@@ -153,6 +154,18 @@ class Subscription:
         marks = self._marks.pop(target, set())
         entries = [cursor_entry(self.name, log_id, None)]
         return entries + [unmark(self.name, log_id, offset) for offset in sorted(marks)]
+
+    def rewind(self, target: TopicPartition) -> None:
+        """Forget what was read of a partition and is not settled; its cursor stays."""
+        value = self._cursor(target).value()
+        marks = frozenset(self._marks.get(target, ()))
+        self.dispatcher.forget(target)
+        self.dispatcher.cursors[target] = Cursor.restore(target, value, marks)
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """Changes whenever a member joins or leaves."""
+        return self._members_made, len(self.members)
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -196,6 +209,31 @@ class Subscription:
         return True
 
     # -- out to the members ----------------------------------------------------------------------
+
+    def pass_on(self, target: TopicPartition, run: DeliveredRun) -> bool:
+        """Send a run past the queues, if nothing of it has to be remembered; else return False.
+
+        The usual case of a subscription without acknowledgements. It costs one call for a run,
+        where a record in flight costs an object, and a dozen steps.
+        """
+        if self.filter is not None or len(self.members) != 1:
+            return False
+        ((number, member),) = self.members.items()
+        window, count = member.window, len(run)
+        assert number == window.number
+        if run[0].record.offset < self.first_offset:
+            return False
+        if not self.dispatcher.may_pass(target, window, count):
+            return False
+        if not member.push(run):
+            window.is_open = False  # Until `Member.resume`.
+            return False
+        if not member.is_closed:
+            self.dispatcher.passed(target, window, count, run[-1].record.offset + 1)
+            self.acknowledged += count
+            self._context.metrics.add(DELIVERED_RECORDS, count)
+            self._count()
+        return True
 
     def dispatch(self, now_ms: int) -> None:
         """Process deadlines, then send what the windows allow."""

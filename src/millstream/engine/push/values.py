@@ -3,7 +3,7 @@
 A protocol makes a `SubscriptionSpec`, gets `Delivered` records, and shows the views.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,6 +53,19 @@ class Delivered(NamedTuple):
     record: Record
     subject: str
     attempt: int  # From 1.
+
+
+class DeliveredRun(list[Delivered]):
+    """Records of one partition that several members get at the same time.
+
+    `encoded` belongs to the protocols: what one member's frames share with another's is made once.
+    """
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, records: Iterable[Delivered]) -> None:
+        super().__init__(records)
+        self.encoded: dict[object, list[bytes]] = {}
 
 
 # Takes all records; or takes none and returns False: nothing is sent until `Member.resume`.

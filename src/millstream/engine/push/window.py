@@ -85,6 +85,16 @@ class Window:
             room = min(room, int(self.bucket.tokens(now_ms)))
         return max(0, room)
 
+    def is_unlimited(self, count: int) -> bool:
+        """Whether so many records may be sent at once, and nothing but the window bounds them."""
+        return (
+            self.is_open
+            and self.bucket is None
+            and self.left is None
+            and not self.flow.is_pull
+            and count <= self.flow.window
+        )
+
     def took(self, count: int) -> None:
         """Count records sent to the member; a negative count takes an unsent share back."""
         self.in_flight_count += count

@@ -11,7 +11,14 @@ import asyncio
 from math import ceil
 
 from millstream.config import Limits
-from millstream.control.quotas import Entity, Quota, Quotas
+from millstream.control.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONTROLLER_MUTATION_RATE,
+    Entity,
+    Quota,
+    Quotas,
+)
+from millstream.errors import QuotaExceeded
 from millstream.model import Session
 
 
@@ -32,7 +39,7 @@ class Usage:
 
         To take nothing is to ask whether it has overdrawn.
         """
-        quota = self._quotas.find(key, session.principal, session.client_id)
+        quota = self._quotas.find(key, session.principal.name, session.client_id)
         if quota is None:
             return 0
         now = asyncio.get_running_loop().time()
@@ -41,15 +48,43 @@ class Usage:
         # is left of a wait is none, or a client that waited as told would be told to wait again.
         return min(ceil(round(wait_s * 1000, 3)), self._throttle_ms_max)
 
+    def take_mutations(self, session: Session, partitions: int) -> None:
+        """Count partitions that are made or deleted; raise `QuotaExceeded` while too many were.
+
+        What is allowed may overdraw: a topic of many partitions could never be made otherwise.
+        """
+        if not self.limited:
+            return
+        wait_ms = self.charge(session, CONTROLLER_MUTATION_RATE, 0)
+        if wait_ms:
+            raise QuotaExceeded(wait_ms)
+        self.charge(session, CONTROLLER_MUTATION_RATE, partitions)
+
+    def takes_connection(self, address: str) -> bool:
+        """Count a connection of an address; False: it has opened too many (KIP-612)."""
+        quota = self._quotas.find_address(address) if self.limited else None
+        if quota is None:
+            return True
+        if quota.rate <= 0:
+            return False
+        now = asyncio.get_running_loop().time()
+        account = self._account(CONNECTION_CREATION_RATE, quota, now)
+        # At least one at once, however slow the rate is.
+        burst_s = max(self._burst_s, 1 / quota.rate)
+        if account.take(0, quota.rate, burst_s, now) > 0 or account.balance < 1:
+            return False
+        account.take(1, quota.rate, burst_s, now)
+        return True
+
     def burst_bytes(self, session: Session, key: str) -> int | None:
         """The most that the client should be given at once; None: no quota says so."""
-        quota = self._quotas.find(key, session.principal, session.client_id)
+        quota = self._quotas.find(key, session.principal.name, session.client_id)
         return None if quota is None else ceil(quota.rate * self._burst_s)
 
     def _account(self, key: str, quota: Quota, now: float) -> "Account":
         account = self._accounts.pop((key, quota.holder), None)
         if account is None:
-            account = Account(quota.rate * self._burst_s, now)
+            account = Account(max(quota.rate * self._burst_s, 1.0), now)
             if len(self._accounts) >= self._accounts_max:
                 del self._accounts[next(iter(self._accounts))]
         self._accounts[key, quota.holder] = account

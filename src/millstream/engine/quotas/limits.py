@@ -22,19 +22,22 @@ class ClientQuotas:
 
     def describe(self, session: Session) -> dict[Entity, dict[str, float]]:
         """Every quota there is."""
-        self._gate.admit(session, Operation.DESCRIBE, _RESOURCE)
+        self._gate.admit(session, Operation.DESCRIBE_CONFIGS, _RESOURCE)
         return dict(self._controller.state.quotas.limits)
 
     async def alter(self, session: Session, entity: Entity, changes: Changes) -> None:
         """Set quotas, or with None take them away; they count when this returns."""
         self.check_alter(session, entity, changes)
         await self._controller.alter_quotas(
-            AlterQuotas(user=entity.user, client_id=entity.client_id, changes=dict(changes))
+            session,
+            AlterQuotas(
+                user=entity.user, client_id=entity.client_id, ip=entity.ip, changes=dict(changes)
+            ),
         )
 
     def check_alter(self, session: Session, entity: Entity, changes: Changes) -> None:
         """Raise what `alter` would raise, and change nothing."""
-        self._gate.admit(session, Operation.ALTER, _RESOURCE)
+        self._gate.admit(session, Operation.ALTER_CONFIGS, _RESOURCE)
         check(entity, changes)
         known = self._controller.state.quotas.limits
         if entity not in known and len(known) >= self._limits.quota_entities_max:

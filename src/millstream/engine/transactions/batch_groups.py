@@ -1,10 +1,11 @@
-"""Batch groups as protocols ask for them: begin a batch, and end it as a whole.
+"""Batch groups as protocols ask for them: begin a batch, renew it, end it as a whole.
 
 Owns the access checks; `internal_topics.batch_groups` decides what may happen. A batch is ended
 once the decision is committed, in one write for the group and all its members. The markers follow,
 as for every transaction.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 from millstream.config import Config
@@ -17,11 +18,13 @@ from millstream.internal_topics.batch_groups import (
     Ending,
     aborted,
     begun,
+    check_renewal,
     committed,
     group_of,
+    unknown,
 )
 from millstream.internal_topics.groups import check_text
-from millstream.model import Session
+from millstream.model import Producer, Session
 from millstream.names import BATCH_MEMBER_MARK
 from millstream.ports import Clock
 
@@ -44,6 +47,19 @@ class BatchGroups:
         step = partial(begun, group, now_ms=self._clock.now_ms())
         return await coordinator.change_batch(group, step)
 
+    async def renew(
+        self, session: Session, group: str, term: int, members: Mapping[str, Producer]
+    ) -> None:
+        """Renew the lease of all transactions of the term; raise if it or one of these is lost."""
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
+        _check_name(group)
+        for name in members:
+            _check_member(group, name)
+        coordinator = await self._coordinators.find(group)
+        value = coordinator.batches.find(group) or unknown(0)
+        check_renewal(group, value, coordinator.batch_members(group), term=term, named=members)
+        coordinator.batches.renew(group, self._clock.now_ms())
+
     async def end(self, session: Session, group: str, ending: Ending, *, commits: bool) -> None:
         """Commit or abort the batch as a whole; a refusal changes nothing."""
         self._gate.admit(session, Operation.TRANSACT, transaction_resource(group))
@@ -56,8 +72,8 @@ class BatchGroups:
                 f"{len(ending.members)} transactions in a batch, at most {self._members_max}"
             )
         for name in ending.members:
-            if group_of(name) != group:
-                raise InvalidRequest(f"{name!r} is not in batch group {group!r}")
+            _check_member(group, name)
+            self._gate.admit(session, Operation.TRANSACT, transaction_resource(name))
         coordinator = await self._coordinators.find(group)
         decide = committed if commits else aborted
         step = partial(decide, group, ending=ending, now_ms=self._clock.now_ms())
@@ -68,3 +84,8 @@ def _check_name(group: str) -> None:
     check_text(group)
     if not group or BATCH_MEMBER_MARK in group:
         raise InvalidRequest(f"{group!r} is no name of a batch group")
+
+
+def _check_member(group: str, transactional_id: str) -> None:
+    if group_of(transactional_id) != group:
+        raise InvalidRequest(f"{transactional_id!r} is not in batch group {group!r}")

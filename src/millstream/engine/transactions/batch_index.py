@@ -24,6 +24,9 @@ class BatchIndex:
         self._members: dict[str, set[str]] = {}
         # By the offset at which that was written, ascending.
         self._written: OrderedDict[str, tuple[Offset, BatchGroupValue | None]] = OrderedDict()
+        # When the lease of an open group was renewed last. In memory only: a new coordinator gives
+        # every group a whole lease from its first look.
+        self._renewed_ms: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -54,6 +57,15 @@ class BatchIndex:
         if transactional_id not in members and len(members) >= members_max:
             raise Overloaded(f"{len(members)} transactions in batch group {group!r}, which is all")
 
+    def renew(self, group: str | None, now_ms: int) -> None:
+        """Renew the lease of a group's open transactions, if it has any."""
+        if group is not None and group in self._members:
+            self._renewed_ms[group] = now_ms
+
+    def renewed_ms(self, group: str, now_ms: int) -> int:
+        """When the group was renewed last; the first look at it renews it."""
+        return self._renewed_ms.setdefault(group, now_ms)
+
     def note(self, transactional_id: str, *, is_known: bool) -> None:
         """Add or remove a transactional id."""
         group = group_of(transactional_id)
@@ -66,6 +78,7 @@ class BatchIndex:
         members.discard(transactional_id)
         if not members:
             self._members.pop(group, None)
+            self._renewed_ms.pop(group, None)
 
     def write(self, group: str, value: BatchGroupValue | None, offset: Offset) -> None:
         self._written[group] = (offset, value)

@@ -15,13 +15,14 @@ from millstream.codec.records import Record
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import Shard
 from millstream.engine.transactions.batch_index import BatchIndex
-from millstream.errors import NotLeader
+from millstream.errors import NotLeader, TransactionInProgress
 from millstream.internal_topics.batch_groups import (
     BatchGroupsState,
     BatchGroupValue,
     GroupStep,
     encode_group_key,
     encode_group_value,
+    group_of,
     unknown,
 )
 from millstream.internal_topics.transaction_steps import check_member
@@ -50,8 +51,11 @@ class TransactionCoordinator(Shard):
         self.batches = BatchIndex()
         self.unmarked: set[str] = set()  # Ids whose decision has no markers yet.
         self._wake = wake
+        self._clock = clock
         # By the offset at which that was written, ascending.
         self._written: OrderedDict[str, tuple[Offset, TransactionValue | None]] = OrderedDict()
+        # Requests that wait for the end of an id's transaction; each bounds its wait.
+        self._end_waiters: dict[str, set[asyncio.Future[None]]] = {}
         super().__init__(replica, clock)
 
     @property
@@ -78,6 +82,7 @@ class TransactionCoordinator(Shard):
         value = step(before)
         if value is not before:
             self.write(transactional_id, value)
+        self.batches.renew(group_of(transactional_id), self._clock.now_ms())
         return value
 
     def write(self, transactional_id: str, value: TransactionValue | None) -> None:
@@ -89,11 +94,23 @@ class TransactionCoordinator(Shard):
 
         Nothing is written if `step` raises.
         """
+        value = self.begin_batch_change(group, step)
+        written_offset = self.batches.written_offset(group)
+        if written_offset is not None:
+            await self._until(written_offset, group)
+        return value
+
+    def batch_members(self, group: str) -> dict[str, TransactionValue]:
+        """The latest state of each transaction of a batch group."""
+        known = {name: self.latest(name) for name in self.batches.members(group)}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def begin_batch_change(self, group: str, step: GroupStep) -> BatchGroupValue:
+        """Write a step of a batch group without waiting for its commit."""
         if self.is_gone:
             raise self._moved(group)
         before = self.batches.find(group) or unknown(0)
-        known = {name: self.latest(name) for name in self.batches.members(group)}
-        changes = step(before, {name: value for name, value in known.items() if value is not None})
+        changes = step(before, self.batch_members(group))
         if changes.group is not before:
             entry = Entry(encode_group_key(group), encode_group_value(changes.group))
             members = [_entry(name, value) for name, value in changes.members.items()]
@@ -101,9 +118,6 @@ class TransactionCoordinator(Shard):
             self.batches.write(group, changes.group, offset)
             for name, value in changes.members.items():
                 self._note(offset, name, value)
-        written_offset = self.batches.written_offset(group)
-        if written_offset is not None:
-            await self._until(written_offset, group)
         return changes.group
 
     def forget_batches(self, group: str) -> None:
@@ -126,6 +140,31 @@ class TransactionCoordinator(Shard):
         written = self._written.get(transactional_id)
         return self._replica.committed(0 if written is None else written[0], None)
 
+    def ended_future(self, transactional_id: str, *, until: float) -> "asyncio.Future[None]":
+        """Done when the decided transaction has all its markers, or the node stops to coordinate.
+
+        Has the exception `TransactionInProgress` at `until`, by the loop's clock. The next step is
+        to be decided anew: another request may have been faster.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        latest = self.latest(transactional_id)
+        if self.is_gone or latest is None or not latest.is_preparing:
+            ended.set_result(None)
+            return ended
+        waiters = self._end_waiters.setdefault(transactional_id, set())
+        waiters.add(ended)
+        timer = loop.call_at(until, _refuse, ended, TransactionInProgress(transactional_id))
+
+        def forget(_: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            waiters.discard(ended)
+            if not waiters and self._end_waiters.get(transactional_id) is waiters:
+                del self._end_waiters[transactional_id]
+
+        ended.add_done_callback(forget)
+        return ended
+
     def check_member(
         self, transactional_id: str, producer: Producer, participant: Participant
     ) -> None:
@@ -139,6 +178,13 @@ class TransactionCoordinator(Shard):
         self._written[transactional_id] = (offset, value)
         self._written.move_to_end(transactional_id)
         self.batches.note(transactional_id, is_known=value is not None)
+        if value is None or not value.is_preparing:
+            self._wake_end_waiters(transactional_id)
+
+    def _wake_end_waiters(self, transactional_id: str) -> None:
+        for ended in self._end_waiters.pop(transactional_id, ()):
+            if not ended.done():
+                ended.set_result(None)
 
     async def _until(self, offset: Offset, name: str) -> None:
         """Wait until what was written up to there is committed."""
@@ -191,6 +237,13 @@ class TransactionCoordinator(Shard):
     def _close(self) -> None:
         self._written.clear()
         self.unmarked.clear()
+        for transactional_id in list(self._end_waiters):
+            self._wake_end_waiters(transactional_id)
+
+
+def _refuse(future: "asyncio.Future[None]", refusal: TransactionInProgress) -> None:
+    if not future.done():
+        future.set_exception(refusal)
 
 
 def _entry(transactional_id: str, value: TransactionValue | None) -> Entry:

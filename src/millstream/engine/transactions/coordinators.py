@@ -7,10 +7,11 @@ whose transaction exceeds its timeout, and deletes expired ids. Not gated: its c
 
 import asyncio
 import logging
+from functools import partial
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, BROKER, InternalTopicSpec, Shards
+from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.partitions.markers import Markers
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.runtime.alarms import Alarms, loop_ms
@@ -20,9 +21,12 @@ from millstream.engine.transactions.coordinator import TransactionCoordinator
 from millstream.errors import Overloaded, RequestError
 from millstream.internal_topics.batch_groups import (
     BatchGroupValue,
+    GroupState,
+    expired,
     group_of,
     home_of,
     is_forgettable,
+    is_silent,
 )
 from millstream.internal_topics.transaction_steps import (
     completed,
@@ -32,7 +36,7 @@ from millstream.internal_topics.transaction_steps import (
     needs_producer_id,
 )
 from millstream.internal_topics.transactions import NO_ID, Participant, TransactionValue
-from millstream.model import NodeId
+from millstream.model import SYSTEM_SESSION, NodeId
 from millstream.names import TRANSACTIONS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
@@ -94,7 +98,7 @@ class TransactionCoordinators:
             count = sum(len(shard.stored) for shard in self._shards)
             if count >= self._limits.transactional_ids_max:
                 raise Overloaded(f"{count} transactional ids are known here, which is all")
-        return await self._producer_ids.next(BROKER)
+        return await self._producer_ids.next(SYSTEM_SESSION)
 
     def check_room_for_group(self, value: BatchGroupValue | None) -> None:
         """Raise if the batch group is new and the limit is reached."""
@@ -135,6 +139,8 @@ class TransactionCoordinators:
             return
         expiration_ms = self._timing.transactional_id_expiration_ms
         try:
+            if self._is_leased(shard, transactional_id):
+                return  # It lives as long as its group: `_check_groups` decides.
             if is_overdue(value, now_ms):
                 _log.info("aborting an overdue transaction transactional_id=%s", transactional_id)
                 shard.write(transactional_id, fenced(transactional_id, value, now_ms=now_ms))
@@ -143,18 +149,35 @@ class TransactionCoordinators:
         except RequestError as problem:
             _log.warning("could not check id=%s problem=%s", transactional_id, problem)
 
+    def _is_leased(self, shard: TransactionCoordinator, transactional_id: str) -> bool:
+        group = group_of(transactional_id)
+        value = None if group is None else shard.batches.find(group)
+        return value is not None and value.state is GroupState.OPEN
+
     def _check_groups(self, shard: TransactionCoordinator) -> None:
-        """Delete expired batch groups."""
+        """Abort batches whose lease is over, and delete expired groups."""
         expiration_ms = self._timing.transactional_id_expiration_ms
         for group in shard.batches.names():
             value, now_ms = shard.batches.find(group), self._clock.now_ms()
-            if value is None or shard.batches.members(group):
+            if value is None:
                 continue
             try:
-                if is_forgettable(value, now_ms=now_ms, expiration_ms=expiration_ms):
+                if shard.batches.members(group):
+                    self._check_lease(shard, group, value, now_ms)
+                elif is_forgettable(value, now_ms=now_ms, expiration_ms=expiration_ms):
                     shard.forget_batches(group)
             except RequestError as problem:
-                _log.warning("could not forget group=%s problem=%s", group, problem)
+                _log.warning("could not check group=%s problem=%s", group, problem)
+
+    def _check_lease(
+        self, shard: TransactionCoordinator, group: str, value: BatchGroupValue, now_ms: int
+    ) -> None:
+        if value.state is not GroupState.OPEN:
+            return
+        renewed_ms = shard.batches.renewed_ms(group, now_ms)
+        if is_silent(shard.batch_members(group), renewed_ms=renewed_ms, now_ms=now_ms):
+            _log.info("aborting a silent batch group=%s term=%d", group, value.term)
+            shard.begin_batch_change(group, partial(expired, group, now_ms=now_ms))
 
     # -- ending ----------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """Transactions as protocols ask for them: init an id, add partitions, end, describe, list.
 
 Owns the access checks; `transaction_steps` decides what may happen, and `coordinators` finds the
-node of an id. A transaction is ended once the decision is committed; its markers follow, and the
-next transaction waits for them.
+node of an id. A transaction is ended once the decision is committed; its markers follow. The first
+request of the next transaction waits for them here, for `transaction_end_wait_ms_max`: a client
+that is told to retry would pause for much longer than the markers take.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.filters.name_patterns import Pattern
 from millstream.engine.gate import (
+    OWN_END,
     Gate,
     Operation,
     group_resource,
@@ -42,7 +45,6 @@ from millstream.internal_topics.transactions import (
     TransactionValue,
 )
 from millstream.model import NO_PRODUCER, NodeId, Producer, Session, TopicPartition
-from millstream.names import INTERNAL_TOPICS
 from millstream.ports import Clock
 
 Outcomes = Mapping[TopicPartition, RequestError | None]
@@ -74,9 +76,11 @@ class Transactions:
         self._catalog = catalog
         self._coordinators = coordinators
         self._groups = groups
+        self._own_topics = config.own_topics
         self._participants_max = config.limits.transaction_partitions_max
         self._members_max = config.limits.batch_members_max
         self._timeout_ms_max = config.timing.transaction_timeout_ms_max
+        self._end_wait_s_max = config.timing.transaction_end_wait_ms_max / 1000
         self._clock = clock
 
     async def coordinator_of(self, session: Session, transactional_id: str) -> NodeId:
@@ -115,6 +119,7 @@ class Transactions:
         value = await coordinator.change(transactional_id, step)
         if value.is_preparing:
             raise TransactionInProgress(transactional_id)
+        self._gate.note("txn.begin", session, transaction_resource(transactional_id))
         return value.producer
 
     async def add_partitions(
@@ -202,7 +207,19 @@ class Transactions:
             fresh_id=fresh_id,
             now_ms=self._clock.now_ms(),
         )
-        return (await coordinator.change(transactional_id, step)).producer
+        following = (await coordinator.change(transactional_id, step)).producer
+        event = "txn.commit" if commits else "txn.abort"
+        self._gate.note(event, session, transaction_resource(transactional_id), OWN_END)
+        return following
+
+    async def wait_ended(self, session: Session, transactional_id: str, *, until: float) -> None:
+        """Return when the id's decided transaction has all its markers.
+
+        Raises `TransactionInProgress` at `until`, by the loop's clock.
+        """
+        self._gate.admit(session, Operation.DESCRIBE, transaction_resource(transactional_id))
+        coordinator = await self._coordinators.find(transactional_id)
+        await coordinator.ended_future(transactional_id, until=until)
 
     async def describe(self, session: Session, transactional_id: str) -> TransactionView:
         self._gate.admit(session, Operation.DESCRIBE, transaction_resource(transactional_id))
@@ -253,23 +270,31 @@ class Transactions:
     # -- parts -----------------------------------------------------------------------------------
 
     async def _add(
-        self, transactional_id: str, producer: Producer, targets: Iterable[TopicPartition]
+        self, transactional_id: str, producer: Producer, targets: Collection[TopicPartition]
     ) -> None:
-        coordinator = await self._coordinators.find(transactional_id)
-        step = partial(
-            added,
-            transactional_id,
-            producer=producer,
-            participants=frozenset(self._participant(target) for target in targets),
-            participants_max=self._participants_max,
-            now_ms=self._clock.now_ms(),
-        )
-        await coordinator.change(transactional_id, step)
+        """Add partitions, once the transaction before has its markers."""
+        until = asyncio.get_running_loop().time() + self._end_wait_s_max
+        while True:
+            coordinator = await self._coordinators.find(transactional_id)
+            step = partial(
+                added,
+                transactional_id,
+                producer=producer,
+                participants=frozenset(self._participant(target) for target in targets),
+                participants_max=self._participants_max,
+                now_ms=self._clock.now_ms(),
+            )
+            try:
+                await coordinator.change(transactional_id, step)
+            except TransactionInProgress:
+                await coordinator.ended_future(transactional_id, until=until)
+            else:
+                return
 
     def _refusal(self, session: Session, target: TopicPartition) -> RequestError | None:
         try:
             self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
-            if target.topic in INTERNAL_TOPICS:
+            if target.topic in self._own_topics:
                 raise InternalTopic(target.topic)
             self._participant(target)
         except RequestError as problem:

@@ -42,6 +42,23 @@ class EndBatchResponse(OwnResponse, kw_only=True):
     pass
 
 
+class RenewBatchRequest(Message, kw_only=True):
+    """From a task of the batch: renews the lease of all transactions of the term.
+
+    With the task's own transaction, if it has begun one, the answer says whether that is lost.
+    """
+
+    group: String
+    term: Int64
+    transactional_id: String | None
+    producer_id: Int64
+    producer_epoch: Int16
+
+
+class RenewBatchResponse(OwnResponse, kw_only=True):
+    pass
+
+
 class ListDeadLettersRequest(Message, kw_only=True):
     topic: String  # The one that failed, or the one with its dead letters.
     count_max: Int32
@@ -162,6 +179,15 @@ class DescribeStorageResponse(OwnResponse, kw_only=True):
         reason: String
 
     problems: list[Problem] = empty()
+
+
+class DescribeFilteredReadsRequest(Message, kw_only=True):
+    topic: String  # A view, or a topic with a filter behind its name.
+
+
+class DescribeFilteredReadsResponse(OwnResponse, kw_only=True):
+    read_bytes: Int64 = 0
+    skipped_bytes: Int64 = 0
 
 
 class ListDelayedRequest(Message, kw_only=True):

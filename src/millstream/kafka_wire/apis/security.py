@@ -19,6 +19,9 @@ class SaslHandshakeResponse(Message, kw_only=True):
 class SaslAuthenticateRequest(Message, kw_only=True):
     auth_bytes: Bytes
 
+    def __repr__(self) -> str:
+        return "SaslAuthenticateRequest([hidden])"
+
 
 class SaslAuthenticateResponse(Message, kw_only=True):
     error_code: Int16 = 0
@@ -147,6 +150,9 @@ class AlterUserScramCredentialsRequest(Message, kw_only=True):
         iterations: Int32
         salt: Bytes
         salted_password: Bytes
+
+        def __repr__(self) -> str:
+            return f"Upsertion({self.name!r}, [hidden])"
 
     deletions: list[Deletion]
     upsertions: list[Upsertion]

@@ -15,8 +15,10 @@ from millstream.kafka_wire.apis import (
     groups,
     millstream,
     offsets,
+    rights,
     security,
     transactions,
+    users,
 )
 from millstream.kafka_wire.apis.discovery import ApiVersionsResponse
 from millstream.kafka_wire.error_codes import ErrorCode
@@ -281,9 +283,26 @@ _ROWS = (
     _api(10_008, millstream.ListDelayedRequest, millstream.ListDelayedResponse, (0, 0), 0),
     _api(10_009, millstream.DescribeDelayedRequest, millstream.DescribeDelayedResponse, (0, 0), 0),
     _api(10_010, millstream.CancelDelayedRequest, millstream.CancelDelayedResponse, (0, 0), 0),
-    _api(10_011, millstream.ListDamageRequest, millstream.ListDamageResponse, (0, 0), 0),
-    _api(10_012, millstream.SkipDamageRequest, millstream.SkipDamageResponse, (0, 0), 0),
+    _api(10_011, users.DescribeUsersRequest, users.DescribeUsersResponse, (0, 0), 0),
+    _api(10_012, users.AlterUsersRequest, users.AlterUsersResponse, (0, 0), 0),
+    _api(10_013, rights.DescribeRolesRequest, rights.DescribeRolesResponse, (0, 0), 0),
+    _api(10_014, rights.AlterRolesRequest, rights.AlterRolesResponse, (0, 0), 0),
+    _api(10_015, rights.QueryAuditRequest, rights.QueryAuditResponse, (0, 0), 0),
+    _api(10_016, rights.ExplainAccessRequest, rights.ExplainAccessResponse, (0, 0), 0),
+    _api(10_017, users.WhoAmIRequest, users.WhoAmIResponse, (0, 0), 0),
+    _api(10_018, millstream.ListDamageRequest, millstream.ListDamageResponse, (0, 0), 0),
+    _api(10_019, millstream.SkipDamageRequest, millstream.SkipDamageResponse, (0, 0), 0),
     _api(10_020, millstream.DescribeStorageRequest, millstream.DescribeStorageResponse, (0, 0), 0),
+    _api(
+        10_021,
+        millstream.DescribeFilteredReadsRequest,
+        millstream.DescribeFilteredReadsResponse,
+        (0, 0),
+        0,
+    ),
+    _api(10_030, rights.DescribeEncryptionRequest, rights.DescribeEncryptionResponse, (0, 0), 0),
+    _api(10_031, rights.AlterEncryptionRequest, rights.AlterEncryptionResponse, (0, 0), 0),
+    _api(10_022, millstream.RenewBatchRequest, millstream.RenewBatchResponse, (0, 0), 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

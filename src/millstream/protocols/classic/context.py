@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.config import Config
+from millstream.engine.access.users import Users
 from millstream.engine.publish.publisher import Publisher
 from millstream.engine.push import Deliveries
 from millstream.engine.topics import Topics
@@ -59,5 +60,6 @@ class Services:
     clock: Clock
     topics: Topics
     publisher: Publisher
+    users: Users
     deliveries: Deliveries
     roster: Roster = field(default_factory=Roster)

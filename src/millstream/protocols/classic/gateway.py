@@ -10,9 +10,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
 from functools import partial
 from typing import Any
 
+from millstream.engine.access.login import Login
+from millstream.engine.action import ACTION
 from millstream.engine.publish.receipts import Receipt
 from millstream.engine.push import AckMode, AtOffset, RetryPolicy, SubscriptionSpec
 from millstream.errors import InvalidRequest, RequestError, TopicExists, UnknownTopic
+from millstream.errors.access import LoginFailed
 from millstream.errors.deliveries import SubscriptionExists, UnknownSubscription
 from millstream.model import Buffer, Session
 from millstream.protocols.classic.context import Name, Services
@@ -29,6 +32,9 @@ from millstream.protocols.classic.wire import (
 from millstream.protocols.conversation import PushChannel
 
 NAME_LENGTH_MAX = 255
+FAILURES_MAX = 3  # Failed logins of one connection, before it is closed.
+FAILED = "invalid username or password"
+_BEFORE_LOGIN = (Kind.HEARTBEAT, Kind.AUTHENTICATE)
 _HOUR_MS = 60 * 60 * 1000
 # The protocol has no word for DATA that could not be worked on: a record that was sent is done, one
 # that was not is sent again, for ever.
@@ -40,13 +46,32 @@ Answer = Coroutine[Any, Any, Properties]
 
 
 class ClassicGateway:
-    def __init__(self, services: Services, *, push_channel: PushChannel, peer: str) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        push_channel: PushChannel,
+        session: Session,
+        login: Login | None = None,
+        is_audited: bool = False,
+    ) -> None:
+        """`login` is None on listeners without SASL, whose clients are who `session` says."""
         self.unfinished_bytes = 0
+        self._login = login
+        self._is_audited = is_audited  # Then requests are named for the trail.
+        self._guard = login  # None once there is nothing to guard.
+        if login is not None:
+            login.done_also = self._logged_in
         self._services = services
         self._settings = services.config.classic
         self._push_channel = push_channel
-        self._session = Session(address=peer, protocol="classic")
-        self._frames = Frames(frame_bytes_max=services.config.limits.frame_bytes_max)
+        self._session = session
+        limits = services.config.limits
+        self._frames = Frames(
+            frame_bytes_max=limits.frame_bytes_max
+            if login is None
+            else limits.unauthenticated_frame_bytes_max
+        )
         self._loop = asyncio.get_running_loop()
         self._pusher = Pusher(
             push_channel, services.roster, pause_s=self._settings.subscribe_pause_ms / 1000
@@ -61,6 +86,7 @@ class ClassicGateway:
             Kind.DELETE_SUBSCRIPTION: self._delete_subscription,
             Kind.SUBSCRIBE: self._subscribe,
             Kind.UNSUBSCRIBE: self._unsubscribe,
+            Kind.AUTHENTICATE: self._authenticate,
         }
 
     def receive(self, data: bytes) -> Iterator[memoryview]:
@@ -76,12 +102,17 @@ class ClassicGateway:
             frame = decode(request)
         except InvalidProperties as problem:
             return [self._refused(problem.sequence, str(problem))]
+        if self._guard is not None:
+            self._guard.count_request()
+            if frame.kind not in _BEFORE_LOGIN:
+                return [self._refused(frame.sequence, "Authentication required")]
         if frame.kind == Kind.HEARTBEAT:
             return [self._encode(Kind.HEARTBEAT, frame.sequence, {})]
         self._pusher.heard(frame.sequence)
         answer = self._requests.get(frame.kind)
         if answer is None:
             return [self._refused(frame.sequence, "Unknown message type")]
+        self._name_action(frame)
         if frame.kind == Kind.PUBLISH and not self._undone:
             # Written now, so that those behind it are written together with it.
             try:
@@ -95,6 +126,8 @@ class ClassicGateway:
         return self._in_turn(frame, answer)
 
     def close(self) -> None:
+        if self._login is not None:
+            self._login.close()
         self._beating.cancel()
         self._pusher.close()
         self._requests.clear()  # They refer to this object: free their bytes at once.
@@ -108,6 +141,7 @@ class ClassicGateway:
             self._undone -= 1
 
     async def _answer(self, frame: Frame, answer: Callable[[Frame], Answer]) -> Reply:
+        self._name_action(frame)
         try:
             properties = await answer(frame)
         except RequestError as problem:
@@ -115,6 +149,28 @@ class ClassicGateway:
         finally:
             self._pusher.answered()
         return [self._encode(Kind.ACK, frame.sequence, {"status": "success", **properties})]
+
+    async def _authenticate(self, frame: Frame) -> Properties:
+        login = self._login
+        if login is None:
+            raise InvalidRequest("this listener has no login")
+        user, password = _required(frame, "user"), _required(frame, "password")
+        try:
+            session = await login.by_password(user, password)
+        except LoginFailed as problem:
+            login.failures += 1
+            if login.failures >= FAILURES_MAX:
+                login.hang_up()
+            is_clear = problem.reason == "clear password"
+            raise InvalidRequest(str(problem) if is_clear else FAILED) from None
+        return {"user": user, "roles": ",".join(self._services.users.access.roles_of(session))}
+
+    def _logged_in(self) -> None:
+        """Follow a login: requests may be large, and are the new session's."""
+        assert self._login is not None
+        self._guard = None
+        self._session = self._login.session
+        self._frames.allow(self._services.config.limits.frame_bytes_max)
 
     async def _create_topic(self, frame: Frame) -> Properties:
         topic = _required(frame, "topic")
@@ -194,6 +250,10 @@ class ClassicGateway:
             if name.subscriber == subscriber and subscription in (None, name.subscription):
                 self._pusher.remove(name)
         return {"subscriber_id": subscriber}
+
+    def _name_action(self, frame: Frame) -> None:
+        if self._is_audited:
+            ACTION.set(Kind(frame.kind).name)
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     SUBSCRIBE = 7
     UNSUBSCRIBE = 8
     PUBLISH = 9
+    AUTHENTICATE = 10  # Ours: the original has no users.
 
 
 class Frame(NamedTuple):
@@ -54,6 +55,10 @@ class Frames:
 
     def __init__(self, *, frame_bytes_max: int) -> None:
         self._cutter = Cutter(HEAD.size, partial(_measure, frame_bytes_max))
+
+    def allow(self, frame_bytes_max: int) -> None:
+        """Take frames up to another size from here on."""
+        self._cutter.remeasure(partial(_measure, frame_bytes_max))
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         return self._cutter.feed(data)

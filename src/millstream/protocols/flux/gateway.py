@@ -12,8 +12,14 @@ from typing import Any, assert_never
 
 from millstream import __version__
 from millstream.config import Limits
+from millstream.engine.access.login import Login
+from millstream.engine.action import ACTION
+from millstream.engine.gate import Operation
+from millstream.errors import Denied
+from millstream.errors.access import LoginFailed
 from millstream.model import Session
 from millstream.protocols.conversation import Pace, PushChannel
+from millstream.protocols.flux.access import VERBS
 from millstream.protocols.flux.context import Services
 from millstream.protocols.flux.messages import Messages
 from millstream.protocols.flux.metering import Meter
@@ -24,6 +30,7 @@ from millstream.protocols.flux.wire import replies
 from millstream.protocols.flux.wire.commands import (
     Acks,
     Command,
+    Connect,
     FlowControl,
     Headers,
     Info,
@@ -49,6 +56,8 @@ from millstream.protocols.flux.wire.commands import (
 from millstream.protocols.flux.wire.frames import Bounds, Parser, Publications, Request
 from millstream.protocols.flux.wire.replies import Reply
 
+FAILURES_MAX = 3  # Failed logins of one connection, before it is closed.
+
 # Any: PEP 492 leaves the yield type to the loop.
 _Later = Coroutine[Any, Any, Reply | None]
 
@@ -61,27 +70,47 @@ class FluxGateway:
         *,
         push_channel: PushChannel,
         dialled: str,
-        peer: str,
+        session: Session,
         pace: Pace,
+        login: Login | None = None,
+        is_audited: bool = False,
     ) -> None:
+        """`login` is None on listeners without SASL, whose clients are who `session` says."""
         config = services.config.flux
-        session = Session(address=peer, protocol="flux")
         self._services = services
-        self._session = session
+        self._limits = limits
+        self._push_channel = push_channel
+        self._pace = pace
         self._dialled = dialled
-        self._meter = Meter(services.usage, session, pace)
-        bounds = Bounds(
-            line_bytes_max=config.line_bytes_max,
-            header_bytes_max=config.header_bytes_max,
-            payload_bytes_max=limits.frame_bytes_max,
-        )
-        self._parser = Parser(services.known, bounds, SubOrder(config.sub_order))
-        self._messages = Messages(services.topics, session)
-        way_out = WayOut(push_channel, self._messages, self._meter)
-        self._subscriptions = Subscriptions(services, session, way_out)
-        self._replays = Replays(services, session, self._messages, self._meter)
+        self._login = login
+        self._is_audited = is_audited  # Then commands are named for the trail.
+        self._guard = login  # None once there is nothing to guard.
+        bytes_max = limits.frame_bytes_max
+        if login is not None:
+            bytes_max = limits.unauthenticated_frame_bytes_max
+            login.done_also = self._logged_in
+        self._parser = Parser(services.known, self._bounds(bytes_max), SubOrder(config.sub_order))
+        self._use(session)
         self._is_held = False  # A command is not through that nothing may overtake.
         self._following: deque[_Following] = deque()  # The commands after it.
+
+    def _use(self, session: Session) -> None:
+        """Make all parts anew for a session; none of them has begun anything."""
+        services = self._services
+        self._session = session
+        self._meter = Meter(services.usage, session, self._pace)
+        self._messages = Messages(services.topics, session)
+        way_out = WayOut(self._push_channel, self._messages, self._meter)
+        self._subscriptions = Subscriptions(services, session, way_out)
+        self._replays = Replays(services, session, self._messages, self._meter)
+
+    def _bounds(self, payload_bytes_max: int) -> Bounds:
+        config = self._services.config.flux
+        return Bounds(
+            line_bytes_max=config.line_bytes_max,
+            header_bytes_max=config.header_bytes_max,
+            payload_bytes_max=payload_bytes_max,
+        )
 
     @property
     def unfinished_bytes(self) -> int:
@@ -100,11 +129,54 @@ class FluxGateway:
 
     def close(self) -> None:
         self._subscriptions.close()
+        if self._login is not None:
+            self._login.close()
+
+    # -- logins ------------------------------------------------------------------------------------
+
+    def _refuse(self, command: Command | Publications) -> Reply | None:
+        """Answer what needs a login; None if the command may pass."""
+        assert self._guard is not None
+        self._guard.count_request()
+        if isinstance(command, Connect | Ping | Pong | Info | Mistake):
+            return None
+        count = len(command.payloads) if isinstance(command, Publications) else 1
+        return [replies.error("AUTHENTICATION_REQUIRED log in with CONNECT or AUTH")] * count
+
+    async def _connect(self, command: Connect) -> Reply:
+        login = self._login
+        if not (command.user or command.token):
+            return [replies.OK]
+        if login is None:
+            return [replies.error("this listener has no login")]
+        try:
+            if command.token:
+                await login.by_token(command.token)
+            else:
+                await login.by_password(command.user, command.password)
+        except LoginFailed as problem:
+            login.failures += 1
+            if login.failures >= FAILURES_MAX:
+                login.hang_up()
+            return [replies.error(f"AUTHENTICATION_FAILED {problem}")]
+        return [replies.OK]
+
+    def _logged_in(self) -> None:
+        """Follow a login: requests may be large, and are the new session's."""
+        assert self._login is not None
+        if self._guard is not None:
+            self._guard = None
+            self._parser.allow(self._bounds(self._limits.frame_bytes_max))
+            self._use(self._login.session)
 
     # -- order -------------------------------------------------------------------------------------
 
     def _begin(self, request: Request) -> "_Outcome":
         command = request.command
+        if self._guard is not None and (refused := self._refuse(command)) is not None:
+            return refused
+        if self._is_audited:
+            ACTION.set(VERBS[type(command)])
         if isinstance(command, Publications):
             self._meter.published(request.size)
             published = publish(self._services, self._session, command)
@@ -138,6 +210,8 @@ class FluxGateway:
                 return self._subscriptions.reject(command)
             case Subscribe():
                 return self._subscribe(command)
+            case Connect():
+                return self._connect(command)
             case Unsubscribe():
                 return self._subscriptions.unsubscribe(command)
             case Pull():
@@ -164,6 +238,10 @@ class FluxGateway:
             case Info():
                 return self._info()
             case Join() | Leave():
+                try:
+                    self._services.topics.admit_to_cluster(self._session, Operation.ALTER)
+                except Denied as denied:
+                    return replies.refusal(denied)
                 return replies.error("clustering not enabled")
             case Mistake(text):
                 return replies.error(text)
@@ -175,6 +253,14 @@ class FluxGateway:
 
     def _info(self) -> bytes:
         config = self._services.config
+        if self._guard is not None:
+            return replies.info(
+                {
+                    "version": __version__,
+                    "auth_required": True,
+                    "tls_required": self._session.is_tls,
+                }
+            )
         return replies.info(
             {
                 "server_id": self._dialled,

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from millstream.codec.records import Record
 from millstream.engine.publish.sequence_numbers import sequence_of
 from millstream.engine.publish.subjects import subject_of
-from millstream.engine.push import Delivered
+from millstream.engine.push import Delivered, DeliveredRun
 from millstream.engine.topics import Topics
 from millstream.errors import RequestError
 from millstream.model import Session, TopicPartition
 from millstream.protocols.flux.wire import replies
 
 SUBJECTS_KEPT_MAX = 1_024
+_SID_MARK = b"\n"  # Stands for a sid, which follows the subject; no subject contains it.
 NO_SEQUENCE = 0  # Of a record whose topic or partition is beyond the range of numbers.
 
 
@@ -30,6 +31,8 @@ class Messages:
 
     def encode(self, delivered: Sequence[Delivered], sid: bytes) -> bytes:
         """Frames in one buffer: they leave in one write."""
+        if isinstance(delivered, DeliveredRun):
+            return sid.join(self._around_sids(delivered))
         frames = []
         last: TopicPartition | None = None
         first_sequence = NO_SEQUENCE
@@ -47,6 +50,30 @@ class Messages:
             else:
                 frames.append(replies.MESSAGE % (subject, sid, len(value), sequence, value))
         return b"".join(frames)
+
+    def _around_sids(self, run: DeliveredRun) -> list[bytes]:
+        """The bytes of a run's frames between their sids, made once for all its subscribers."""
+        first_sequence = self._first_sequence(run[0].target)
+        key = (self.has_headers, first_sequence)
+        pieces = run.encoded.get(key)
+        if pieces is None:
+            pieces, end = [], b""
+            for _, record, name, _ in run:
+                sequence = first_sequence + record.offset if first_sequence else NO_SEQUENCE
+                subject = self._subjects.get(name) or self._subject(name)
+                value = record.value or b""
+                if self.has_headers:
+                    frame = replies.message_with_headers(
+                        subject, _SID_MARK, sequence, value, record.headers
+                    )
+                else:
+                    frame = replies.MESSAGE % (subject, _SID_MARK, len(value), sequence, value)
+                before, _, behind = frame.partition(_SID_MARK)
+                pieces.append(end + before)
+                end = behind
+            pieces.append(end)
+            run.encoded[key] = pieces
+        return pieces
 
     def encode_records(self, records: Iterable[tuple[TopicPartition, Record]], sid: bytes) -> bytes:
         return self.encode(

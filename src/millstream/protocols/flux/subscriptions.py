@@ -24,6 +24,7 @@ from millstream.engine.push import (
 from millstream.engine.push.specs import check_flow
 from millstream.errors import RequestError
 from millstream.model import Offset, Session, TopicPartition
+from millstream.names import FLUX_DURABLE_PREFIX, FLUX_GROUP_PREFIX
 from millstream.protocols.conversation import PushChannel
 from millstream.protocols.flux.context import Services
 from millstream.protocols.flux.messages import Messages
@@ -313,9 +314,9 @@ def specification(command: Subscribe, config: Flux, flow: FlowPolicy | None) -> 
     """
     name = None
     if command.durable is not None:
-        name = f"flux:durable:{command.pattern}:{command.durable}"
+        name = f"{FLUX_DURABLE_PREFIX}{command.pattern}:{command.durable}"
     elif command.group is not None:
-        name = f"flux:group:{command.pattern}:{command.group}"
+        name = f"{FLUX_GROUP_PREFIX}{command.pattern}:{command.group}"
     return SubscriptionSpec(
         name=name,
         is_durable=command.durable is not None,

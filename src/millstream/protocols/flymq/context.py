@@ -10,6 +10,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.config import Config
+from millstream.engine.access.login import Login
+from millstream.engine.access.users import Users
+from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.groups.consumer.service import ConsumerGroups
@@ -90,6 +93,8 @@ class Services:
     groups: Groups
     consumer_groups: ConsumerGroups
     transactions: OpenTransactions
+    users: Users
+    audit: AuditTrail
     usage: Usage
     unpacking: Unpacking
     attendance: Attendance = field(default_factory=Attendance)
@@ -151,3 +156,4 @@ class Context(NamedTuple):
     dialled: Endpoint
     conversation: Conversation
     acks: Acks  # Of a produce.
+    login: Login | None = None  # None on listeners without a login.

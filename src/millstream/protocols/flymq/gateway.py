@@ -16,9 +16,12 @@ from typing import Any
 from millstream.codec.compression import Codec, decompress, decompress_small, unpacked_bytes_max
 from millstream.config import Limits
 from millstream.control.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from millstream.engine.access.login import Login
+from millstream.engine.action import ACTION
 from millstream.engine.runtime.backoff import Backoff
 from millstream.errors import (
     CoordinatorLoading,
+    Denied,
     InvalidRequest,
     NotLeader,
     ProtocolError,
@@ -26,6 +29,7 @@ from millstream.errors import (
     UnknownTopic,
     UnpackedTooLarge,
 )
+from millstream.errors.access import LoginRequired
 from millstream.framing import Cutter
 from millstream.model import Buffer, Session, TopicPartition
 from millstream.protocols.conversation import Pace
@@ -62,6 +66,7 @@ LOADING_S_MAX = 5.0
 EMPTY_FETCHES_MAX = 100  # In a row, until a client is slowed down.
 EMPTY_FETCH_PAUSE_S = 0.01
 
+_BEFORE_LOGIN = {Opcode.AUTH, Opcode.WHOAMI}
 _WRITES = {
     Opcode.PRODUCE,
     Opcode.PRODUCE_DELAYED,
@@ -86,11 +91,23 @@ class FlymqGateway:
         limits: Limits,
         *,
         dialled: Endpoint,
-        peer: str,
+        session: Session,
         pace: Pace,
+        login: Login | None = None,
+        is_audited: bool = False,
     ) -> None:
+        """`login` is None on listeners without SASL, whose clients are who `session` says."""
         self.unfinished_bytes = 0
-        self._payload_bytes_max = min(limits.frame_bytes_max, PAYLOAD_BYTES_MAX)
+        # None once there is nothing to guard.
+        self._guard = login
+        self._login = login
+        self._is_audited = is_audited  # Then requests are named for the trail.
+        self._session_bytes_max = min(limits.frame_bytes_max, PAYLOAD_BYTES_MAX)
+        if login is not None:
+            login.done_also = self._logged_in
+        self._payload_bytes_max = self._session_bytes_max
+        if login is not None:
+            self._payload_bytes_max = limits.unauthenticated_frame_bytes_max
         self._handlers = handlers
         self._unpacking = services.unpacking
         self._usage = services.usage
@@ -101,10 +118,11 @@ class FlymqGateway:
         self._conversation = Conversation(services.attendance)
         self._context = Context(
             services,
-            Session(address=peer, protocol="flymq"),
+            session,
             dialled,
             self._conversation,
             acks_for(services.config),
+            login,
         )
         self._turns = 0  # Requests that have not acted yet.
         self._empty_fetches = 0  # In a row.
@@ -119,6 +137,12 @@ class FlymqGateway:
         assert isinstance(frame, memoryview)
         try:
             opcode = opcode_of(frame)
+            if self._is_audited:
+                ACTION.set(opcode.name)
+            if self._guard is not None:
+                self._guard.count_request()
+                if opcode not in _BEFORE_LOGIN:
+                    raise LoginRequired
             handler = self._handlers[opcode]
             if self._usage.limited and opcode in _WRITES:
                 self._charge(PRODUCER_BYTE_RATE, len(frame))
@@ -134,9 +158,21 @@ class FlymqGateway:
 
     def close(self) -> None:
         self._conversation.close()
+        if self._login is not None:
+            self._login.close()
+
+    def _logged_in(self) -> None:
+        """Follow a login: requests may be large, and are the new session's."""
+        assert self._login is not None
+        self._guard = None
+        self._payload_bytes_max = self._session_bytes_max
+        self._context = self._context._replace(session=self._login.session)
+        self._cutter.remeasure(partial(measure, payload_bytes_max=self._payload_bytes_max))
 
     async def _answer(self, opcode: Opcode, frame: bytes) -> Reply:
         unpacked_bytes = 0
+        if self._is_audited:
+            ACTION.set(opcode.name)
         try:
             payload = await self._unpack(frame)
             if frame[3] & COMPRESSION_BITS:
@@ -174,15 +210,15 @@ class FlymqGateway:
     def _charge(self, rate: str, size: int) -> None:
         throttle_ms = self._usage.charge(self._context.session, rate, size)
         if throttle_ms:
-            self._rest(min(throttle_ms, THROTTLE_MS_MAX) / 1000)
+            self._pause(min(throttle_ms, THROTTLE_MS_MAX) / 1000)
 
     def _calm(self, record_count: int) -> None:
         """Slow down a client that finds nothing and asks again without a pause of its own."""
         self._empty_fetches = 0 if record_count else self._empty_fetches + 1
         if self._empty_fetches > EMPTY_FETCHES_MAX:
-            self._rest(EMPTY_FETCH_PAUSE_S)
+            self._pause(EMPTY_FETCH_PAUSE_S)
 
-    def _rest(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """This request is served; the next one is not read before its time has come."""
         resume_at = asyncio.get_running_loop().time() + seconds
         self._pace.resume_at = max(self._pace.resume_at, resume_at)
@@ -252,6 +288,8 @@ def _words_for(problem: RequestError) -> str:
         case NotLeader(leader=leader):  # They then try another node.
             named = "" if leader is None else f" leader_id={leader}"
             return f"not leader:{named} ({problem})"
+        case Denied():
+            return f"unauthorized: {problem}"
         case UnknownTopic(target=TopicPartition(topic, partition)):
             return f"partition {partition} not found in topic {topic}"
         case UnknownTopic(target=topic):

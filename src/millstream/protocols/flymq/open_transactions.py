@@ -1,10 +1,11 @@
 """Runs FlyMQ's transactions, each on a transactional id that the listener lends to it.
 
-Owns who writes under which id. FlyMQ names a transaction when it begins, any connection may go on
-with it, and after its end the name is worth nothing. The engine's ids are for ever, so the listener
-has a few and lends them out again, to one transaction at a time. Invariant: an id that
-was just used is not lent again before the markers of its last transaction are written, and one
-whose end is not known is taken over anew, which aborts what may still be open under it.
+Owns who writes under which id. FlyMQ names a transaction when it begins, any connection of the
+same principal may go on with it, and after its end the name is worth nothing. The engine's ids are
+for ever, so the listener has a few and lends them out again, to one transaction at a time.
+Invariant: an id that was just used is not lent again before the markers of its last transaction are
+written, and one whose end is not known is taken over anew, which aborts what may still be open
+under it.
 """
 
 import asyncio
@@ -20,7 +21,6 @@ from millstream.control.catalog import Topic
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.publish.partitioner import Partitioner
 from millstream.engine.publish.receipts import Receipt
-from millstream.engine.runtime.backoff import Backoff
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.service import Transactions
 from millstream.errors import (
@@ -32,8 +32,16 @@ from millstream.errors import (
     TransactionNotFound,
     UnknownTopic,
 )
-from millstream.internal_topics.transactions import TransactionState
-from millstream.model import Acks, Appended, Producer, Session, TopicPartition
+from millstream.model import (
+    SYSTEM_SESSION,
+    Acks,
+    Appended,
+    Principal,
+    Producer,
+    Session,
+    TopicPartition,
+)
+from millstream.names import LENT_ID_PREFIX
 from millstream.ports import Clock
 
 TIMEOUT_MS = 60_000  # From its first record to its end; FlyMQ's own, which no client can set.
@@ -41,14 +49,6 @@ OPEN_MAX = 1_000
 # Ids whose last transaction is still being ended, besides those that are lent.
 IDS_MAX = 4 * OPEN_MAX
 SEEN_S_MAX = 5.0  # Clients give up on a reply after ten seconds.
-SEEN_PAUSE_MS_MIN = 1
-SEEN_PAUSE_MS_MAX = 50
-
-_ENDED = {
-    TransactionState.EMPTY,
-    TransactionState.COMPLETE_COMMIT,
-    TransactionState.COMPLETE_ABORT,
-}
 
 
 @dataclass(slots=True)
@@ -63,6 +63,7 @@ class _Loan:
 class _Open:
     loan: _Loan
     producer: Producer
+    principal: Principal  # Of the client that began it: to others it does not exist.
     ends_at: float  # By the loop's clock.
     sequences: dict[TopicPartition, int] = field(default_factory=dict)  # The next, by partition.
     writing: "set[asyncio.Future[Appended]]" = field(default_factory=set)
@@ -95,21 +96,21 @@ class OpenTransactions:
         self._drop_overdue()
         if len(self._open) >= OPEN_MAX:
             raise Overloaded(f"{OPEN_MAX} transactions are open already")
-        loan = await self._borrow(session)
+        loan = await self._borrow()
         assert loan.producer is not None
         # The producer and its epoch are this transaction's alone.
         name = f"{loan.transactional_id}.{loan.producer.producer_id}.{loan.producer.epoch}"
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
-        self._open[name] = _Open(loan, loan.producer, ends_at)
+        self._open[name] = _Open(loan, loan.producer, session.principal, ends_at)
         return name
 
     async def produce(self, session: Session, name: str, topic: str, value: bytes) -> Receipt:
         """Write a record that is seen once the transaction is committed, and not if it is not."""
-        self._find(name)
+        self._find(session, name)
         described = await self._topic(session, topic)
         partition = self._partitioner.turn(described.topic_id, described.partition_count)
         target = TopicPartition(topic, partition)
-        transaction = self._find(name)  # It may have ended while the topic was created.
+        transaction = self._find(session, name)  # It may have ended while the topic was created.
         now_ms = self._clock.now_ms()
         sequence = transaction.sequences.get(target, 0)
         batch = encode_batch(
@@ -119,8 +120,10 @@ class OpenTransactions:
             base_sequence=sequence,
             is_transactional=True,
         )
+        # The record needs the client's right, the id is the broker's own.
+        self._partitions.admit_append(session, topic)
         writing = self._partitions.append(
-            session,
+            SYSTEM_SESSION,
             target,
             batch,
             Acks.ALL,
@@ -135,7 +138,7 @@ class OpenTransactions:
 
     async def end(self, session: Session, name: str, *, commits: bool) -> None:
         """Commit or abort; raises if it did not end so."""
-        transaction = self._find(name)
+        transaction = self._find(session, name)
         del self._open[name]  # Nothing more is written in it.
         transaction.loan.producer = None  # Until its end is known.
         try:
@@ -143,13 +146,13 @@ class OpenTransactions:
                 await asyncio.wait(transaction.writing)
             if transaction.sequences:
                 transaction.loan.producer = await self._transactions.end(
-                    session,
+                    SYSTEM_SESSION,
                     transaction.loan.transactional_id,
                     transaction.producer,
                     commits=commits and transaction.problem is None,
                     bumps=True,
                 )
-                await self._until_seen(session, transaction.loan)
+                await self._until_seen(transaction.loan)
             else:
                 transaction.loan.producer = transaction.producer
         except RequestError as problem:
@@ -169,49 +172,47 @@ class OpenTransactions:
         self._open[name] = transaction
         self._open = dict(sorted(self._open.items(), key=lambda item: item[1].ends_at))
 
-    async def _until_seen(self, session: Session, loan: _Loan) -> None:
+    async def _until_seen(self, loan: _Loan) -> None:
         """Wait for the markers: clients read the records right after the commit.
 
         If that takes too long the transaction is decided all the same, and visible later.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + SEEN_S_MAX
-        backoff = Backoff(SEEN_PAUSE_MS_MIN, SEEN_PAUSE_MS_MAX)
+        until = asyncio.get_running_loop().time() + SEEN_S_MAX
         with suppress(RequestError):
-            while loop.time() < deadline:
-                view = await self._transactions.describe(session, loan.transactional_id)
-                if view.state in _ENDED:
-                    return
-                await backoff.wait()
+            await self._transactions.wait_ended(SYSTEM_SESSION, loan.transactional_id, until=until)
 
     # -- lending ids -----------------------------------------------------------------------------
 
-    async def _borrow(self, session: Session) -> _Loan:
+    async def _borrow(self) -> _Loan:
         for _ in range(len(self._idle)):
             if not self._idle:
                 break  # Others have borrowed meanwhile.
             loan = self._idle.popleft()
-            if await self._is_ready(session, loan):
+            if await self._is_ready(loan):
                 return loan
         while self._ids_made < IDS_MAX:
-            loan = _Loan(f"flymq-{self._config.node_id}-{self._ids_made}")
+            loan = _Loan(f"{LENT_ID_PREFIX}{self._config.node_id}-{self._ids_made}")
             self._ids_made += 1
-            if await self._is_ready(session, loan):
+            if await self._is_ready(loan):
                 return loan
         raise Overloaded(f"{IDS_MAX} transactions are open or being ended")
 
-    async def _is_ready(self, session: Session, loan: _Loan) -> bool:
+    async def _is_ready(self, loan: _Loan) -> bool:
         """Whether a transaction can begin under the id; if not, it is idle again."""
         is_ready = False
         try:
             if loan.producer is not None:
-                view = await self._transactions.describe(session, loan.transactional_id)
+                view = await self._transactions.describe(SYSTEM_SESSION, loan.transactional_id)
                 if view.producer != loan.producer:
                     loan.producer = None  # It timed out, or another producer fenced it.
-                is_ready = loan.producer is not None and view.state in _ENDED
+                else:
+                    await self._transactions.wait_ended(
+                        SYSTEM_SESSION, loan.transactional_id, until=0
+                    )
+                    is_ready = True
             if loan.producer is None:
                 loan.producer = await self._transactions.init(
-                    session, loan.transactional_id, timeout_ms=self._timeout_ms
+                    SYSTEM_SESSION, loan.transactional_id, timeout_ms=self._timeout_ms
                 )
                 is_ready = True
         except TransactionInProgress:
@@ -224,10 +225,10 @@ class OpenTransactions:
                 self._idle.append(loan)
         return is_ready
 
-    def _find(self, name: str) -> _Open:
+    def _find(self, session: Session, name: str) -> _Open:
         self._drop_overdue()
         transaction = self._open.get(name)
-        if transaction is None:
+        if transaction is None or transaction.principal != session.principal:
             raise TransactionNotFound(name)
         return transaction
 

@@ -2,6 +2,7 @@
 
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.handlers import (
+    audit,
     dead_letters,
     groups,
     records,
@@ -18,4 +19,5 @@ HANDLERS: dict[Opcode, Handler] = {
     **dead_letters.HANDLERS,
     **transactions.HANDLERS,
     **users.HANDLERS,
+    **audit.HANDLERS,
 }

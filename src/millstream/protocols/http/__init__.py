@@ -1,1 +1,1 @@
-"""HTTP for monitoring: `GET /metrics` in the text format of Prometheus."""
+"""HTTP: REST, metrics and health. `routes.py` is the index of all routes."""

@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millstream.config import Config
+from millstream.engine.access.acls import AccessRules
+from millstream.engine.access.users import Users
+from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
+from millstream.engine.encryption import EncryptionKeys
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.service import Groups
 from millstream.engine.partitions.service import Partitions
@@ -51,6 +55,10 @@ class Broker:
     dead_letters: DeadLetters
     delayed: DelayedRecords
     repairs: Repairs
+    users: Users
+    access_rules: AccessRules
+    audit: AuditTrail
+    encryption: EncryptionKeys
 
     @property
     def node_id(self) -> int:

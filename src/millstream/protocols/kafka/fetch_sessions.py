@@ -15,6 +15,7 @@ from uuid import UUID
 
 from millstream.config import Limits
 from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.model import Principal
 
 NO_SESSION = 0
 OPENING_EPOCH = 0
@@ -44,7 +45,7 @@ class PartitionFetch(NamedTuple):
 class SessionRequest(NamedTuple):
     """The part of a fetch request that concerns sessions."""
 
-    principal: str
+    principal: Principal
     session_id: int
     epoch: int
     uses_ids: bool

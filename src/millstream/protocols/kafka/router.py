@@ -16,15 +16,20 @@ from millstream.protocols.kafka.handlers import (
     groups,
     placement,
     quotas,
+    security,
     topics,
     transactions,
 )
+from millstream.protocols.kafka.handlers.access import acls, rights
 from millstream.protocols.kafka.handlers.own import (
+    audit,
     batch_groups,
     damage,
     dead_letters,
     delayed,
+    encryption,
     logs,
+    users,
 )
 
 _WITHOUT_API_VERSIONS: dict[int, Handler] = {
@@ -44,6 +49,12 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **logs.HANDLERS,
     **delayed.HANDLERS,
     **damage.HANDLERS,
+    **security.HANDLERS,
+    **users.HANDLERS,
+    **acls.HANDLERS,
+    **rights.HANDLERS,
+    **audit.HANDLERS,
+    **encryption.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

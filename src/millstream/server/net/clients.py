@@ -45,6 +45,7 @@ class Clients:
         # Half of what is reserved is in use from the start: listeners, journal, lock, event loop.
         self._descriptors_max = descriptors_max and descriptors_max - DESCRIPTORS_RESERVED // 2
         self._count = 0
+        self._numbers = 0
         self._refusals = 0  # Since the last line in the log.
         self._logged_at = float("-inf")
         metrics.set(CONNECTIONS, 0)
@@ -61,6 +62,11 @@ class Clients:
         self._count += 1
         self._metrics.set(CONNECTIONS, self._count)
         return True
+
+    def next_number(self) -> int:
+        """The number of a new connection; no two of a node share one."""
+        self._numbers += 1
+        return self._numbers
 
     def leave(self) -> None:
         self._count -= 1

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from millstream.engine.access.login import Login
 from millstream.errors import ProtocolError, StorageError
-from millstream.model import Buffer
+from millstream.model import Buffer, Session
+from millstream.server.net.admission import Guard, Unwelcome
 from millstream.server.net.clients import Clients
 from millstream.server.net.push_channel import PushChannel
 from millstream.server.net.writer import BUFFERS, Range, Reply, Writer
@@ -70,22 +72,48 @@ class Gateway(Protocol):
 class Pace:
     """Throttles a client: no request is begun or read before `resume_at`."""
 
-    __slots__ = ("ends_with_client", "has_ended", "recount", "resume_at")
+    __slots__ = (
+        "_resume",
+        "ends_with_client",
+        "has_ended",
+        "is_held",
+        "on_stop",
+        "recount",
+        "resume_at",
+    )
 
-    def __init__(self, recount: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        recount: Callable[[], None] = lambda: None,
+        resume: Callable[[], None] = lambda: None,
+    ) -> None:
         self.recount = recount  # Called when the gateway holds more or less than it did.
+        self.is_held = False  # Nothing is read until the gateway has taken what came.
+        self.on_stop: Callable[[], None] | None = None
+        self._resume = resume
         self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
         self.has_ended = False
         self.ends_with_client = False
 
+    def hold_reading(self, is_held: bool) -> None:
+        if self.is_held is not is_held:
+            self.is_held = is_held
+            self._resume()
+
 
 class NewClient(NamedTuple):
-    """A client that has connected, with what its gateway may use: pace and push channel."""
+    """A client that has connected, with what its gateway may use: pace and push channel.
+
+    `session` is whose it is; `login` is there if it must log in first.
+    """
 
     dialled: Address
     peer: str
     pace: Pace
     push_channel: PushChannel
+    session: Session = Session()
+    login: Login | None = None
+    hang_up: Callable[[], None] = lambda: None  # Ends the connection after what is pending.
 
 
 # How a TLS handshake record begins. No protocol here does: to Kafka it is a frame of 352 MiB.
@@ -99,13 +127,22 @@ GatewayFactory: TypeAlias = Callable[[NewClient], Gateway]
 class Connection(asyncio.Protocol):
     """`run` it until it ends; the transport calls the rest."""
 
-    def __init__(self, make_gateway: GatewayFactory, clients: Clients) -> None:
+    def __init__(self, make_gateway: GatewayFactory, clients: Clients, guard: Guard) -> None:
+        self.number = clients.next_number()
+        self.received_bytes = 0
+        self._guard = guard
+        self._peer = ""
+        self._is_admitted = False
+        self._room = clients.limits.pipeline_requests_max  # Requests that may be under way.
         self._make_gateway = make_gateway
         self._clients = clients
         self._limits = clients.limits
         self._memory = clients.memory
         self._monitor = clients.monitor
         self._loop = asyncio.get_running_loop()
+        self.opened_at = self._loop.time()
+        self._session = Session()
+        self._login: Login | None = None
         self._gateway: Gateway | None = None
         self._transport: asyncio.Transport | None = None
         self._writer: Writer | None = None
@@ -123,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
         self._push_channel = PushChannel()
-        self._pace = Pace(self._count_memory)
+        self._pace = Pace(self._count_memory, self._follow_pace)
         self._resumed_at = 0.0  # The `resume_at` that has been obeyed.
         self._resume_timer: asyncio.TimerHandle | None = None
 
@@ -140,16 +177,32 @@ class Connection(asyncio.Protocol):
         finally:
             self._end()
 
+    @property
+    def session(self) -> Session:
+        known = getattr(self._gateway, "session", None)
+        return known or (self._session if self._login is None else self._login.session)
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._pace.resume_at > self._loop.time()
+
     def stop(self) -> None:
         """End after what is pending."""
         self._is_ending = True
         self._wake_up()
+        if self._pace.on_stop is not None:
+            self._pace.on_stop()
 
     def drop(self) -> None:
         """End now, whatever is pending."""
         self._is_ending = True
         if self._transport is not None:
             self._transport.abort()
+
+    def logged_in(self) -> None:
+        """Serve requests side by side from here on."""
+        self._room = self._limits.pipeline_requests_max
+        self._loop.call_soon(self._follow_pace)  # Reads on: more requests may be under way now.
 
     # -- callbacks of the transport ----------------------------------------------------------------
 
@@ -169,16 +222,23 @@ class Connection(asyncio.Protocol):
             self._clients.threads,
             buffered_bytes_max=self._limits.write_buffer_bytes_max,
         )
+        self._writer.start()
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
         # Long polls are silent; TCP keep-alive finds peers that are gone.
         keep_alive(socket)
         self._push_channel.open(self._writer, self._fail)
-        client = NewClient(
-            Address(host, port), str(peer[0]) if peer else "", self._pace, self._push_channel
-        )
         try:
+            session, login = self._admit(str(peer[0]) if peer else "", transport)
+            self._session, self._login = session, login
+            dialled, push = Address(host, port), self._push_channel
+            client = NewClient(dialled, self._peer, self._pace, push, session, login, self.stop)
             self._gateway = self._make_gateway(client)
+        except Unwelcome as problem:
+            _log.info("refused a connection problem=%s", problem)
+            transport.close()
+            self.stop()
+            return
         except Exception as problem:
             self._fail(problem)
             return
@@ -193,6 +253,7 @@ class Connection(asyncio.Protocol):
         if self._monitor is not None and self._monitor.is_resting:
             self._monitor.wake()
         self._received_at = self._loop.time()
+        self.received_bytes += len(data)
         if self._is_first:
             self._is_first = False
             if data.startswith(TLS_HANDSHAKE):
@@ -214,7 +275,8 @@ class Connection(asyncio.Protocol):
         if self._pace.ends_with_client:
             self.drop()
             return False
-        return True  # Keep the way back open for the replies that are pending.
+        # Keep the way back open for the replies that are pending; TLS ends both ways at once.
+        return not self._guard.spec.transport.is_tls
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -269,10 +331,26 @@ class Connection(asyncio.Protocol):
         self._pending_bytes -= size
         self._begin_more()
 
+    def _admit(self, peer: str, transport: asyncio.Transport) -> tuple[Session, Login | None]:
+        certificate = None
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            certificate = ssl_object.getpeercert(binary_form=True)
+        session, login = self._guard.admit(self, peer, certificate)
+        self._peer = peer
+        self._is_admitted = True
+        if login is not None:
+            self._room = 1
+        return session, login
+
     def _refuse_tls(self) -> None:
         """Answer as TLS servers do, so that the client names the reason and does not wait."""
         assert self._writer is not None
-        _log.info("a client spoke TLS to a plain-text listener")
+        self._guard.note_mismatch(
+            self._peer,
+            f"expects plain text; {self._peer} spoke TLS: set security.protocol=PLAINTEXT or "
+            "SASL_PLAINTEXT there, or use a listener with TLS",
+        )
         self._writer.put([TLS_ALERT])
         self._is_ending = True
         self._begin_and_wake()
@@ -301,7 +379,7 @@ class Connection(asyncio.Protocol):
         """Begin what has arrived, as far as there is room; read on once all of it has begun."""
         gateway, pending, pace = self._gateway, self._pending, self._pace
         assert gateway is not None
-        room = self._limits.pipeline_requests_max
+        room = self._room
         self._is_behind = False
         try:
             for _ in range(room):
@@ -324,7 +402,7 @@ class Connection(asyncio.Protocol):
         is_muted = pace.resume_at > self._resumed_at
         if is_muted:
             self._resume_later(pace.resume_at)
-        if len(pending) >= room or self._is_behind or is_muted:
+        if len(pending) >= room or self._is_behind or is_muted or pace.is_held:
             self._set_reading(False)
         elif not self._is_reading and 2 * len(pending) <= room:
             self._set_reading(True)
@@ -337,6 +415,12 @@ class Connection(asyncio.Protocol):
         if held_bytes != self._held_bytes:
             self._held_bytes = held_bytes
             self._memory.hold(self, held_bytes)
+
+    def _follow_pace(self) -> None:
+        if self._pace.is_held:
+            self._set_reading(False)
+        elif self._gateway is not None:
+            self._begin_and_wake()
 
     def _resume_later(self, resume_at: float) -> None:
         if self._resume_timer is None and not self._is_ending:
@@ -393,6 +477,9 @@ class Connection(asyncio.Protocol):
         self._requests = iter(())
         self._push_channel.close()
         self._memory.release(self)
+        if self._is_admitted:
+            self._is_admitted = False
+            self._guard.leave(self, self._peer)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._resume_timer is not None:

@@ -1,10 +1,10 @@
 """Writes replies and pushes to a socket, in order, no faster than the client reads.
 
 Owns the buffers that wait to be written. Small replies are gathered and leave in one write; ranges
-of files go from the page cache into the socket, or are read a piece at a time where that cannot be
-(TLS, files in memory, ranges too small to be worth it). Invariant: the transport reports whatever
-it could not write at once, so "drained" means that the socket has taken everything; only then may
-bytes go past the transport.
+of files go from the page cache into the socket with what was gathered before them, or are read a
+piece at a time where that cannot be (TLS, files in memory, ranges too small to be worth it).
+Invariant: the transport reports whatever it could not write at once, so "drained" means that the
+socket has taken everything; only then may bytes go past the transport.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from typing import Protocol, TypeAlias
 
 from millstream.model import Buffer
 from millstream.ports import Threads
-from millstream.server.system.descriptors import can_send, is_cached, send_file
+from millstream.server.system.descriptors import can_send, is_cached, send_mapped
 
 BUFFERS = (bytes, bytearray, memoryview)
 
 PIECE_BYTES_MAX = 2**20  # Of a file, in memory or in one system call.
 GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without waiting for others.
-# Measured over loopback: below a megabyte or two a read and a write cost less, from four on twice
-# as much. Pages that a socket refers to fill its buffer sooner than bytes that it has copied.
-SENDFILE_BYTES_MIN = 2 * 2**20
+# Measured over loopback: a range of 64 KiB costs 17 us to read and write, and 28 to map and write;
+# one of a megabyte 303 and 256, and a sendfile of it 340, because its reader finds cold pages.
+MAPPED_BYTES_MIN = 256 * 1024
 # What goes through the transport when the socket is full: the transport knows how to wait for it.
 NUDGE_BYTES = 64 * 1024
 
@@ -40,7 +40,14 @@ class Range(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def source(self) -> "Range":
+        """The range of a file that `read` reads: the same, unless it has to be decrypted."""
+
     def read(self) -> bytes: ...
+
+    def read_chunks(self) -> Sequence[Buffer]:
+        """The same in as many pieces as it happens to be in."""
 
     def part(self, start: int, size: int, /) -> "Range":
         """Some of the same bytes, which need not be whole of anything."""
@@ -64,10 +71,18 @@ class Writer:
         self._is_leaving_soon = False
         self._is_drained = asyncio.Event()
         self._is_drained.set()
-        transport.set_write_buffer_limits(high=0)
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         socket = transport.get_extra_info("socket")
-        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
-        self._descriptor: int = socket.fileno() if is_plain else -1
+        self._descriptor: int = -1 if self._is_tls or socket is None else socket.fileno()
+
+    def start(self) -> None:
+        """Have the transport report what the socket did not take, from now on.
+
+        A transport of TLS may call `pause` now, for the rest of its handshake.
+        """
+        # A transport of TCP pauses above `high`, one of TLS from `high` on: with 0 the latter would
+        # pause while it holds nothing, and resume when something is written.
+        self._transport.set_write_buffer_limits(high=1 if self._is_tls else 0, low=0)
 
     def put(self, buffers: Iterable[Buffer]) -> None:
         """Take buffers; they leave with the next `flush`, or at once if they are many."""
@@ -103,10 +118,9 @@ class Writer:
             if isinstance(part, BUFFERS):
                 self._gathered.append(part)
                 self._gathered_bytes += len(part)
-            elif part.size < SENDFILE_BYTES_MIN or not self._may_bypass(part):
+            elif part.size < MAPPED_BYTES_MIN or not self._may_bypass(part):
                 await self._copy(part)
             else:
-                self.flush()
                 await self._bypass(part)
         self._flush_if_many()
         if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
@@ -135,38 +149,53 @@ class Writer:
             self._flush_if_many()
             if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
                 await self._is_drained.wait()
-            data = await self._read(piece)
-            self._gathered.append(data)
-            self._gathered_bytes += len(data)
+            for data in await self._read(piece):
+                self._gathered.append(data)
+                self._gathered_bytes += len(data)
 
     async def _bypass(self, part: Range) -> None:
         for piece in _pieces(part):
             await self._is_drained.wait()
             if is_cached(piece.descriptor, piece.at, piece.size):
-                await self._send_file(piece)
+                await self._send_mapped(piece)
             else:
-                self._write(await self._read(piece))
+                chunks = await self._read(piece)
+                self.flush()
+                self._write(b"".join(chunks))
 
-    async def _send_file(self, piece: Range) -> None:
-        sent = 0
+    async def _send_mapped(self, piece: Range) -> None:
+        """Send what is gathered, and the piece behind it."""
+        head = b"".join(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+        sent = -len(head)  # Of the piece.
         while sent < piece.size:
             if self._transport.is_closing():
                 raise ConnectionResetError  # Its descriptor may soon be another connection's.
+            begun = max(sent, 0)
             try:
-                sent += send_file(
-                    self._descriptor, piece.descriptor, piece.at + sent, piece.size - sent
+                sent += send_mapped(
+                    self._descriptor,
+                    head[sent:] if sent < 0 else b"",
+                    piece.descriptor,
+                    piece.at + begun,
+                    piece.size - begun,
                 )
             except OSError as problem:
-                if problem.errno != errno.EIO:
+                if problem.errno != errno.EFAULT:
                     raise
                 # The file's, not the socket's. Reading tells, and takes note of it.
-                self._write(await self._read(piece.part(sent, piece.size - sent)))
+                data = b"".join(await self._read(piece.part(begun, piece.size - begun)))
+                self._write(head[sent:] + data if sent < 0 else data)
                 break
             if sent == piece.size:
                 break
-            nudge = piece.part(sent, min(NUDGE_BYTES, piece.size - sent)).read()
-            self._write(nudge)
-            sent += len(nudge)
+            if sent < 0:
+                self._write(head[sent:])
+                sent = 0
+            else:
+                nudge = piece.part(sent, min(NUDGE_BYTES, piece.size - sent)).read()
+                self._write(nudge)
+                sent += len(nudge)
             await self._is_drained.wait()
         self.moved_at = self._loop.time()
 
@@ -174,11 +203,12 @@ class Writer:
         self.moved_at = self._loop.time()
         self._transport.write(data)
 
-    async def _read(self, piece: Range) -> bytes:
+    async def _read(self, piece: Range) -> Sequence[Buffer]:
         """Read on the loop what is in memory, elsewhere what the disk must be asked for."""
-        if piece.descriptor < 0 or is_cached(piece.descriptor, piece.at, piece.size):
-            return piece.read()
-        return await self._threads.run(piece.read)
+        source = piece.source
+        if source.descriptor < 0 or is_cached(source.descriptor, source.at, source.size):
+            return piece.read_chunks()
+        return await self._threads.run(piece.read_chunks)
 
 
 def _pieces(part: Range) -> Iterator[Range]:

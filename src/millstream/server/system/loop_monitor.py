@@ -12,12 +12,13 @@ caused, after a second of rest, is seen only if the timer falls due in it.
 import asyncio
 from collections.abc import Callable, Iterator
 
-from millstream.metrics import LOOP_STALL_SECONDS_MAX, LOOP_STALLS, Metrics, Sample
+from millstream.metrics import LOOP_STALL_SECONDS_MAX, LOOP_STALLS, Metrics, Peaks, Sample
 
 PROBE_S = 0.010
 STALL_S = 0.005
 REST_S = 1.0
 QUIET_S = 0.001  # The timer rests after a probe in which the loop took no more CPU time than this.
+RECENT_S = 10.0
 WINDOW_S = 60.0  # The longest stall is that of the last one to two windows.
 
 
@@ -38,6 +39,7 @@ class LoopMonitor:
         self._window_began = clock()
         self._longest_s = 0.0
         self._longest_before_s = 0.0
+        self._peaks = Peaks()
         metrics.watch(self._samples)
 
     async def run(self) -> None:
@@ -62,6 +64,11 @@ class LoopMonitor:
         if late_s > STALL_S:
             self._metrics.add(LOOP_STALLS)
         self._longest_s = max(self._longest_s, late_s)
+        self._peaks.note(self._clock(), late_s)
+
+    def recent_late_s(self) -> float:
+        """The most that the timer was late in the last 10 s."""
+        return self._peaks.most(self._clock() - RECENT_S)
 
     def _set_timer(self, seconds: float) -> None:
         self.is_resting = seconds == REST_S

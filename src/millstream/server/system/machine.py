@@ -39,6 +39,20 @@ class Machine(NamedTuple):
     memory_bytes: int | None  # None where it is not known.
 
 
+class DiskSpace(NamedTuple):
+    free_bytes: int  # That this user may fill.
+    total_bytes: int
+
+
+def disk_space(path: str) -> DiskSpace | None:
+    """Of the file system that `path` lies in; None if it cannot be told. Blocks."""
+    try:
+        figures = os.statvfs(path)
+    except (OSError, AttributeError):
+        return None
+    return DiskSpace(figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize)
+
+
 def look_around() -> Machine:
     """Raise the limit of open files as far as allowed, and return what there is."""
     return Machine(_raise_descriptors(), _memory_bytes())

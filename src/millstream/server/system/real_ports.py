@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from random import SystemRandom
@@ -17,9 +17,11 @@ from typing import TypeAlias, TypeVar, cast
 
 from millstream.config import Config
 from millstream.errors import OutOfResources, StartupError
-from millstream.model import LogId, NodeId
-from millstream.ports import Files, PeerMessage, Ports
+from millstream.model import LogId, ReplicaId, node_of
+from millstream.ports import Files, PeerMessage, Ports, Receive
 from millstream.replication.group_commit import LANES_MAX
+from millstream.server.system.protoc import Protoc
+from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.memory import MemoryFiles
 
@@ -41,6 +43,11 @@ class SystemClock:
 def elapsed_s() -> float:
     """Seconds since some moment, whatever is done to the wall clock or to the loop's time."""
     return time.perf_counter()
+
+
+def thread_lock() -> AbstractContextManager[object]:
+    """A lock between threads, which a thread may take again."""
+    return threading.RLock()
 
 
 def thread_cpu_s() -> float:
@@ -121,11 +128,13 @@ def _complete(done: "asyncio.Future[object]", result: object, problem: Exception
 class NoLinks:
     """The links of a node without peers."""
 
-    def open(self, receive: Callable[[NodeId, LogId, PeerMessage], None]) -> None:
+    def open(self, receive: Receive) -> None:
         return
 
-    def send(self, to: NodeId, log: LogId, message: PeerMessage) -> None:
-        raise AssertionError(f"a lone node spoke to node {to}")
+    def send(
+        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
+    ) -> None:
+        raise AssertionError(f"a lone node spoke to node {node_of(receiver)}")
 
     def close(self) -> None:
         return
@@ -146,4 +155,6 @@ def real_ports(config: Config) -> Ports:
         threads=WorkerThreads(),
         sync_threads=WorkerThreads("sync", LANES_MAX),
         links=NoLinks(),
+        secrets=SystemSecrets(),
+        schema_compiler=Protoc(),
     )

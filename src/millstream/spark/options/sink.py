@@ -6,14 +6,13 @@ lowered in silence.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
 from millstream.codec.compression import Codec
 from millstream.kafka_client.settings import ClientSettings
 from millstream.spark.errors import InvalidOption
-from millstream.spark.options.kafka import KNOWN as CLIENT_NAMES
 from millstream.spark.options.kafka import PREFIX, client_settings, nearest, positive
 from millstream.spark.options.places import choice
 
@@ -44,6 +43,7 @@ class SinkOptions:
     topic: str | None
     transactional_id_prefix: str | None
     checkpoint: str | None
+    batch_id: int | None  # Of a batch query that is one batch of a stream.
     guarantee: Guarantee
     assumes_deterministic_tasks: bool
     writes_headers: bool
@@ -58,6 +58,7 @@ _OPTIONS = (
     "includeHeaders",
     "deliveryGuarantee",
     "transactionalIdPrefix",
+    "batchId",
     "assumeDeterministicTasks",
 )
 _FORMER_NAME = "allowNonDeterministic"  # Of assumeDeterministicTasks; it said the opposite.
@@ -73,24 +74,7 @@ _PRODUCER = (
     *_NUMBERS,
     "compression.type",
     "max.in.flight.requests.per.connection",
-    "acks",
-    "enable.idempotence",
 )
-_REFUSED = {
-    "key.serializer": "keys are bytes or text; serialize them with DataFrame operations",
-    "value.serializer": "values are bytes or text; serialize them with DataFrame operations",
-    "interceptor.classes": "interceptors are Java classes",
-    "partitioner.class": "partitioners are Java classes; use the column partition",
-    "transactional.id": "the sink names its transactions itself; use transactionalIdPrefix",
-}
-_ONLY_READERS = (
-    "group.id",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-    "fetch.max.wait.ms",
-    "default.api.timeout.ms",
-)
-_KAFKA = (*_PRODUCER, *sorted(CLIENT_NAMES.difference(_ONLY_READERS)))
 _FLAGS = {"true": True, "false": False}
 
 
@@ -116,8 +100,7 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
             "an exactly-once sink needs an identity that lasts: set the option checkpointLocation "
             "on the query itself, or transactionalIdPrefix"
         )
-    if not is_streaming and "transactionalidprefix" in options:
-        raise InvalidOption("transactionalIdPrefix is only for streaming queries")
+    batch_id = _batch_id(options, prefix, is_streaming=is_streaming)
     topic = options.get("topic", "").strip()
     if "topic" in options and not topic:
         raise InvalidOption("option topic is empty")
@@ -126,6 +109,7 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         topic=topic or None,
         transactional_id_prefix=prefix,
         checkpoint=checkpoint if is_streaming else None,
+        batch_id=batch_id,
         guarantee=guarantee,
         assumes_deterministic_tasks=_assumes_deterministic_tasks(options),
         writes_headers=choice(options, "includeHeaders", _FLAGS, "true"),
@@ -136,6 +120,33 @@ def sink_options(raw: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
     )
 
 
+def _batch_id(options: Mapping[str, str], prefix: str | None, *, is_streaming: bool) -> int | None:
+    """The number of a batch query that may be run again, as in `foreachBatch`."""
+    text = options.get("batchid")
+    if is_streaming:
+        if text is not None:
+            raise InvalidOption(
+                "option batchId is only for batch queries: a stream numbers its batches itself"
+            )
+        return None
+    if (text is None) != (prefix is None):
+        missing = "transactionalIdPrefix" if prefix is None else "batchId"
+        raise InvalidOption(
+            f"option {missing} is missing: a batch query is written once by transactionalIdPrefix, "
+            "a name that lasts, together with batchId, a number that grows; "
+            "millstream.spark.write_once sets both"
+        )
+    if text is None:
+        return None
+    try:
+        batch_id = int(text)
+    except ValueError:
+        batch_id = -1
+    if batch_id < 0:
+        raise InvalidOption(f"option batchId is {text!r}, expected a whole number from 0 on")
+    return batch_id
+
+
 def _check_names(options: Mapping[str, str]) -> None:
     refused = {name.lower(): (name, why) for name, why in _NO_OPTIONS.items()}
     known = {name.lower() for name in (*_OPTIONS, *_SPARKS_OWN, _FORMER_NAME)}
@@ -143,23 +154,8 @@ def _check_names(options: Mapping[str, str]) -> None:
         if name in refused:
             option, why = refused[name]
             raise InvalidOption(f"option {option} is not supported in the sink: {why}")
-        if name.startswith(PREFIX):
-            _check_kafka_name(name.removeprefix(PREFIX))
-        elif name not in known:
+        if not name.startswith(PREFIX) and name not in known:
             raise InvalidOption(f"there is no option {name} in the sink; {nearest(name, _OPTIONS)}")
-
-
-def _check_kafka_name(name: str) -> None:
-    if name in _REFUSED:
-        raise InvalidOption(f"option {PREFIX}{name} is not supported: {_REFUSED[name]}")
-    if name in _ONLY_READERS:
-        raise InvalidOption(f"option {PREFIX}{name} means nothing to a sink")
-    if name not in _KAFKA:
-        names = tuple(PREFIX + known for known in _KAFKA)
-        raise InvalidOption(
-            f"option {PREFIX}{name} has no effect in this sink and is refused rather than ignored; "
-            f"{nearest(PREFIX + name, names)}"
-        )
 
 
 def _assumes_deterministic_tasks(options: Mapping[str, str]) -> bool:
@@ -178,11 +174,10 @@ def _warn_of_former_name() -> None:
 
 
 def _client(options: Mapping[str, str]) -> ClientSettings:
-    producer = {PREFIX + name for name in _PRODUCER}
-    shared = {name: text for name, text in options.items() if name not in producer}
-    patience_ms = _number(options, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
-    shared[PREFIX + "default.api.timeout.ms"] = str(patience_ms)
-    return client_settings(shared, client_id="millstream-spark-sink")
+    own = {PREFIX + name for name in _PRODUCER}
+    shared = {name: text for name, text in options.items() if name not in own}
+    client = client_settings(shared, client_id="millstream-spark-sink", is_sink=True)
+    return replace(client, patience_ms=_number(options, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS))
 
 
 def _codec(options: Mapping[str, str]) -> Codec:
@@ -191,8 +186,6 @@ def _codec(options: Mapping[str, str]) -> Codec:
 
 
 def _in_flight_max(options: Mapping[str, str]) -> int:
-    choice(options, f"{PREFIX}acks", {"all": True, "-1": True}, "all")
-    choice(options, f"{PREFIX}enable.idempotence", {"true": True}, "true")
     count = _number(options, "max.in.flight.requests.per.connection", IN_FLIGHT_MAX)
     if count > IN_FLIGHT_MAX:
         raise InvalidOption(

@@ -30,7 +30,11 @@ from millstream.spark.options.places import (
     subscription,
 )
 from millstream.spark.options.subjects import Subjects
-from millstream.spark.options.values import ValueOptions, value_options
+from millstream.spark.options.values import REGISTRY_OPTIONS, ValueOptions, value_options
+
+# Of a stream, unless an option says otherwise. A query that needs long for its records gets more of
+# them for a trigger, and so more tasks.
+RECORDS_PER_TASK_MIN = 4_000
 
 
 class OnError(Enum):
@@ -59,6 +63,7 @@ class SourceOptions:
     bytes_max: int | None
     partitions_min: int | None
     partition_records_max: int | None
+    partition_records_min: int  # Smaller ranges of a stream share a task.
     poll_ms_max: int
     lookup_tries: int
     lookup_interval_ms: int
@@ -90,6 +95,7 @@ _BOTH = (
     "valueFormat",
     "valueSchema",
     "valueMessage",
+    *REGISTRY_OPTIONS,
     "onError",
     "brokerFilter",
 )
@@ -99,13 +105,14 @@ _STREAM = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "maxBytesPerTrigger",
+    "minRecordsPerPartition",
 )
 _NOT_YET = {
-    "schemaRegistryUrl": "there is no schema registry; give the schema itself, as valueSchema",
     "path": "a topic is no path; use the option subscribe",
     "topic": "it names where to write; what to read is named by subscribe",
     "group.id": "use kafka.group.id or groupIdPrefix",
 }
+_SPLITS = ("minPartitions", "maxRecordsPerPartition")
 _KNOWN = (*_BOTH, *_BATCH, *_STREAM)
 _VALUES = ("valueFormat", "valueSchema", "valueMessage")
 _FLAGS = {"true": True, "false": False}
@@ -151,6 +158,7 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
         bytes_max=number.positive("maxBytesPerTrigger"),
         partitions_min=number.positive("minPartitions"),
         partition_records_max=number.positive("maxRecordsPerPartition"),
+        partition_records_min=_records_min(options, number),
         poll_ms_max=number.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
         lookup_tries=number.positive("fetchOffset.numRetries") or 3,
         lookup_interval_ms=number.whole("fetchOffset.retryIntervalMs", 10),
@@ -159,6 +167,19 @@ def source_options(raw: Mapping[str, str], *, is_streaming: bool) -> SourceOptio
         on_error=_on_error(options),
         broker_filter=_broker_filter(options, subscribed),
     )
+
+
+def _records_min(options: Mapping[str, str], number: "_Numbers") -> int:
+    records_min = number.positive("minRecordsPerPartition")
+    splits = [name for name in _SPLITS if name.lower() in options]
+    if records_min is not None and splits:
+        raise InvalidOption(
+            f"minRecordsPerPartition can't be used with {splits[0]}: one puts partitions of topics "
+            "together, the other cuts them"
+        )
+    if splits:
+        return 1
+    return RECORDS_PER_TASK_MIN if records_min is None else records_min
 
 
 def includes_headers(raw: Mapping[str, str]) -> bool:
@@ -225,11 +246,19 @@ def _groups(
     default = "spark-kafka-source" if is_streaming else "spark-kafka-relation"
     prefix = options.get("groupidprefix", default).strip()
     group = f"{prefix}-{_digest([*_canonical(subscribed), options.get('brokerfilter')])}"
-    values = _digest([options.get(name.lower()) for name in _VALUES])
+    named_schema = [options.get(name.lower()) for name in _VALUES]
+    values = _digest([*named_schema, *_registered_schema(options)])
     # Before, all options but how brokers are reached were in the name.
     own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
     former = f"{prefix}-{_digest(sorted(own.items()))}"
     return group, (f"{group}-{values}{DLQ_TOPIC_SUFFIX}", former + DLQ_TOPIC_SUFFIX)
+
+
+def _registered_schema(options: Mapping[str, str]) -> list[str]:
+    """Which schema of a registry is read; empty without one: older groups keep their name."""
+    values = value_options(options)
+    registry = None if values is None else values.registry
+    return [] if registry is None else [registry.url, registry.subject, registry.version]
 
 
 def _canonical(subscribed: Subscription) -> list[object]:
@@ -255,9 +284,7 @@ def _on_error(options: Mapping[str, str]) -> OnError:
     if "onerror" in options and value_options(options) is None:
         raise InvalidOption("onError means nothing without valueFormat")
     on_error = choice(options, "onError", {choice.value: choice for choice in OnError}, "fail")
-    splits = [
-        name for name in ("minPartitions", "maxRecordsPerPartition") if name.lower() in options
-    ]
+    splits = [name for name in _SPLITS if name.lower() in options]
     if on_error is OnError.DLQ and splits:
         # How far a partition's records were decoded is one number: one task at a time counts it.
         raise InvalidOption(

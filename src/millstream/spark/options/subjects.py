@@ -16,9 +16,9 @@ OPTION = "subscribeSubjects"
 @dataclass(frozen=True, slots=True)
 class _Style:
     separator: str
-    one: str
-    rest: str  # Of any tokens that follow; only last.
-    rest_expression: str
+    one_token: str
+    any_tokens: str  # Only last.
+    any_tokens_expression: str
 
 
 _DOTS = _Style(".", "*", ">", r"\..*")
@@ -66,8 +66,8 @@ def _style(text: str) -> _Style:
 def _check(text: str) -> None:
     style = _style(text)
     *before, _ = tokens = text.split(style.separator)
-    if style.rest in before:
-        raise InvalidOption(f"{OPTION} has {text!r}: {style.rest} must come last")
+    if style.any_tokens in before:
+        raise InvalidOption(f"{OPTION} has {text!r}: {style.any_tokens} must come last")
     if style is _DOTS and "" in tokens:
         raise InvalidOption(f"{OPTION} has {text!r}, which has an empty token")
     for token in tokens:
@@ -78,16 +78,16 @@ def _check(text: str) -> None:
 def _where(text: str) -> str:
     style = _style(text)
     tokens = text.split(style.separator)
-    has_rest = tokens[-1] == style.rest
-    if has_rest:
+    has_any_tokens = tokens[-1] == style.any_tokens
+    if has_any_tokens:
         tokens.pop()
-    if not has_rest and style.one not in tokens:
+    if not has_any_tokens and style.one_token not in tokens:
         return f"subject == {_quoted(text)}"
     separator = re.escape(style.separator)
     any_one = f"[^{separator}]*"
-    expression = separator.join(any_one if t == style.one else re.escape(t) for t in tokens)
-    if has_rest:
-        expression = expression + style.rest_expression if tokens else ".*"
+    expression = separator.join(any_one if t == style.one_token else re.escape(t) for t in tokens)
+    if has_any_tokens:
+        expression = expression + style.any_tokens_expression if tokens else ".*"
     return "subject ~ " + _quoted(rf"(?s)\A{expression}\z")
 
 

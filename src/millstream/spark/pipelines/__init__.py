@@ -7,7 +7,17 @@ examples of a pipeline file; both are imported on first use.
 from importlib import import_module
 from types import ModuleType
 
-_READY = ("aggregate", "archive", "dedup", "enrich", "redrive", "replay", "traffic", "validate")
+_READY = (
+    "aggregate",
+    "archive",
+    "dedup",
+    "enrich",
+    "redrive",
+    "replay",
+    "traffic",
+    "validate",
+    "watch",
+)
 # The names under which users know these modules.
 _MODULES = {
     **{name: f"ready.{name}" for name in _READY},

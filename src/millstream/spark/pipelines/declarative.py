@@ -16,7 +16,13 @@ from urllib.parse import urlsplit
 
 from millstream.spark.pipelines import checkpoints
 from millstream.spark.pipelines.failures import InvalidPipeline, PipelineFailed, short_reason
-from millstream.spark.session import LAPTOP, MASTER, prepare_environment, write_log4j
+from millstream.spark.session import (
+    MASTER,
+    installed_version,
+    laptop_settings,
+    prepare_environment,
+    write_log4j,
+)
 
 FILE_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 # The setting in which definitions find the brokers: spark.conf.get("spark.millstream.bootstrap").
@@ -123,7 +129,7 @@ def settings(directory: Path, master: str) -> dict[str, str]:
     Spark's default catalog its second run fails on the tables of the first.
     """
     state = directory / ".millstream"
-    static = dict(LAPTOP) if master.startswith("local") else {}
+    static = laptop_settings(installed_version()) if master.startswith("local") else {}
     static["spark.sql.warehouse.dir"] = str(directory / "spark-warehouse")
     static["spark.sql.session.timeZone"] = "UTC"
     options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{write_log4j()}"

@@ -1,66 +1,59 @@
-"""Takes the progress of a streaming query as it comes, each batch once.
+"""Takes the progress of streaming queries as Spark's listener tells it, each batch once.
 
-Spark keeps the progress of the last hundred batches, and `recentProgress` turns each into Python.
-So this module reads `lastProgress`, and `recentProgress` only if batches came in between.
+Spark calls a listener once per trigger, in a thread of its own and in order, and at last with the
+end of the query. So nothing asks Spark in a loop what is new.
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+import threading
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 # Any: JSON whose shape Spark decides.
 Json = dict[str, Any]
 
 
-class Progress(Protocol):
-    """The part of `StreamingQueryProgress` that this module needs."""
+class ProgressListener(StreamingQueryListener):
+    """Keeps the progress of each run until it is taken. Method names are Spark's."""
 
-    @property
-    def json(self) -> str: ...
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._progress: dict[str, list[Json]] = {}
+        self._ended: dict[str, threading.Event] = {}
 
+    def take(self, run_id: str) -> list[Json]:
+        """The progress of one run that is new since the last call."""
+        with self._lock:
+            return self._progress.pop(run_id, [])
 
-class WatchedQuery(Protocol):
-    """The part of `StreamingQuery` that this module needs. The names are Spark's."""
+    def wait_ended(self, run_id: str, seconds: float) -> bool:
+        """Wait until Spark has told all of a run, its end included."""
+        return self._end_of(run_id).wait(seconds)
 
-    @property
-    def lastProgress(self) -> Progress | None: ...  # noqa: N802
+    def has_ended(self, run_id: str) -> bool:
+        return self._end_of(run_id).is_set()
 
-    @property
-    def recentProgress(self) -> Sequence[Progress]: ...  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        return
 
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        with self._lock:
+            self._progress.setdefault(str(progress.runId), []).append(json.loads(progress.json))
 
-class NewProgress:
-    """Returns the progress of one query that is new since the last call. Keeps one progress."""
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        return
 
-    def __init__(self, query: WatchedQuery) -> None:
-        self._query = query
-        self._last: Json | None = None
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._end_of(str(event.runId)).set()
 
-    def take(self) -> list[Json]:
-        progress = self._query.lastProgress
-        if progress is None:
-            return []
-        last: Json = json.loads(progress.json)
-        if self._last is not None and _moment(last) == _moment(self._last):
-            return []
-        if self._last is not None and _follows(self._last, last):
-            new = [last]
-        else:
-            recent = [json.loads(entry.json) for entry in self._query.recentProgress]
-            new = [p for p in recent if self._last is None or _moment(p) > _moment(self._last)]
-        self._last = new[-1] if new else last
-        return new
-
-
-def _follows(earlier: Json, later: Json) -> bool:
-    """Whether no batch was run between the two.
-
-    A query that waits reports progress of the batch that it is about to run, with no rows.
-    """
-    was_run = "addBatch" in earlier["durationMs"]
-    return bool(later["batchId"] == earlier["batchId"] + (1 if was_run else 0))
-
-
-def _moment(progress: Json) -> tuple[int, str]:
-    """The batch and the time of its trigger, whose text sorts by time."""
-    return progress["batchId"], progress["timestamp"]
+    def _end_of(self, run_id: str) -> threading.Event:
+        with self._lock:
+            return self._ended.setdefault(run_id, threading.Event())

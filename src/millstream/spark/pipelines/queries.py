@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.spark.pipelines.failures import PipelineFailed, short_reason
-from millstream.spark.pipelines.progress import NewProgress
+from millstream.spark.pipelines.progress import ProgressListener
 from millstream.spark.pipelines.summaries import (
     OBSERVED,
     ROWS_QUARANTINED,
@@ -28,9 +28,10 @@ from millstream.spark.pipelines.summaries import (
     add,
     total,
 )
+from millstream.spark.write.once import FORMAT, write_once
 
-FORMAT = "millstream"
-POLL_SECONDS = 0.1  # Spark keeps the progress of the last hundred batches: none is missed.
+POLL_SECONDS = 0.1  # Between looks at what the listener was told; Spark is not asked.
+LAST_WORDS_SECONDS_MAX = 10  # For Spark to tell the listener all of a query that has ended.
 
 
 def _ignore(_: Progress) -> None:
@@ -94,6 +95,7 @@ class Query:
     frame: DataFrame
     sink: Sink
     output_mode: str = "append"
+    scans: int = 1  # How often the query reads each row: Spark counts every time.
 
 
 def source(context: Context, topics: str | Sequence[str], **options: str) -> DataFrame:
@@ -111,11 +113,21 @@ def read(context: Context, topics: str | Sequence[str], **options: str) -> DataF
 
 def write(context: Context, frame: DataFrame, *, topic: str | None = None, **options: str) -> None:
     """Append a batch of rows; all of them become visible at once, or none."""
-    writer = frame.write.format(FORMAT).mode("append").options(**_writing(context, topic, options))
+    writer = (
+        frame.write.format(FORMAT)
+        .mode("append")
+        .options(**writing_options(context, topic, options))
+    )
     try:
         writer.save()
     except PySparkException as problem:
         raise PipelineFailed(context.name, short_reason(str(problem))) from problem
+
+
+def upserts(context: Context, *, topic: str | None, **options: str) -> ToBatches:
+    """The sink of output mode `update`: each batch is written once, however often it is run."""
+    chosen = writing_options(context, topic, options)
+    return ToBatches(lambda batch, batch_id: write_once(batch, batch_id, options=chosen))
 
 
 def run_stream(
@@ -131,9 +143,11 @@ def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
     """Run queries side by side. The first failure stops all and is raised as one sentence."""
     started = time.monotonic()
     running: list[_Running] = []
+    listener = ProgressListener()
+    context.spark.streams.addListener(listener)
     try:
         for query in queries:
-            running += [_Running(context, query)]
+            running += [_Running(context, query, listener)]
         active = running
         while active and not context.stop.wait(POLL_SECONDS):
             active = [started_query for started_query in active if started_query.look()]
@@ -143,6 +157,7 @@ def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
     finally:
         for started_query in running:
             started_query.stop()
+        context.spark.streams.removeListener(listener)
     summary = total(
         (started_query.so_far for started_query in running), seconds=time.monotonic() - started
     )
@@ -152,16 +167,18 @@ def run_streams(context: Context, queries: Sequence[Query]) -> Summary:
 class _Running:
     """A started query, and the summary of its batches so far."""
 
-    def __init__(self, context: Context, query: Query) -> None:
+    def __init__(self, context: Context, query: Query, listener: ProgressListener) -> None:
         self._context = context
         self._name = query.name
+        self._scans = query.scans
         self.so_far = Summary()
+        self._listener = listener
         self._query: StreamingQuery = _start(context, query)
-        self._progress = NewProgress(self._query)
+        self._run_id = str(self._query.runId)
 
     def look(self) -> bool:
         """Count new progress; return whether the query runs. Raises the error that ended it."""
-        is_active = self._query.isActive
+        is_active = not self._listener.has_ended(self._run_id)
         self._take_in()
         problem = None if is_active else self._query.exception()
         if problem is not None and not self._context.stop.is_set():
@@ -173,10 +190,12 @@ class _Running:
         """Stop the query. The next run repeats the batch under way, and counts it then."""
         if self._query.isActive:
             self._query.stop()
-            self._take_in()
+        self._listener.wait_ended(self._run_id, LAST_WORDS_SECONDS_MAX)
+        self._take_in()
 
     def _take_in(self) -> None:
-        for progress in self._progress.take():
+        for progress in self._listener.take(self._run_id):
+            progress["numInputRows"] //= self._scans
             self.so_far = add(self.so_far, progress)
             self._context.report(
                 Progress(
@@ -206,7 +225,7 @@ def _start(context: Context, query: Query) -> StreamingQuery:
 def _to(context: Context, writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
     match sink:
         case ToTopic():
-            options = _writing(context, sink.topic, sink.options)
+            options = writing_options(context, sink.topic, sink.options)
             return writer.format(FORMAT).options(**options)
         case ToFiles():
             writer = writer.format(sink.format).option("path", sink.path).options(**sink.options)
@@ -240,7 +259,10 @@ def _reading(
     return {**_client(context), **defaults, **subscription, **options}
 
 
-def _writing(context: Context, topic: str | None, options: Mapping[str, str]) -> dict[str, str]:
+def writing_options(
+    context: Context, topic: str | None, options: Mapping[str, str]
+) -> dict[str, str]:
+    """All options of a sink that writes to `topic`, or to the topics that rows name."""
     where = {} if topic is None else {"topic": topic}
     return {**_client(context), **where, **options}
 

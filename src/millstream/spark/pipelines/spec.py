@@ -48,7 +48,8 @@ class Source(_Strict, frozen=True, kw_only=True):
     starting: Literal["earliest", "latest"] = "earliest"  # For the first run only.
     trigger_records_max: int | None = None
     schema: str | None = None  # DDL of the JSON value.
-    malformed: Literal["fail", "skip", "keep"] = "fail"  # Of values that are not of the schema.
+    # Of values that are not of the schema.
+    malformed: Literal["fail", "skip", "keep", "dlq"] = "fail"
     watermark: Watermark | None = None
     options: dict[str, Option] = {}  # Of the source, as in docs/spark/source-options.md.
 
@@ -61,6 +62,12 @@ class Source(_Strict, frozen=True, kw_only=True):
             )
         if self.watermark is not None and self.schema is None:
             raise InvalidOption("a watermark needs a schema")
+        named = {name.lower(): text for name, text in texts(self.options).items()}
+        if named.get("onerror") == "dlq":
+            raise InvalidOption(
+                "option onError is dlq: the source would write dead letters apart from the flow's "
+                "rows. Use schema and malformed: dlq, which writes both as one batch"
+            )
         _check(self.reading(BOOTSTRAP, "group"), is_source=True)
 
     @property
@@ -135,6 +142,8 @@ class Flow(_Strict, frozen=True, kw_only=True, rename={"parameters": "with"}):
 
     def __post_init__(self) -> None:
         _check_name("name", self.name)
+        if self.source is not None and self.source.malformed == "dlq":
+            self._check_dead_letters()
         if self.use is None:
             missing = [n for n in ("source", "sink") if getattr(self, n) is None]
             if missing:
@@ -148,6 +157,14 @@ class Flow(_Strict, frozen=True, kw_only=True, rename={"parameters": "with"}):
             raise InvalidOption(
                 f"flow {self.name} uses {self.use}, which knows its source, sql and sink: say them "
                 "in with"
+            )
+
+    def _check_dead_letters(self) -> None:
+        """Dead letters are written by the flow's own sink, in the batch of its other rows."""
+        if self.sink is not None and (self.sink.topic is None or self.sink.output_mode != "append"):
+            raise InvalidOption(
+                f"flow {self.name}: malformed is dlq, which needs a sink with a topic and "
+                "output_mode append: dead letters and rows are written as one batch"
             )
 
     @property

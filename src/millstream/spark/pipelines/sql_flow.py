@@ -5,6 +5,7 @@ before it as the table `source`, and only the driver sees that name.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -20,15 +21,17 @@ from millstream.spark.pipelines.queries import (
     ToFiles,
     ToTopic,
     source,
-    write,
+    upserts,
 )
-from millstream.spark.pipelines.ready import records
+from millstream.spark.pipelines.ready import dlq_report, records
 from millstream.spark.pipelines.spec import Flow, Sink, Source, texts
 from millstream.spark.write.spark_writers import check_rows
 
 VIEW = "source"
 QUERY = "rows"
 MALFORMED = "malformed"
+
+_REASON = "schema"  # Of a dead letter, as the pipeline *validate* says it.
 
 _PLACE = ("topic", "partition", "offset")  # Of a record.
 
@@ -43,12 +46,21 @@ def query(context: Context, flow: Flow, directory: str) -> Query:
     frame = source(context, flow.source.all_topics, **flow.source.own_options())
     output = written(rows(frame, flow), flow)
     sink = _sink(context, flow.sink, directory)
+    if flow.source.malformed == "dlq":
+        assert isinstance(sink, ToTopic)
+        output, sink = _with_letters(output, frame, flow), replace(sink, topic=None)
     if isinstance(sink, ToFiles):
         try:
             records.check_files(context, QUERY, sink.path, named="table")
         except InvalidOption as problem:
             raise InvalidPipeline(f"flow {flow.name}, sink: {problem}") from None
-    return Query(name=QUERY, frame=output, sink=sink, output_mode=flow.sink.output_mode)
+    return Query(
+        name=QUERY,
+        frame=output,
+        sink=sink,
+        output_mode=flow.sink.output_mode,
+        scans=2 if flow.source.malformed == "dlq" else 1,
+    )
 
 
 def rows(frame: DataFrame, flow: Flow) -> DataFrame:
@@ -87,6 +99,8 @@ def _columns(frame: DataFrame, source: Source) -> DataFrame:
     match source.malformed:
         case "skip":
             result = records.readable(result, MALFORMED)
+        case "dlq":
+            result = result.where(~F.col(records.IS_MALFORMED))
         case "fail":
             where = [F.col(f"{records.RECORD}.{name}").cast("string") for name in _PLACE]
             message = F.concat_ws(
@@ -99,6 +113,23 @@ def _columns(frame: DataFrame, source: Source) -> DataFrame:
     if source.watermark is not None:
         result = records.timed(result, source.watermark.column, source.watermark.delay)
     return result
+
+
+def _with_letters(output: DataFrame, frame: DataFrame, flow: Flow) -> DataFrame:
+    """The rows of the flow and the dead letters of its source, each with its topic."""
+    assert flow.source is not None
+    assert flow.source.schema is not None
+    assert flow.sink is not None
+    bad = records.parsed(frame, flow.source.schema).where(F.col(records.IS_MALFORMED))
+    error = F.lit(f"the value must be JSON of {flow.source.schema}")
+    letters = dlq_report.as_letters(bad, reason=F.lit(_REASON), error=error)
+    good = output.withColumn("topic", F.lit(flow.sink.topic))
+    for name in ("key", "value"):
+        if name in good.columns:
+            good = good.withColumn(name, F.col(name).cast("binary"))
+    if "headers" not in good.columns:
+        good = good.withColumn("headers", F.array().cast(records.HEADERS))
+    return good.unionByName(letters, allowMissingColumns=True)
 
 
 def _step(frame: DataFrame, sql: str, place: str) -> DataFrame:
@@ -136,8 +167,7 @@ def _require(frame: DataFrame, columns: Sequence[str], place: str) -> None:
 def _sink(context: Context, sink: Sink, directory: str) -> ToTopic | ToFiles | ToBatches:
     topic, options = sink.topic, texts(sink.options)
     if topic is not None and sink.output_mode == "update":
-        # Spark lets no sink in Python take updates, so each batch is written as one of its own.
-        return ToBatches(lambda batch, _: write(context, batch, topic=topic, **options))
+        return upserts(context, topic=topic, **options)
     if topic is not None:
         return ToTopic(topic=topic, options=options)
     assert sink.table is not None

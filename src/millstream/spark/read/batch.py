@@ -5,10 +5,10 @@ same rows twice, however much was written in between.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream.kafka_client.cluster import cluster_for
@@ -19,11 +19,15 @@ from millstream.spark.read.lookups import Positions
 from millstream.spark.read.offset_ranges import OffsetRange, Offsets, ranges, split
 from millstream.spark.read.range_reader import RangeReader, report_loss
 from millstream.spark.read.views import check_filter
+from millstream.spark.sentences import with_sentences
+from millstream.spark.spark_api import arrow_schema
+from millstream.spark.worker_memory import exempt_modules
 
 if TYPE_CHECKING:
     from millstream.spark.values.bad_values import DecoderMaker
 
 
+@with_sentences
 class BatchReader(DataSourceReader):
     """Plans on the driver, reads in tasks. Holds nothing that can't be sent to them."""
 
@@ -67,19 +71,23 @@ def tasks(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRang
 
 
 def read(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[Array]:
-    """Read the range of one task, with the client that this worker process keeps."""
+    """Read the ranges of one task, with the client that this worker process keeps."""
     if partition.value is None:
         return iter(())  # Spark plans one empty task for a plan without ranges.
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    planned: OffsetRange | tuple[OffsetRange, ...] = partition.value
+    exempt_modules()
+    columns = arrow_schema(schema)
     reader = RangeReader(
         cluster_for(options.client),
-        arrow_schema,
+        columns,
         poll_ms_max=options.poll_ms_max,
         fails_on_data_loss=options.fails_on_data_loss,
         broker_filter=options.broker_filter,
-        decoder_of=_decoder_maker(options, arrow_schema),
+        decoder_of=_decoder_maker(options, columns),
     )
-    return reader.read(partition.value)
+    if isinstance(planned, OffsetRange):
+        return reader.read(planned)
+    return chain.from_iterable(map(reader.read, planned))
 
 
 def _decoder_maker(options: SourceOptions, schema: Schema) -> "DecoderMaker | None":

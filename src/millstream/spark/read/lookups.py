@@ -94,7 +94,10 @@ class Positions:
         targets = self.partitions()
         missing = self.missing(targets)
         if missing:
-            raise UnknownPartition(", ".join(missing))
+            raise UnknownPartition(
+                f"{', '.join(missing)}; create the topic (millstream topic create NAME), or mend "
+                "the option that names it"
+            )
         return targets
 
     def latest(self, targets: list[TopicPartition]) -> Offsets:

@@ -7,21 +7,13 @@ the query, so every error that may pass is waited for inside.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from millstream.errors import CorruptBatch, InvalidBatch, MillstreamError
-from millstream.kafka_client.coordinator import commit
+from millstream.kafka_client.coordinator import Commits
 from millstream.kafka_client.errors import CorruptMessage, OutOfRange, TransientError
 from millstream.model import TopicPartition
 from millstream.spark.options.source import SourceOptions
@@ -37,6 +29,7 @@ from millstream.spark.read.offset_ranges import (
     backlog,
     check_available,
     from_json,
+    gather,
     limited,
     limited_bytes,
     ranges,
@@ -47,15 +40,26 @@ from millstream.spark.read.offset_ranges import (
 )
 from millstream.spark.read.range_reader import report_loss
 from millstream.spark.read.views import check_filter
+from millstream.spark.sentences import with_sentences
+from millstream.spark.spark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 # Without waiting Spark would ask about a hundred times a second whether there is anything.
 IDLE_WAIT_SECONDS = 0.5
 IDLE_POLL_SECONDS = 0.02
+RANGES_PER_TASK_MAX = 8  # They are read one after the other.
 SAMPLE_BYTES = 64 * 2**10  # The sample of a partition that its record size is estimated from.
 
 log = logging.getLogger(__name__)
 
 
+@with_sentences
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Method names are Spark's. Tasks get a copy that only ever reads."""
 
@@ -66,6 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: QueryPosition | None = None
         self._latest: Offsets | None = None
         self._ceiling: Offsets | None = None  # The end of a run with Trigger.AvailableNow.
+        self._commits: Commits | None = None
         self._committed: Offsets | None = None
         self._reported: list[str] = []  # Losses, at the last look.
         self._former_ids: TopicIds = {}  # Of topics that were created anew, the last id before.
@@ -108,6 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._report(losses)
                 if is_batch:
                     break
+            self._finish_showing()  # There is time for it, and Spark may end this process.
             is_over = self._ceiling is not None and not is_batch
             if is_over or time.monotonic() > deadline:
                 return start
@@ -134,7 +140,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = without(before.offsets, recreated(before.topic_ids, after.topic_ids))
         planned = ranges(starts, after.offsets, after.topic_ids)
         check_filter(self._positions.cluster, planned, self._options.broker_filter)
-        return [InputPartition(r) for r in tasks(planned, self._options)]
+        return [
+            InputPartition(gathered)
+            for gathered in gather(
+                tasks(planned, self._options),
+                records_min=self._options.partition_records_min,
+                ranges_max=RANGES_PER_TASK_MAX,
+            )
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Array]:
         return read(partition, self._options, self._schema)
@@ -222,12 +235,86 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- lag ---------------------------------------------------------------------------------------
 
     def _show(self, offsets: Offsets) -> None:
-        """Commit to the group that shows where the query stands. Never fails the query."""
+        """Commit to the group that shows where the query stands. Never fails the query.
+
+        No trigger waits for the broker's answer: it is taken at the next one, or in idle time.
+        """
         initial = None if self._initial is None else self._initial.offsets
         if offsets in (initial, self._committed) or not offsets:
             return
+        if self._commits is None:
+            self._commits = Commits(self._positions.cluster, self._options.group)
+        self._showing(lambda commits: commits.send(offsets))
+        self._committed = offsets
+
+    def stop(self) -> None:
+        self._finish_showing()
+
+    def _finish_showing(self) -> None:
+        self._showing(Commits.finish)
+
+    def _showing(self, act: Callable[[Commits], None]) -> None:
+        if self._commits is None:
+            return
         try:
-            commit(self._positions.cluster, self._options.group, offsets)
-            self._committed = offsets
+            act(self._commits)
         except (OSError, MillstreamError, TransientError) as problem:
+            self._committed = None  # The next trigger commits again, also if nothing is new.
             log.warning("could not commit group=%s: %s", self._options.group, problem)
+
+
+@with_sentences
+class UnlimitedStreamReader(StreamReader):
+    """For Spark before 4.2, which asks how far to read without saying where the query stands.
+
+    So a trigger takes all there is, and losses are noticed when the batch is planned.
+    """
+
+    _last: Json | None = None
+
+    def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
+        deadline = time.monotonic() + IDLE_WAIT_SECONDS
+        while True:
+            topic_ids = self._positions.topic_ids()
+            end = to_json(self._positions.ends({}, None), topic_ids)
+            if end != self._last and self._positions.is_current(topic_ids):
+                self._last = end
+                return end
+            if self._last is not None and time.monotonic() > deadline:
+                return self._last
+            time.sleep(IDLE_POLL_SECONDS)
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        before, after = from_json(start), from_json(end)
+        starts = without(before.offsets, recreated(before.topic_ids, after.topic_ids))
+        newcomers = sorted(after.offsets.keys() - starts.keys())
+        earliest = self._positions.earliest(newcomers) if newcomers else {}
+        losses = recreated_losses(before, after.topic_ids)
+        self._report(losses + check_available(starts, after.offsets, earliest).losses)
+        return super().partitions(start, end)
+
+
+@with_sentences
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error of the options when it is first asked something.
+
+    Spark stops a reader that it could not make, and reports that it has none to stop.
+    """
+
+    def __init__(self, problem: MillstreamError) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        raise self._problem
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._problem
+
+    def latestOffset(self, *_: object) -> Json:  # noqa: N802
+        raise self._problem
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[Array]:
+        raise self._problem

@@ -206,6 +206,7 @@ def _sink(client: ClientSettings, topic: str) -> SinkOptions:
         topic=topic,
         transactional_id_prefix=None,
         checkpoint=None,
+        batch_id=None,
         guarantee=Guarantee.EXACTLY_ONCE,
         assumes_deterministic_tasks=False,
         writes_headers=True,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from millstream.spark.errors import RegistryFailed
 from millstream.spark.read.arrow import Array
 
 WHY_LENGTH_MAX = 300
@@ -47,6 +48,8 @@ def one_by_one(decode: Decode, kind: Any) -> ValueReader:  # An Arrow struct typ
         for index, value in enumerate(values.to_pylist()):
             try:
                 rows.append(None if value is None else decode(value))
+            except RegistryFailed:
+                raise  # The value may be good; the task is tried again.
             except Exception as problem:  # Libraries raise all sorts of things for bad bytes.
                 rows.append(None)
                 failures.append(failure(index, f"{type(problem).__name__}: {problem}"))

@@ -13,7 +13,15 @@ import pyarrow.json as pj
 
 from millstream.spark.options.values import ValueFormat, ValueOptions
 from millstream.spark.read.arrow import Array
-from millstream.spark.values.decoding import Decoded, Failure, ValueReader, failure, one_by_one
+from millstream.spark.values.decoding import (
+    Decode,
+    Decoded,
+    Failure,
+    ValueReader,
+    failure,
+    one_by_one,
+)
+from millstream.spark.values.framing import framed_message, framed_reader
 
 _LINE = b"\n"
 
@@ -22,18 +30,34 @@ def value_reader(values: ValueOptions, kind: Any) -> ValueReader:  # An Arrow st
     """Read values as structs of the type `kind`; a null value stays null."""
     match values.form:
         case ValueFormat.JSON:
-            return json_reader(kind)
+            read = json_reader(kind)
+            return read if values.registry is None else framed_reader(read)
         case ValueFormat.AVRO:
-            from millstream.spark.values.avro import avro_decode
-
-            return one_by_one(avro_decode(values.schema), kind)
+            return one_by_one(_avro(values), kind)
         case ValueFormat.PROTOBUF:
-            from millstream.spark.values.protobuf import protobuf_decode
-
-            assert values.message is not None
-            return one_by_one(protobuf_decode(values.schema, values.message), kind)
+            return one_by_one(_protobuf(values), kind)
         case other:
             assert_never(other)
+
+
+def _avro(values: ValueOptions) -> Decode:
+    from millstream.spark.values.avro import avro_decode, avro_framed_decode
+
+    if values.registry is None:
+        return avro_decode(values.schema)
+    from millstream.spark.registry import registry_for
+
+    return avro_framed_decode(values.schema, registry_for(values.registry).schema)
+
+
+def _protobuf(values: ValueOptions) -> Decode:
+    from millstream.spark.values.protobuf import protobuf_decode, protobuf_path
+
+    assert values.message is not None
+    decode = protobuf_decode(values.schema, values.message)
+    if values.registry is None:
+        return decode
+    return framed_message(decode, protobuf_path(values.schema, values.message))
 
 
 def json_reader(kind: Any) -> ValueReader:  # An Arrow struct type.

@@ -42,6 +42,18 @@ def protobuf_decode(descriptors: str, message: str) -> Decode:
     return decode
 
 
+def protobuf_path(descriptors: str, message: str) -> list[int]:
+    """The indexes that lead to the message in its file."""
+    return _path(_message(descriptors, message))
+
+
+def _path(descriptor: Descriptor) -> list[int]:
+    outer = descriptor.containing_type
+    if outer is None:
+        return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
+    return [*_path(outer), [nested.name for nested in outer.nested_types].index(descriptor.name)]
+
+
 def _message(descriptors: str, name: str) -> Descriptor:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message

@@ -9,9 +9,9 @@ transaction open, and only the driver knows which attempts of which tasks count.
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import uuid4
 
@@ -35,6 +35,7 @@ from millstream.spark.options.sink import DELIVER_AT, TTL_MS, Guarantee, SinkOpt
 from millstream.spark.read.arrow import Array
 from millstream.spark.write import transactions
 from millstream.spark.write.encoding import as_binary, encode_rows
+from millstream.spark.write.lease import Lease
 from millstream.spark.write.partitioner import Columns, Router
 from millstream.spark.write.producing import Pipeline
 from millstream.spark.write.query_identity import QueryIdentity, checkpoint_identity
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 * 2**20  # Rows encoded at once: enough that numpy pays, few enough to overlap.
 GROUP_PREFIX = "spark:"
+GROUPS_MAX = 64  # Remembered by one worker process.
 
 
 class WriteMode(Enum):
@@ -60,6 +62,7 @@ class Plan:
     mode: WriteMode
     identity: QueryIdentity
     opened: Opened | None = None
+    partition_counts: Mapping[str, int] = field(default_factory=dict)  # Of the option topic.
 
     @property
     def group(self) -> str:
@@ -102,16 +105,23 @@ def open_batch(options: SinkOptions, *, own_columns: Sequence[str] = ()) -> Plan
         raise InvalidOption(
             f"column {own_columns[0]} is only for Millstream, and this broker is another"
         )
+    counts = {}
     if options.topic is not None:
-        cluster.partition_count(options.topic)  # It is created once, and not by every task.
-    identity = _identity(options)
+        # It is created once, and not by every task; nor does every task look it up.
+        counts[options.topic] = cluster.partition_count(options.topic)
+    plan = Plan(
+        options=options,
+        mode=WriteMode.AT_LEAST_ONCE,
+        identity=_identity(options),
+        partition_counts=counts,
+    )
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return Plan(options=options, mode=WriteMode.AT_LEAST_ONCE, identity=identity)
+        return plan
     if transactions.has_batches(cluster):
-        opened = _opened(cluster, identity)
-        return Plan(options=options, mode=WriteMode.BATCHES, identity=identity, opened=opened)
+        opened = _opened(cluster, plan.identity)
+        return replace(plan, mode=WriteMode.BATCHES, opened=opened)
     if options.assumes_deterministic_tasks:
-        return Plan(options=options, mode=WriteMode.TASKS, identity=identity)
+        return replace(plan, mode=WriteMode.TASKS)
     raise InvalidOption(
         "this broker can't end the transactions of all tasks as one, so a batch that is run again "
         "is exactly once only if each task gets the same rows again, which a data source can't "
@@ -121,8 +131,12 @@ def open_batch(options: SinkOptions, *, own_columns: Sequence[str] = ()) -> Plan
 
 
 def _identity(options: SinkOptions) -> QueryIdentity:
-    if options.transactional_id_prefix is not None:
-        return QueryIdentity(name=options.transactional_id_prefix)
+    prefix = options.transactional_id_prefix
+    if prefix is not None and options.batch_id is not None:
+        # One function of foreachBatch may write to several topics, each under a memory of its own.
+        return QueryIdentity(name=f"{prefix}/{options.topic}" if options.topic else prefix)
+    if prefix is not None:
+        return QueryIdentity(name=prefix)
     if options.checkpoint is not None:
         return checkpoint_identity(options.checkpoint)
     return QueryIdentity(name=uuid4().hex)
@@ -187,11 +201,12 @@ def write(plan: Plan, task: Task, batches: Iterable[Array]) -> Written:
     if query_id not in (None, task.series):
         raise OtherQuery(task.series, query_id)
     writer = _WRITERS[plan.mode](plan, task)
-    if writer.is_done():
-        for _ in batches:
-            pass  # Spark counts on its rows being taken.
-        return writer.written()
     try:
+        if writer.is_done():
+            for _ in batches:
+                pass  # Spark counts on its rows being taken.
+            return writer.written()
+        writer.prepare()
         for rows in _chunks(batches, plan.options):
             writer.add(rows)
         return writer.finish()
@@ -209,7 +224,7 @@ class _Writer:
         self._plan = plan
         self._task = task
         self._cluster: Cluster = cluster_for(plan.options.client)
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = dict(plan.partition_counts)
         self._router = Router(plan.options.topic, self._partition_count, turn=task.partition)
         self._pipeline: Pipeline | None = None
         self._row_count = 0
@@ -217,6 +232,10 @@ class _Writer:
     def is_done(self) -> bool:
         """Whether an earlier attempt has written, and committed, all of it."""
         return False
+
+    def prepare(self) -> None:
+        """Do what can be done before the first row is there."""
+        return
 
     def add(self, rows: Columns) -> None:
         if self._pipeline is None:
@@ -303,6 +322,44 @@ class _TransactionalWriter(_Writer, ABC):
 class _BatchWriter(_TransactionalWriter):
     """Leaves its transaction for the driver to end with all others of the batch."""
 
+    def __init__(self, plan: Plan, task: Task) -> None:
+        super().__init__(plan, task)
+        options = plan.options
+        self._lease = Lease(
+            options.client,
+            plan.group,
+            self._opened.term,
+            timeout_ms=options.transaction_timeout_ms,
+        )
+
+    def prepare(self) -> None:
+        # Rows take tens of milliseconds to get here, from the source and through the JVM; the
+        # round trip that begins a transaction is over by then.
+        if self._plan.group in _with_rows:
+            self._pipeline = self._begin()
+
+    def add(self, rows: Columns) -> None:
+        self._lease.check()
+        super().add(rows)
+
+    def finish(self) -> Written:
+        _note_rows(self._plan.group, has_rows=self._row_count > 0)
+        written = super().finish()
+        self._lease.check()
+        return written
+
+    def _join(self, targets: Iterable[TopicPartition]) -> None:
+        """Add nothing: a broker that has batches adds the partition with its first records."""
+
+    def close(self) -> None:
+        self._lease.close()
+        super().close()
+
+    def _begin(self) -> Pipeline:
+        pipeline = super()._begin()
+        self._lease.member = self._member
+        return pipeline
+
     def is_done(self) -> bool:
         opened = self._opened
         if opened.series != self._task.series:
@@ -363,6 +420,19 @@ def _is_last(task: Task, last_committed_batch: int) -> bool:
     if task.batch_id < last_committed_batch:
         raise OlderCheckpoint(task.series, task.batch_id, last_committed_batch)
     return task.batch_id == last_committed_batch
+
+
+# Batch groups whose last task in this process had rows. Empty tasks are common behind a shuffle,
+# and a transaction begun for one costs the coordinator a write.
+_with_rows: dict[str, None] = {}
+
+
+def _note_rows(group: str, *, has_rows: bool) -> None:
+    _with_rows.pop(group, None)
+    if has_rows:
+        _with_rows[group] = None
+    while len(_with_rows) > GROUPS_MAX:
+        del _with_rows[next(iter(_with_rows))]
 
 
 _WRITERS: dict[WriteMode, Callable[[Plan, Task], _Writer]] = {

@@ -77,8 +77,9 @@ class Pipeline:
             self._receive(address)
 
     def close(self) -> None:
+        """Give the connections back; those that still wait for an answer are closed."""
         for connection in self._connections.values():
-            connection.close()
+            self._cluster.give_back(connection)
         self._connections.clear()
 
     # -- sending ---------------------------------------------------------------------------------
@@ -128,7 +129,9 @@ class Pipeline:
 
     def _recover(self) -> None:
         """Have every unanswered batch written, one request at a time."""
-        self.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
         unanswered, self._unanswered = self._unanswered, {}
         self._cluster.forget()
         for queue in unanswered.values():
@@ -169,7 +172,7 @@ class Pipeline:
         """One of its own: the cluster's is closed when something else is asked meanwhile."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(address, self._options.client)
+            connection = self._connections[address] = self._cluster.take_connection(address)
         return connection
 
 

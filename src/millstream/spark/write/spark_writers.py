@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from millstream.spark.errors import InvalidOption
 from millstream.spark.options.sink import DELIVER_AT, TTL_MS, Guarantee, SinkOptions
 from millstream.spark.read.arrow import Array
+from millstream.spark.sentences import with_sentences
+from millstream.spark.spark_api import DataSourceStreamArrowWriter
+from millstream.spark.worker_memory import exempt_modules
 from millstream.spark.write import atomic_batch
 from millstream.spark.write.atomic_batch import Plan, Task, Written
 
@@ -53,6 +52,7 @@ class _Planned:
     """A writer that plans its batch when it is first asked how, or sent to the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        exempt_modules()
         check_rows(schema, options)
         self._options = options
         self._own_columns = [name for name in schema.names if name in _MILLSTREAM_ONLY]
@@ -65,24 +65,32 @@ class _Planned:
         return {"_options": self._options, "_own_columns": self._own_columns, "_plan": self._plan}
 
 
+@with_sentences
 class BatchWriter(_Planned, DataSourceArrowWriter):
     """Writes a DataFrame; all of it becomes visible at once, or nothing."""
 
     def write(self, iterator: Iterator[Array]) -> Message:
-        return Message(atomic_batch.write(self._plan, _task(self._plan.identity.name), iterator))
+        task = _task(self._plan.identity.name, self._batch_id)
+        return Message(atomic_batch.write(self._plan, task, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        atomic_batch.commit(self._options, _written(messages), _ONLY_BATCH)
+        atomic_batch.commit(self._options, _written(messages), self._batch_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        atomic_batch.abort(self._options, _written(messages), _ONLY_BATCH)
+        atomic_batch.abort(self._options, _written(messages), self._batch_id)
+
+    @property
+    def _batch_id(self) -> int:
+        batch_id = self._options.batch_id
+        return _ONLY_BATCH if batch_id is None else batch_id
 
 
+@with_sentences
 class StreamWriter(_Planned, DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each of them once."""
 
     def write(self, iterator: Iterator[Array]) -> Message:
-        return Message(atomic_batch.write(self._plan, _task(None), iterator))
+        return Message(atomic_batch.write(self._plan, _stream_task(), iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
         atomic_batch.commit(self._options, _written(messages), batchId)
@@ -120,18 +128,30 @@ def check_rows(schema: StructType, options: SinkOptions) -> None:
             raise InvalidOption(f"there is no column {name}; did you mean {meant}?")
 
 
-def _task(series: str | None) -> Task:
-    context = TaskContext.get()
-    assert context is not None, "rows are written in tasks"
+def _stream_task() -> Task:
+    context = _context()
     batch_id = context.getLocalProperty(_BATCH_ID)
     query_id = context.getLocalProperty(_QUERY_ID)
-    assert series is not None or (batch_id is not None and query_id is not None)
+    assert batch_id is not None
+    assert query_id is not None
+    return _task(str(query_id), int(batch_id))
+
+
+def _task(series: str, batch_id: int) -> Task:
+    context = _context()
     return Task(
-        series=series or str(query_id),
-        batch_id=_ONLY_BATCH if series is not None else int(str(batch_id)),
+        series=series,
+        batch_id=batch_id,
         partition=context.partitionId(),
         attempt=context.taskAttemptId(),
     )
+
+
+def _context() -> TaskContext:
+    exempt_modules()
+    context = TaskContext.get()
+    assert context is not None, "rows are written in tasks"
+    return context
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:

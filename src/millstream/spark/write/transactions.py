@@ -15,6 +15,8 @@ from millstream.kafka_wire.apis.millstream import (
     BeginBatchResponse,
     EndBatchRequest,
     EndBatchResponse,
+    RenewBatchRequest,
+    RenewBatchResponse,
 )
 from millstream.kafka_wire.apis.offsets import OffsetFetchRequest, OffsetFetchResponse
 from millstream.kafka_wire.apis.transactions import (
@@ -30,7 +32,7 @@ from millstream.kafka_wire.apis.transactions import (
     TxnOffsetCommitResponse,
 )
 from millstream.kafka_wire.error_codes import RETRIABLE, ErrorCode
-from millstream.model import Producer, TopicPartition
+from millstream.model import NO_PRODUCER, Producer, TopicPartition
 from millstream.spark.errors import BatchRefused, Fenced
 
 _FENCED = frozenset(
@@ -207,6 +209,33 @@ def begin_batch(cluster: Cluster, group: str) -> Opened:
         return Opened(response.term, response.series, response.last_committed_batch)
 
     return cluster.retry(f"begin a batch of {group}", ask)
+
+
+def renews_batches(cluster: Cluster) -> bool:
+    """Whether open batches can be renewed; earlier versions of Millstream can't."""
+    return cluster.retry("reach a broker", lambda: cluster.any_broker().serves(RenewBatchRequest))
+
+
+def renew_batch(cluster: Cluster, group: str, term: int, member: Member | None) -> None:
+    """Renew the lease of all transactions of the batch.
+
+    Raises `Fenced` or `BatchRefused` if the batch, or the transaction of `member`, is lost.
+    """
+    producer = NO_PRODUCER if member is None else member.producer
+    request = RenewBatchRequest(
+        group=group,
+        term=term,
+        transactional_id=None if member is None else member.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+    )
+
+    def ask() -> None:
+        connection = coordinator(cluster, group, TRANSACTION)
+        response = connection.call(request, RenewBatchResponse)
+        _check_batch(response.error_code, response.error_message, group)
+
+    cluster.retry(f"renew the batch of {group}", ask)
 
 
 def end_batch(

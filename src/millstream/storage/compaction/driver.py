@@ -189,11 +189,12 @@ class Compactor:
         return CompactionPlan(
             directory=log.directory,
             segments=segments,
-            contents=[log.contents(segment) for segment in segments],
+            contents=[log.opened(segment) for segment in segments],
             context=context,
             segment_bytes=settings.segment_bytes,
             index_interval_bytes=settings.index_interval_bytes,
             keys_bytes_max=self._limits.compaction_keys_bytes_max,
+            sealer=log.sealer,
         )
 
     def _cleaned(self) -> Cleaned:

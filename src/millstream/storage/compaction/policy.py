@@ -78,6 +78,26 @@ def should_seal(active: SegmentFacts, *, now_ms: int, settings: TopicSettings) -
     return is_expired or (rewrites(settings) and age_ms > segment_ms_max(settings))
 
 
+def next_due_ms(
+    sealed: Sequence[SegmentFacts], active: SegmentFacts | None, *, settings: TopicSettings
+) -> int | None:
+    """The first time at which `should_seal` or the age of a segment may change the log, unless
+    something is written before; None if there is none.
+    """
+    age_ms_max, times_ms = _age_ms_max(settings), []
+    if active is not None and active.max_timestamp >= 0:
+        if age_ms_max != UNLIMITED:
+            times_ms.append(active.max_timestamp + age_ms_max + 1)
+        if rewrites(settings):
+            times_ms.append(active.max_timestamp + segment_ms_max(settings) + 1)
+    if settings.cleanup_policy.deletes and age_ms_max != UNLIMITED:
+        # Segments of unknown age go with the first one of a known age.
+        known = next((each for each in sealed if each.max_timestamp >= 0), None)
+        if known is not None:
+            times_ms.append(known.max_timestamp + age_ms_max + 1)
+    return min(times_ms, default=None)
+
+
 def segment_ms_max(settings: TopicSettings) -> int:
     """How long a segment takes records. Half of `max_compaction_lag_ms` is for its first record to
     wait in it, the other half for `compaction_range` to find it overdue once it is sealed."""

@@ -5,7 +5,7 @@ written. Runs on another thread, so it touches files only, never the log. A powe
 leaves either the old segments or the new one; other files are removed when the log is opened again.
 
     old = log.sealed()[first:last]                     # on the event loop
-    ranges = [log.contents(segment) for segment in old]
+    ranges = [log.opened(segment) for segment in old]
     new = Replacement(files, old, interval_bytes=...)  # on a thread, from here
     for header, batch in ...:
         new.append([batch], [header])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from millstream.codec.batch import Header, read_header
@@ -27,7 +27,9 @@ from millstream.storage.compaction.rules import (
 )
 from millstream.storage.log.aborted import Aborted
 from millstream.storage.log.producers import Producers
-from millstream.storage.log.segment import PRODUCERS, FileRange, Segment
+from millstream.storage.log.segment import PRODUCERS, Segment
+from millstream.storage.sealing.batches import Sealer
+from millstream.storage.sealing.ranges import LogRange
 
 WRITE_BYTES = 2**20
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # As in Kafka; an index entry has four bytes for them.
@@ -45,11 +47,12 @@ class CompactionPlan:
 
     directory: str
     segments: Sequence[Segment]
-    contents: Sequence[FileRange]
+    contents: Sequence[LogRange]
     context: RulesContext
     segment_bytes: int
     index_interval_bytes: int
     keys_bytes_max: int
+    sealer: Sealer | None = None  # Encrypts what is written.
 
 
 class Rewritten(NamedTuple):
@@ -117,19 +120,21 @@ class Compaction:
         plan = self._plan
         old = plan.segments[group.start : group.stop]
         contents = plan.contents[group.start : group.stop]
-        output = _Output(self._files, old, interval_bytes=plan.index_interval_bytes)
+        output = _Output(
+            self._files, old, interval_bytes=plan.index_interval_bytes, sealer=plan.sealer
+        )
         is_changed = len(group) > 1
-        same_bytes = 0  # At the beginning, not copied before something else has changed.
+        same_count = 0  # At the beginning, not copied before something else has changed.
         try:
             for header, batch, following in _with_next(contents):
                 must_stay = following is None or following.epoch != header.epoch
                 kept = rules.retain(header, batch, must_stay=must_stay)
                 if not is_changed:
                     if kept == batch:
-                        same_bytes += header.size
+                        same_count += 1
                         continue
                     is_changed = True
-                    output.copy(contents[0]._replace(size=same_bytes))
+                    output.copy(contents[0], same_count)
                 if kept is not None:
                     output.append(kept)
             return Rewritten(old, output.finish()) if is_changed else None
@@ -175,10 +180,18 @@ def groups(plan: CompactionPlan, end_offset: Offset) -> Iterator[range]:
 class _Output:
     """Gathers small batches into large writes. There is no file before the first of them."""
 
-    def __init__(self, files: Files, old: Sequence[Segment], *, interval_bytes: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        old: Sequence[Segment],
+        *,
+        interval_bytes: int,
+        sealer: Sealer | None,
+    ) -> None:
         self._files = files
         self._old = old
         self._interval_bytes = interval_bytes
+        self._sealer = sealer
         self._replacement: Replacement | None = None
         self._chunks: list[Buffer] = []
         self._headers: list[Header] = []
@@ -191,8 +204,8 @@ class _Output:
         if self._bytes >= WRITE_BYTES:
             self._flush()
 
-    def copy(self, contents: FileRange) -> None:
-        for _, batch in contents.batches():
+    def copy(self, contents: LogRange, count: int) -> None:
+        for _, batch in islice(contents.batches(), count):
             self.append(batch)
 
     def finish(self) -> Segment:
@@ -212,12 +225,16 @@ class _Output:
             self._replacement = Replacement(
                 self._files, self._old, interval_bytes=self._interval_bytes
             )
-        self._replacement.append(self._chunks, self._headers)
+        chunks: Sequence[Buffer] = self._chunks
+        headers: Sequence[Header] = self._headers
+        if self._sealer is not None:
+            chunks, headers = self._sealer.seal(chunks, headers)
+        self._replacement.append(chunks, headers)
         self._chunks, self._headers, self._bytes = [], [], 0
 
 
 def _with_next(
-    contents: Sequence[FileRange],
+    contents: Sequence[LogRange],
 ) -> Iterator[tuple[Header, memoryview, Header | None]]:
     """Each batch, and the header of the one behind it."""
     batches = chain.from_iterable(part.batches() for part in contents)

@@ -1,6 +1,6 @@
 """The data directory of a node: whose it is, in which format, and whether it was left in order.
 
-Owns `millstream.json`, the lock and the `clean` marker; other modules own the other files.
+Owns `millstream.json`, the lock, the `clean` marker and `ends`; other modules own the other files.
 
 Invariant: every problem is found before anything is changed, and reported in one sentence that
 names the path and the way out.
@@ -10,15 +10,16 @@ import errno
 import json
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 from fastcrc import crc32
 
 from millstream.errors import StartupError
-from millstream.model import NodeId
+from millstream.model import CleanEnd, NodeId
 from millstream.ports import File, Files
 from millstream.storage.files.replacing import TEMPORARY, replace_file
 
@@ -26,13 +27,19 @@ FORMAT = 1
 META = "millstream.json"
 JOURNAL = "journal"
 LOGS = "logs"
+KEYRING = "keyring"
+ENCRYPTED = "encrypted"  # Says that there was a keyring, should it be lost.
 
 _LOCK = "lock"
 _CLEAN = "clean"
+_ENDS = "ends"
 _META_BYTES_MAX = 4096
 
+ROOT_KEY = "encryption.key"  # Made by `millstream serve --secure`.
+
 # Left by an interrupted first start, or by a fresh file system.
-_NOT_YET_OURS = {_LOCK, META + TEMPORARY, "lost+found"}
+# Certificates and the key are made before the first start: `millstream serve --secure`.
+_NOT_YET_OURS = {_LOCK, META + TEMPORARY, "lost+found", "tls", ROOT_KEY}
 
 _REASONS = {
     errno.EACCES: "is closed to this user: change its permissions or choose another data_dir",
@@ -49,7 +56,15 @@ class DataDirectory:
     """A directory that is ours and locked, until `close`. Made by `open_directory`."""
 
     def __init__(
-        self, files: Files, path: str, *, meta: "_Meta", lock: File, is_new: bool, was_clean: bool
+        self,
+        files: Files,
+        path: str,
+        *,
+        meta: "_Meta",
+        lock: File,
+        is_new: bool,
+        was_clean: bool,
+        clean_ends: dict[str, CleanEnd],
     ) -> None:
         self.files = files
         self.path = path
@@ -57,11 +72,19 @@ class DataDirectory:
         self.cluster_id = meta.cluster_id
         self.is_new = is_new
         self.was_clean = was_clean
+        # Where logs ended at the last clean stop, by the names of their directories.
+        self.clean_ends = clean_ends
         self._lock = lock
 
-    def mark_clean(self) -> None:
-        """Promise that all files were closed in order; the last thing that is written."""
+    def mark_clean(self, ends: Mapping[str, CleanEnd] | None = None) -> None:
+        """Promise that all files were closed in order; the last thing that is written.
+
+        `ends` are the ends of logs; without them those of the last clean stop, as nothing changed.
+        """
         try:
+            if ends is not None:
+                body = msgspec.json.encode(ends)
+                replace_file(self.files, _ENDS, [f"{crc32.iscsi(body):08x} ".encode() + body])
             self.files.open(_CLEAN, create=True).close()
             self.files.sync_directory("")
         except OSError as problem:
@@ -86,7 +109,7 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
             # Again, behind the lock: another process may have been here first.
             existing = _check(files, path, node_id)
             meta = _write_meta(files, node_id, entropy) if existing is None else existing
-            was_clean = files.exists(_CLEAN)
+            was_clean, clean_ends = files.exists(_CLEAN), _read_ends(files, path)
             files.remove(_CLEAN)
             # From here on things change, so the marker must be gone before anything is written.
             # Also without one: a process that was killed leaves names in the cache only.
@@ -95,7 +118,13 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
             lock.close()
             raise
         return DataDirectory(
-            files, path, meta=meta, lock=lock, is_new=existing is None, was_clean=was_clean
+            files,
+            path,
+            meta=meta,
+            lock=lock,
+            is_new=existing is None,
+            was_clean=was_clean,
+            clean_ends=clean_ends,
         )
 
 
@@ -108,6 +137,22 @@ def locked(files: Files, path: str) -> Iterator[None]:
         yield
     finally:
         lock.close()
+
+
+def _read_ends(files: Files, path: str) -> dict[str, CleanEnd]:
+    """The ends of the logs at the last clean stop; none if they are not known."""
+    if not files.exists(_ENDS):
+        return {}
+    file = files.open(_ENDS)
+    crc, _, body = file.read(0, file.size()).partition(b" ")
+    file.close()
+    try:
+        if int(crc, 16) != crc32.iscsi(body):
+            raise ValueError("its checksum is wrong")
+        return msgspec.json.decode(body, type=dict[str, CleanEnd])
+    except (ValueError, msgspec.DecodeError) as problem:
+        _log.warning("the ends of logs are damaged path=%s/%s problem=%s", path, _ENDS, problem)
+        return {}
 
 
 class _Meta(NamedTuple):

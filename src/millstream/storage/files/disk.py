@@ -7,6 +7,7 @@ Linux and macOS; elsewhere it can be imported, not used.
 """
 
 import errno
+import logging
 import os
 import shutil
 import sys
@@ -113,6 +114,14 @@ class DiskFile:
             at += written
 
 
+_log = logging.getLogger(__name__)
+
+# The data is its owner's alone.
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+OTHERS = 0o077
+
+
 class DiskFiles:
     """Implements `ports.Files` under `root`, which `make_directory("")` creates."""
 
@@ -122,7 +131,7 @@ class DiskFiles:
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         real = self._real(path)
         flags = _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS
-        return DiskFile(os.open(real, flags, 0o640), real)
+        return DiskFile(os.open(real, flags, FILE_MODE), real)
 
     def exists(self, path: str) -> bool:
         return self._real(path).exists()
@@ -136,15 +145,16 @@ class DiskFiles:
     def make_directory(self, path: str) -> None:
         real = self._real(path)
         if path:
-            real.mkdir(mode=0o750, parents=True, exist_ok=True)
+            real.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             return
         # Only this call can make the root itself durable: its parents lie outside of it.
         missing = [each for each in (real, *real.parents) if not each.exists()]
         for each in reversed(missing):
-            each.mkdir(mode=0o750, exist_ok=True)
+            each.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             _sync_directory(each.parent)
         if not real.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(real))
+        _tighten(real)
 
     def remove(self, path: str) -> None:
         self._real(path).unlink(missing_ok=True)
@@ -193,3 +203,15 @@ def _failed_sync(problem: OSError, path: Path) -> OSError:
     if problem.errno not in OUT_OF_RESOURCES:
         return problem
     return OSError(errno.EIO, f"sync failed: {problem.strerror}", str(path))
+
+
+def _tighten(root: Path) -> None:
+    """Close a directory to others than its owner, or name one that is not ours to close."""
+    status = root.stat()
+    if not status.st_mode & OTHERS or not hasattr(os, "geteuid"):
+        return
+    if status.st_uid == os.geteuid():
+        root.chmod(DIRECTORY_MODE)
+        _log.info("closed the data directory to other users path=%s", root)
+    else:
+        _log.warning("other users can read the data directory, which is not ours path=%s", root)

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 class Reserve:
     def __init__(self, files: Files) -> None:
         self._files = files
+        self.is_kept = True
 
     def keep(self) -> None:
         """Set the space aside, if there is any. Blocks for a write."""
@@ -28,6 +29,7 @@ class Reserve:
                 file.write(0, [bytes(RESERVE_BYTES)])
                 file.sync()
             file.close()
+            self.is_kept = True
         except OSError as problem:
             _log.warning("could not set space aside problem=%s", problem)
             self._remove()
@@ -40,6 +42,7 @@ class Reserve:
         return True
 
     def _remove(self) -> bool:
+        self.is_kept = False
         try:
             self._files.remove(RESERVE)
         except OSError as problem:

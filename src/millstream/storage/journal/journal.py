@@ -25,6 +25,7 @@ from millstream.storage.files.reserve import Reserve
 from millstream.storage.journal.entries import (
     FILE_HEADER,
     Cut,
+    Durable,
     Event,
     Forgotten,
     Mark,
@@ -100,6 +101,24 @@ class Journal:
     def reset(self, log: LogId, start_offset: Offset, boundaries: Sequence[Boundary]) -> None:
         """Replace start and boundaries; the vote stays."""
         self._append(Reset(log, start_offset, tuple(boundaries)))
+
+    def note_durable(self, log: LogId, end_offset: Offset) -> None:
+        """Note that all before `end_offset` is committed and on the disk. Asks for no sync: without
+        the note only less damage is seen later."""
+        event = Durable(log, end_offset)
+        old = self.state(log)
+        new = fold(old, event)
+        if new == old or self._is_failed:
+            return
+        payload = encode(event)
+        try:
+            self._write(payload)
+        except (NoSpace, DiskFailed) as problem:
+            _log.debug("left out a durable end problem=%s", problem)
+            return
+        if self._round is not None and self._round.states is not None:
+            self._round.tail.append(payload)
+        _put(self._states, log, new)
 
     def forget(self, log: LogId) -> None:
         self._append(Forgotten(log))
@@ -380,6 +399,8 @@ def _write_file(files: Files, path: str, states: Mapping[LogId, LogState]) -> _R
         if state.hard_state != NEVER_VOTED:
             data += frame(encode(Voted(log, state.hard_state)), len(data))
         data += frame(encode(Reset(log, state.start_offset, state.boundaries)), len(data))
+        if state.durable_end:
+            data += frame(encode(Durable(log, state.durable_end)), len(data))
     file = files.open(path, create=True)
     file.truncate(0)
     file.write(0, (data,))

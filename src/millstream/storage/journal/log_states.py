@@ -9,7 +9,16 @@ from typing import NamedTuple, assert_never
 
 from millstream.boundaries import cut, prune
 from millstream.model import NEVER_VOTED, Boundary, HardState, Offset
-from millstream.storage.journal.entries import Cut, Event, Forgotten, Moved, Opened, Reset, Voted
+from millstream.storage.journal.entries import (
+    Cut,
+    Durable,
+    Event,
+    Forgotten,
+    Moved,
+    Opened,
+    Reset,
+    Voted,
+)
 
 
 class LogState(NamedTuple):
@@ -18,6 +27,7 @@ class LogState(NamedTuple):
     hard_state: HardState = NEVER_VOTED
     boundaries: tuple[Boundary, ...] = ()
     start_offset: Offset = 0
+    durable_end: Offset = 0  # Committed and on the disk up to here: it was never cut since.
 
 
 UNKNOWN_LOG = LogState()
@@ -25,26 +35,29 @@ UNKNOWN_LOG = LogState()
 
 def fold(state: LogState, event: Event) -> LogState:
     """Return the state after `event`; `AssertionError` for an event that consensus never makes."""
-    hard_state, boundaries, start_offset = state
+    hard_state, boundaries, start_offset, durable_end = state
     match event:
         case Voted():
             _check_vote(hard_state, event.hard_state)
-            return LogState(event.hard_state, boundaries, start_offset)
+            return state._replace(hard_state=event.hard_state)
         case Opened():
             # A node that opened an epoch and forgot its vote there could open it a second time.
             assert event.boundary.epoch <= hard_state.epoch, "the vote precedes the boundary"
             if boundaries:
                 _check_order((boundaries[-1], event.boundary))
-            return LogState(hard_state, (*boundaries, event.boundary), start_offset)
+            return state._replace(boundaries=(*boundaries, event.boundary))
         case Cut():
-            return LogState(hard_state, tuple(cut(boundaries, event.epoch)), start_offset)
+            return state._replace(boundaries=tuple(cut(boundaries, event.epoch)))
         case Moved():
             assert event.start_offset >= start_offset, "a log never grows at its start"
             kept = tuple(prune(boundaries, event.start_offset))
-            return LogState(hard_state, kept, event.start_offset)
+            return state._replace(boundaries=kept, start_offset=event.start_offset)
         case Reset():
             _check_order(event.boundaries)
             return LogState(hard_state, event.boundaries, event.start_offset)
+        case Durable():
+            # What is committed is never cut: only a reset takes it away.
+            return state._replace(durable_end=max(durable_end, event.end_offset))
         case Forgotten():
             return UNKNOWN_LOG
         case _:

@@ -41,16 +41,16 @@ class FrozenAborted(NamedTuple):
 
     def before(self, end: Offset) -> list[Aborted]:
         """Those that begin before `end`, ordered by last offset. From any thread."""
-        found: list[Aborted] = []
+        transactions: list[Aborted] = []
         for at in range(self.start, self.end, PIECE_ENTRIES):
             piece = slice(at, min(self.end, at + PIECE_ENTRIES))
             entries = zip(*(column[piece] for column in self.columns[:3]), strict=True)
-            found += [Aborted(*entry) for entry in entries if entry[1] < end]
-        return found
+            transactions += [Aborted(*entry) for entry in entries if entry[1] < end]
+        return transactions
 
     def without(self, aborted: Collection[Aborted]) -> tuple["array[int]", ...]:
         """Columns without these transactions. From any thread."""
-        gone = {(one.producer_id, one.last_offset) for one in aborted}
+        gone = {(transaction.producer_id, transaction.last_offset) for transaction in aborted}
         kept = tuple(array("q") for _ in self.columns)
         for at in range(self.start, self.end, PIECE_ENTRIES):
             pieces = [column[at : min(self.end, at + PIECE_ENTRIES)] for column in self.columns]

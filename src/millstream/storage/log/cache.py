@@ -27,6 +27,7 @@ from millstream.ports import File
 from millstream.storage.log.index import PROOF_BYTES, Table, decode_proof
 from millstream.storage.log.segment import WALK_BYTES, Segment, read_headers
 from millstream.storage.log.verifying import INLINE_BYTES_MAX, BadRange, Part
+from millstream.storage.sealing.batches import Sealer
 
 _log = logging.getLogger(__name__)
 
@@ -64,17 +65,24 @@ class View(NamedTuple):
         work.run()
         work.finish()
 
-    def verification(self, start: int, end: int) -> "Verification":
-        part = self.segment.part(self.file, self.table)
+    def verification(self, start: int, end: int, sealer: Sealer | None = None) -> "Verification":
+        """With `sealer` the seals of encrypted batches, too: readers find those by themselves."""
+        part = self.segment.part(self.file, self.table)._replace(sealer=sealer)
         return Verification(self, part, *part.aligned(start, end))
 
     def verification_again(
-        self, boundaries: Sequence[Boundary], start: int = 0, end: int | None = None
+        self,
+        boundaries: Sequence[Boundary],
+        start: int = 0,
+        end: int | None = None,
+        *,
+        sealer: Sealer | None = None,
     ) -> "Verification":
         """Stretches of a segment that grows no more, whatever was verified before."""
         segment = self.segment
         ends = segment.size, segment.end_offset
-        part = Part(self.file, segment.path, self.table, *ends, segment.is_dense, boundaries)
+        dense = segment.is_dense
+        part = Part(self.file, segment.path, self.table, *ends, dense, boundaries, sealer)
         return Verification(self, part, *part.aligned(start, segment.size if end is None else end))
 
     def _sound(self, at: int, end: int, after: Offset) -> Iterator[tuple[int, Header]]:

@@ -28,6 +28,7 @@ from millstream.storage.log.lookup import first_behind
 from millstream.storage.log.rounds import Round
 from millstream.storage.log.segment import CLEANED, Segment, file_path
 from millstream.storage.log.snapshots import Snapshots
+from millstream.storage.sealing.batches import Sealer
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Chain:
         "_synced",
         "_to_remove",
         "active",
+        "sealer",
         "segments",
         "snapshots",
         "unproven",
@@ -59,7 +61,9 @@ class Chain:
         cache: LogCache,
         segments: list[Segment],
         snapshots: Snapshots,
+        sealer: Sealer | None = None,
     ) -> None:
+        self.sealer = sealer  # Encrypts what is written; None: nothing ever was.
         self.segments = segments
         self.active = segments[-1] if segments else None  # Where appends go.
         # Sealed, without an index on disk yet.
@@ -96,6 +100,8 @@ class Chain:
     ) -> None:
         """Append to the active segment; if that fails nothing has changed."""
         file = active.file or self._wake(active)
+        if self.sealer is not None:
+            chunks, headers = self.sealer.seal(chunks, headers)
         try:
             file.write(active.size, chunks)
         except OSError:
@@ -113,6 +119,8 @@ class Chain:
     ) -> tuple[bool, Segment]:
         """Append to another segment, named `end_offset`, and say if the active one was sealed."""
         self._trim_active()
+        if self.sealer is not None:
+            chunks, headers = self.sealer.seal(chunks, headers)
         segment, file = self._create(end_offset)
         try:
             file.write(0, chunks)
@@ -285,8 +293,13 @@ class Chain:
         except OSError as problem:
             _log.warning("not tidied up directory=%s reason=%s", self._directory, problem)
 
+    @property
+    def active_bytes(self) -> int:
+        """What a start would have to scan, if the active segment is not sealed before."""
+        return 0 if self.active is None else self.active.size
+
     def close(self) -> None:
-        """Sync, once the active segment was rolled, so that opening again scans nothing."""
+        """Sync what is dirty and let go of all files."""
         assert self._round is None, "a round is under way"
         work = self.begin_sync()
         if work is not None:
@@ -390,6 +403,7 @@ class Chain:
             self.active = None
 
     def _remove(self, segment: Segment) -> None:
+        self._files.remove(segment.terms_path)
         self._files.remove(segment.index_path)
         self._files.remove(segment.path)
         self._names += 1

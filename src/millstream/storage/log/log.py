@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
 
 from millstream.codec.batch import CONTROL, Header
 from millstream.codec.markers import Marker
@@ -27,27 +26,18 @@ from millstream.settings import TopicSettings
 from millstream.storage.log import lookup, time_lookup
 from millstream.storage.log.cache import LogCache, NotVerified, Verification
 from millstream.storage.log.chain import Chain
+from millstream.storage.log.health import LogHealth, health_of
 from millstream.storage.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from millstream.storage.log.producers import Producers
 from millstream.storage.log.segment import FileRange, Segment
 from millstream.storage.log.snapshots import read_markers, replay
 from millstream.storage.log.verifying import BadRange
+from millstream.storage.sealing.batches import Sealer
+from millstream.storage.sealing.ranges import READ_BYTES_MAX, LogRange, lazily_opened, opened_range
 
 _base_offset = attrgetter("base_offset")
 _NO_MARKERS: dict[Offset, Marker] = {}
 FOLD_BATCHES = 500  # About 2 us each, and reading their headers about as much.
-
-
-class LogHealth(NamedTuple):
-    """Figures of a log for operators."""
-
-    segment_count: int
-    size_bytes: int
-    start_offset: Offset
-    end_offset: Offset
-    index_entries: int
-    index_bytes_per_entry_max: int  # The most bytes that a search may have to read.
-    index_gaps: int  # Sealed segments without an index on disk.
 
 
 class Log:
@@ -228,7 +218,8 @@ class Log:
         span, segments = lookup.Span(self._folded_end, self.end_offset), self._chain.segments
         # The producers of damaged batches are lost; all others are still served.
         unseen = lookup.headers_between(self._cache, segments, span, leaves_damage_out=True)
-        for end_offset in replay(self.producers, lookup.one_step(unseen, FOLD_BATCHES)):
+        steps = lookup.one_step(unseen, FOLD_BATCHES)
+        for end_offset in replay(self.producers, steps, self._chain.sealer):
             self._folded_end = end_offset
         if next(unseen, None) is None:
             self.producers.forget_before(self.start_offset)
@@ -257,7 +248,7 @@ class Log:
         bytes_max: int,
         end_offset: Offset,
         verified_bytes_max: int | None = None,
-    ) -> FileRange | None:
+    ) -> LogRange | None:
         """Whole batches from the one that contains `offset`, or the next one behind a gap.
 
         As many as fit into `bytes_max`, but at least one; none that ends behind `end_offset`. None
@@ -289,7 +280,11 @@ class Log:
             work = lookup.unverified(view, offset, bytes_max)
             if work is not None and work.size > verified_bytes_max:
                 raise NotVerified(work)
-        return lookup.read_range(view, offset, bytes_max, end_offset)
+        sealer = self._chain.sealer
+        if sealer is None:
+            return lookup.read_range(view, offset, bytes_max, end_offset)
+        stored = lookup.read_range(view, offset, min(bytes_max, READ_BYTES_MAX), end_offset)
+        return opened_range(stored, sealer, self._cache.on_damage)
 
     def offset_for_time(self, timestamp_ms: int, *, end_offset: Offset) -> time_lookup.Steps:
         """Offset and timestamp of the first record that is not older than `timestamp_ms`."""
@@ -360,11 +355,23 @@ class Log:
         assert self._holds > 0
         self._holds -= 1
 
-    def contents(self, segment: Segment) -> FileRange:
+    @property
+    def sealer(self) -> Sealer | None:
+        """Encrypts what is written, and opens it; None: nothing ever was encrypted."""
+        return self._chain.sealer
+
+    def opened(self, segment: Segment) -> LogRange:
         """All batches of a segment, to be read from any thread: see `FileRange.batches`."""
+        return lazily_opened(self.contents(segment), self.sealer, self._cache.on_damage)
+
+    def contents(self, segment: Segment) -> FileRange:
+        """The same as they are stored."""
         assert segment in self._chain.segments
         file = self._cache.file(segment)
         return FileRange(file, 0, segment.size, segment.base_offset, segment.end_offset)
+
+    def all_contents(self) -> list[FileRange]:
+        return [self.contents(segment) for segment in self._chain.segments]
 
     def begin_replace(self, old: Sequence[Segment]) -> Callable[[], None]:
         """Give up the index whose name a replacement of `old` will get, before `replace`.
@@ -402,14 +409,17 @@ class Log:
         """
         if segment.size == 0 or (segment.unverified is None and not again):
             return None
-        view = self._cache.view(segment)
-        return view.verification_again(boundaries) if again else view.verification(0, segment.size)
+        view, sealer = self._cache.view(segment), self.sealer
+        if again:
+            return view.verification_again(boundaries, sealer=sealer)
+        return view.verification(0, segment.size, sealer)
 
     def verification_step(
         self, segment: Segment, start: int, end: int, *, boundaries: Sequence[Boundary]
     ) -> Verification:
         """The same for a part of it, from where a stretch begins to `end`."""
-        return self._cache.view(segment).verification_again(boundaries, start, end)
+        view = self._cache.view(segment)
+        return view.verification_again(boundaries, start, end, sealer=self.sealer)
 
     def segment_at(self, offset: Offset) -> Segment:
         """The segment whose offsets have `offset` among them."""
@@ -422,19 +432,8 @@ class Log:
         return [bad for part in segments for bad in part.damage if bad.end_offset > start]
 
     def health(self) -> LogHealth:
-        segments = self._chain.segments
-        tables = [(segment, segment.table) for segment in segments]
-        entries = [s.entry_count if table is None else len(table) for s, table in tables]
-        widest = [s.widest if table is None else table.widest for s, table in tables]
-        return LogHealth(
-            segment_count=len(segments),
-            size_bytes=sum(segment.size for segment in segments),
-            start_offset=self.start_offset,
-            end_offset=self.end_offset,
-            index_entries=sum(entries),
-            index_bytes_per_entry_max=max(widest, default=0),
-            index_gaps=len(self._chain.unproven),
-        )
+        chain = self._chain
+        return health_of(chain.segments, self.start_offset, self.end_offset, len(chain.unproven))
 
     # -- durability --------------------------------------------------------------------------------
 
@@ -455,10 +454,10 @@ class Log:
         """Back on the loop, after the work succeeded. Never raises."""
         self._chain.end_sync()
 
-    def close(self) -> None:
-        """Close so that opening again scans nothing. Blocks for a sync."""
+    def close(self, *, scanned_bytes_max: int = 0) -> None:
+        """Close so that opening again scans at most so many bytes. Blocks for a sync."""
         try:
-            if self._chain.roll():
+            if self._chain.active_bytes > scanned_bytes_max and self._chain.roll():
                 self._take_snapshot()
             self._chain.close()
         except OSError as problem:
@@ -483,7 +482,8 @@ class Log:
         return lookup.Span(self.start_offset, min(end_offset, self.end_offset))
 
     def _searched(self, end_offset: Offset) -> time_lookup.Searched:
-        return time_lookup.Searched(self._cache, self._chain.segments, self._span(end_offset))
+        chain, span = self._chain, self._span(end_offset)
+        return time_lookup.Searched(self._cache, chain.segments, span, chain.sealer)
 
     def _is_full(self, active: Segment, size: int, end_offset: Offset, now_ms: int) -> bool:
         """Whether batches of `size` bytes up to `end_offset` need another segment."""

@@ -283,13 +283,16 @@ class Producers:
                 closing for closing in moved if closing.marker_offset >= start_offset
             )
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
+    def expire(self, now_ms: int, expiration_ms: int) -> int | None:
         """Forget producers that were silent for `expiration_ms`, except in a transaction.
+
+        Returns when the next one may be due, if no batch comes before; None if none is left.
 
         Silence is counted by our clock from the first call that found it. Timestamps of batches
         come from clients: a backfill of old records would lose its idempotence at once.
         """
         expired: list[int] = []
+        oldest_ms: int | None = None
         for producer_id, producer in self._producers.items():
             if producer_id in self._open:
                 continue
@@ -297,8 +300,12 @@ class Producers:
                 producer.idle_since_ms = now_ms
             elif now_ms - producer.idle_since_ms >= expiration_ms:
                 expired.append(producer_id)
+                continue
+            if oldest_ms is None or producer.idle_since_ms < oldest_ms:
+                oldest_ms = producer.idle_since_ms
         for producer_id in expired:
             del self._producers[producer_id]
+        return None if oldest_ms is None else oldest_ms + expiration_ms
 
     def describe(self) -> list[ProducerView]:
         return [

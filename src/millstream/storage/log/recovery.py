@@ -17,35 +17,33 @@ from collections.abc import Iterator, Sequence
 
 from millstream.codec.batch import HEADER_BYTES, Header, read_header
 from millstream.errors import CorruptBatch, DamagedLog, InvalidBatch, storage_error
-from millstream.model import NO_EPOCH, Boundary, Epoch, Offset
+from millstream.model import NO_EPOCH, Boundary, CleanEnd, Epoch, Offset
 from millstream.ports import File, Files
 from millstream.settings import TopicSettings
 from millstream.storage.files.paths import parent_of
 from millstream.storage.files.replacing import TEMPORARY, write_aside
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.chain import Chain
-from millstream.storage.log.index import (
-    PROOF_BYTES,
-    RELATIVE_OFFSET_MAX,
-    Proof,
-    Table,
-    decode_proof,
-)
+from millstream.storage.log.index import PROOF_BYTES, RELATIVE_OFFSET_MAX, Proof, Table
 from millstream.storage.log.log import Log
+from millstream.storage.log.repair import SKIPPED
 from millstream.storage.log.segment import (
     CLEANED,
     INDEX,
     LOG,
     PRODUCERS,
+    TERMS,
     Segment,
     file_path,
     read_headers,
+    read_proof,
     verify_range,
 )
 from millstream.storage.log.snapshots import Snapshots
 from millstream.storage.log.verifying import BadRange, Unverified, sound_batch_behind, stand_in
+from millstream.storage.sealing.batches import Sealer
 
-_NAME = re.compile(r"(\d{20})(\.log|\.index|\.producers)", re.ASCII)
+_NAME = re.compile(r"(\d{20})(\.log|\.index|\.producers|\.terms)", re.ASCII)
 
 _log = logging.getLogger(__name__)
 
@@ -61,22 +59,27 @@ def open_log(
     producer_ids_max: int = 100_000,
     decompressed_bytes_max: int,
     was_clean: bool = False,
+    clean_end: CleanEnd | None = None,
+    are_parents_durable: bool = False,
     may_have_gaps: bool = True,
+    sealer: Sealer | None = None,
 ) -> Log:
     """Open the log in `directory`, or one that is yet to be there.
 
     `start_offset` and `boundaries` are the journal's. The log is cut at the first batch whose epoch
     is not the one in force at its offset; the caller then drops boundaries behind `end_offset`. All
     that the log holds then is durable. `DamagedLog` or `DiskFailed` if it must not be served; with
-    `was_clean` also instead of any cut. Without `may_have_gaps` a batch that leaves offsets out is
-    not what was written.
+    `was_clean` also instead of any cut, and if the log does not end at `clean_end`. That is where
+    it ended at the last clean stop: bytes before that are never torn. Without `may_have_gaps` a
+    batch that leaves offsets out is not what was written. With `are_parents_durable` the name of
+    `directory` survives a power cut already.
     """
     recovery = _Recovery(
-        files, directory, settings, start_offset, boundaries, was_clean, may_have_gaps
+        files, directory, settings, start_offset, boundaries, was_clean, clean_end, may_have_gaps
     )
     try:
-        recovery.judge()
-        recovery.run()
+        recovery.choose_segments()
+        recovery.run(are_parents_durable=are_parents_durable)
     except OSError as problem:
         raise storage_error(problem, directory) from problem
     for candidate in recovery.kept:
@@ -88,6 +91,7 @@ def open_log(
         cache=cache,
         segments=[candidate.segment for candidate in recovery.kept],
         snapshots=Snapshots(files, directory, recovery.snapshots),
+        sealer=sealer,
     )
     return Log(
         chain,
@@ -109,7 +113,7 @@ class _Candidate:
         self.segment = Segment(files, directory, base_offset)
         self._file: File | None = files.open(self.segment.path)
         self.file_size = self._file.size()
-        self.proof = _read_proof(files, self.segment, self._file, self.file_size)
+        self.proof = read_proof(files, self.segment, self._file, self.file_size)
         self.last: tuple[Offset, int] | None = None  # Base offset and epoch of the last batch.
         self.is_scanned = False
         self.cut_to: int | None = None
@@ -132,6 +136,7 @@ class _Recovery:
         start_offset: Offset,
         boundaries: Sequence[Boundary],
         was_clean: bool,
+        clean_end: CleanEnd | None,
         may_have_gaps: bool,
     ) -> None:
         self.kept: list[_Candidate] = []
@@ -140,17 +145,22 @@ class _Recovery:
         self._directory = directory
         self._may_have_gaps = may_have_gaps
         self._interval_bytes = settings.index_interval_bytes
+        self._has_terms = settings.index_key or bool(settings.index_headers)
         self._start_offset = start_offset
         self._boundaries = boundaries
         self._was_clean = was_clean
+        self._clean_end = clean_end
+        self._is_rewritten = True  # A segment may be shorter than it was.
         self._to_remove: set[str] = set()
 
-    # -- judging -----------------------------------------------------------------------------------
+    # -- choosing ----------------------------------------------------------------------------------
 
-    def judge(self) -> None:
+    def choose_segments(self) -> None:
         """Decide what to keep; changes nothing on disk."""
-        named: dict[str, list[Offset]] = {LOG: [], INDEX: [], PRODUCERS: []}
-        for name in self._files.list(self._directory):
+        named: dict[str, list[Offset]] = {LOG: [], INDEX: [], PRODUCERS: [], TERMS: []}
+        names = self._files.list(self._directory)
+        self._is_rewritten = self._may_have_gaps or SKIPPED in names
+        for name in names:
             match = _NAME.fullmatch(name)
             if match is not None:
                 named[match[2]].append(int(match[1]))
@@ -162,10 +172,22 @@ class _Recovery:
         proven = {f.segment.base_offset for f in self.kept if f.proof is not None}
         for offset in set(named[INDEX]) - proven:
             self._remove_later(offset, INDEX)
+        for offset in set(named[TERMS]) - (proven if self._has_terms else set()):
+            self._remove_later(offset, TERMS)
         end = self.kept[-1].segment.end_offset if self.kept else self._start_offset
+        self._check_end(end)
         self.snapshots = [offset for offset in named[PRODUCERS] if offset <= end]
         for offset in set(named[PRODUCERS]) - set(self.snapshots):
             self._remove_later(offset, PRODUCERS)
+
+    def _check_end(self, end: Offset) -> None:
+        """After a clean stop the log ends where it ended then: `DamagedLog` if it does not."""
+        clean_end = self._clean_end
+        if self._was_clean and clean_end is not None and end != clean_end.end_offset:
+            raise DamagedLog(
+                f"{self._directory} ends at offset {end}, and ended at {clean_end.end_offset} when "
+                "the node was stopped in good order: files of it are missing or were changed"
+            )
 
     def _link(self, candidates: list[_Candidate]) -> None:
         """Keep the segments that follow one another without a hole."""
@@ -213,9 +235,13 @@ class _Recovery:
             segment = self._resume(candidate, proof)
             segment.unverified = in_question
         else:
+            self._check_bytes(candidate)
             segment.table = Table()
         candidate.segment, candidate.is_scanned = segment, True
-        candidate.file.forget_cached()  # After a failed sync the cache may show what no disk holds.
+        if not self._was_clean:
+            # After a failed sync the cache may show what no disk holds.
+            candidate.file.forget_cached()
+        clean_end = self._clean_end
         while (problem := self._scan(candidate)) is not None:
             sound = sound_batch_behind(
                 candidate.file,
@@ -228,10 +254,32 @@ class _Recovery:
                 self._keep_damage(candidate, *sound, str(problem))
             elif is_proven_behind and following is not None and following > segment.end_offset:
                 self._keep_damage(candidate, candidate.file_size, following, str(problem))
+            elif self._was_whole(candidate):
+                assert clean_end is not None
+                end = clean_end.segment_bytes
+                self._keep_damage(candidate, end, clean_end.end_offset, str(problem))
             else:
                 self._cut_torn(candidate, str(problem))
                 break
         return candidate.cut_to is None or segment.end_offset == following
+
+    def _check_bytes(self, candidate: _Candidate) -> None:
+        """`DamagedLog` if bytes are gone that the last clean stop had synced."""
+        base, size, end = candidate.segment.base_offset, candidate.file_size, self._clean_end
+        if end is None or self._is_rewritten or base != end.base_offset:
+            return
+        if size < end.segment_bytes:
+            lost = f"{candidate.segment.path} has {size} bytes, but {end.segment_bytes} were synced"
+            raise DamagedLog(f"{lost} when the node was stopped in good order")
+
+    def _was_whole(self, candidate: _Candidate) -> bool:
+        """Whether the bytes behind the scanned ones were synced by the last clean stop."""
+        base, size, end = candidate.segment.base_offset, candidate.segment.size, self._clean_end
+        return (
+            end is not None
+            and base == end.base_offset
+            and (size < end.segment_bytes <= candidate.file_size)
+        )
 
     def _scan(self, candidate: _Candidate) -> Exception | None:
         """Extend the segment by the sound batches behind its end; return the error behind them."""
@@ -411,7 +459,7 @@ class _Recovery:
 
     # -- carrying out ------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, *, are_parents_durable: bool) -> None:
         """Apply the result to the disk. After a stop at any point the next start gets the same."""
         scanned = [candidate for candidate in self.kept if candidate.is_scanned]
         # Newest first: a hole in front of synced segments would pass for damage.
@@ -420,20 +468,25 @@ class _Recovery:
         if self._to_remove:
             # An index must be gone for good before the file it spoke of becomes shorter.
             self._files.sync_directory(self._directory)
-        for candidate in scanned:
-            if candidate.cut_to is not None:
-                candidate.file.truncate(candidate.cut_to)
-            # Bytes in the page cache after a kill may not be on the disk yet.
-            candidate.file.sync()
-        if scanned:
-            path = self._directory
-            self._files.sync_directory(path)
-            while path:
-                path = parent_of(path)
-                self._files.sync_directory(path)
+        if not self._was_clean:
+            self._make_durable(scanned, are_parents_durable=are_parents_durable)
         for candidate in scanned:
             if candidate is not self.kept[-1]:
                 self._write_index(candidate)
+
+    def _make_durable(self, scanned: Sequence[_Candidate], *, are_parents_durable: bool) -> None:
+        """Cut what is torn, and sync what was scanned: after a kill it may be in the cache only."""
+        for candidate in scanned:
+            if candidate.cut_to is not None:
+                candidate.file.truncate(candidate.cut_to)
+            candidate.file.sync()
+        if not scanned:
+            return
+        path = self._directory
+        self._files.sync_directory(path)
+        while path and not are_parents_durable:
+            path = parent_of(path)
+            self._files.sync_directory(path)
 
     def _write_index(self, candidate: _Candidate) -> None:
         """Prove a sealed segment that was scanned and synced, so that it is not scanned again."""
@@ -442,31 +495,3 @@ class _Recovery:
         if write_aside(self._files, segment.index_path, segment.encoded_index()):
             self._files.rename(segment.index_path + TEMPORARY, segment.index_path)
             segment.unpin()
-
-
-class _SyncedBytesLost(DamagedLog):
-    """The segment ends before what its index proves."""
-
-
-def _read_proof(files: Files, segment: Segment, file: File, file_size: int) -> Proof | None:
-    """The proof in the segment's index; None if there is none or it does not fit the file."""
-    try:
-        index = files.open(segment.index_path)
-    except FileNotFoundError:
-        return None
-    try:
-        proof = decode_proof(index.read(0, PROOF_BYTES))
-        index_size = PROOF_BYTES + proof.entries_bytes
-        if proof.base_offset != segment.base_offset or index.size() != index_size:
-            return None
-        if proof.size > file_size:
-            # A truncation removes the index first, and durably.
-            lost = f"{segment.path} has {file_size} bytes, but {proof.size} were synced"
-            raise _SyncedBytesLost(lost)
-    except _SyncedBytesLost:
-        raise
-    except DamagedLog:
-        return None
-    # Nothing shortens or replaces a segment before its index is gone for good: where the two do not
-    # agree, the segment has changed by itself, and `verifying` says where.
-    return proof

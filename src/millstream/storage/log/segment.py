@@ -26,15 +26,24 @@ from millstream.errors import (
     StorageError,
     storage_error,
 )
-from millstream.model import Offset
+from millstream.model import Buffer, Offset
 from millstream.ports import File, Files
-from millstream.storage.log.index import NO_TIMESTAMP, Proof, Table, dense_flag, encode_index
+from millstream.storage.log.index import (
+    NO_TIMESTAMP,
+    PROOF_BYTES,
+    Proof,
+    Table,
+    decode_proof,
+    dense_flag,
+    encode_index,
+)
 from millstream.storage.log.verifying import BadRange, Part, Unverified, prefix_check
 
 LOG = ".log"
 INDEX = ".index"
 PRODUCERS = ".producers"
 CLEANED = ".cleaned"
+TERMS = ".terms"
 
 # How much is read to find the next header: the default interval of index entries.
 WALK_BYTES = 4096
@@ -72,6 +81,15 @@ class FileRange(NamedTuple):
             raise self._noted(DamagedLog(f"{self._place}: {len(data)} of {self.size} bytes"))
         return data
 
+    def read_chunks(self) -> list[Buffer]:
+        """The same for a sender, in as many pieces as they happen to be in."""
+        return [self.read()]
+
+    @property
+    def source(self) -> "FileRange":
+        """Where the bytes lie that `read` reads."""
+        return self
+
     @property
     def _place(self) -> str:
         path = "" if self.segment is None else f"{self.segment.path}: "
@@ -84,7 +102,7 @@ class FileRange(NamedTuple):
 
     @property
     def descriptor(self) -> int:
-        """Of the file, for `sendfile`; -1 where there is none."""
+        """Of the file, to send from; -1 where there is none."""
         return self.file.fileno()
 
     def part(self, start: int, size: int) -> "FileRange":
@@ -185,6 +203,11 @@ class Segment:
     @property
     def index_path(self) -> str:
         return file_path(self.directory, self.base_offset, INDEX)
+
+    @property
+    def terms_path(self) -> str:
+        """Of the secondary index."""
+        return file_path(self.directory, self.base_offset, TERMS)
 
     @property
     def is_proven(self) -> bool:
@@ -351,6 +374,13 @@ class Segment:
                 self.unverified = None
         return new
 
+    def note_damage(self, bad: BadRange) -> bool:
+        """Keep readers off a batch that did not open; False if it was known. On any thread."""
+        if any(damage.position == bad.position for damage in self.damage):
+            return False
+        self.damage = tuple(sorted((*self.damage, bad), key=attrgetter("position")))
+        return True
+
     def unpin(self) -> None:
         """Drop file and table: the index on disk has all from here on."""
         assert self.table is not None
@@ -417,3 +447,31 @@ def _read(file: File, at: int, size: int) -> bytes:
     if len(data) < size:
         raise DamagedLog(f"{len(data)} of {size} bytes at position {at}")
     return data
+
+
+class _SyncedBytesLost(DamagedLog):
+    """The segment ends before what its index proves."""
+
+
+def read_proof(files: Files, segment: Segment, file: File, file_size: int) -> Proof | None:
+    """The proof in the segment's index; None if there is none or it does not fit the file."""
+    try:
+        index = files.open(segment.index_path)
+    except FileNotFoundError:
+        return None
+    try:
+        proof = decode_proof(index.read(0, PROOF_BYTES))
+        index_size = PROOF_BYTES + proof.entries_bytes
+        if proof.base_offset != segment.base_offset or index.size() != index_size:
+            return None
+        if proof.size > file_size:
+            # A truncation removes the index first, and durably.
+            lost = f"{segment.path} has {file_size} bytes, but {proof.size} were synced"
+            raise _SyncedBytesLost(lost)
+    except _SyncedBytesLost:
+        raise
+    except DamagedLog:
+        return None
+    # Nothing shortens or replaces a segment before its index is gone for good: where the two do not
+    # agree, the segment has changed by itself, and `verifying` says where.
+    return proof

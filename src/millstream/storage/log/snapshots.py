@@ -27,6 +27,8 @@ from millstream.storage.log.cache import View
 from millstream.storage.log.producers import FrozenProducers, Producers
 from millstream.storage.log.segment import PRODUCERS, FileRange, file_path
 from millstream.storage.log.verifying import INLINE_BYTES_MAX
+from millstream.storage.sealing.batches import Sealer
+from millstream.storage.sealing.ranges import lazily_opened
 
 KEPT = 2
 PRODUCER_BYTES = 100  # Of one in a snapshot, about.
@@ -164,7 +166,7 @@ class Snapshots:
                 raise ReadPending(f"{self._directory}: its producers are being read")
             self._loading = None
             return loading.outcome
-        due = [one for one in reversed(self.due) if one.offset <= end_offset]
+        due = [snapshot for snapshot in reversed(self.due) if snapshot.offset <= end_offset]
         offsets = [offset for offset in reversed(self.offsets) if offset <= end_offset]
         paths = [(offset, self._path(offset)) for offset in offsets]
         work = SnapshotLoad(self._files, end_offset, due[:1], paths, producer_ids_max)
@@ -178,16 +180,23 @@ class Snapshots:
         return file_path(self._directory, offset, PRODUCERS)
 
 
-def replay(producers: Producers, batches: Iterable[tuple[View, int, Header]]) -> Iterator[Offset]:
+def replay(
+    producers: Producers, batches: Iterable[tuple[View, int, Header]], sealer: Sealer | None = None
+) -> Iterator[Offset]:
     """Fold batches of a log over what its producers were; yield where each of them ends."""
     for view, position, header in batches:
         marker = None
         if header.is_control and header.count:
             batch = FileRange(
-                view.file, position, header.size, header.base_offset, header.end_offset
+                view.file,
+                position,
+                header.size,
+                header.base_offset,
+                header.end_offset,
+                None if sealer is None else view.segment,
             )
             try:
-                marker = decode_marker(batch.read())
+                marker = decode_marker(lazily_opened(batch, sealer, view.report).read())
             except (CorruptBatch, InvalidBatch) as problem:
                 raise DamagedLog(f"marker at {header.base_offset}: {problem}") from problem
         producers.apply(header, marker)

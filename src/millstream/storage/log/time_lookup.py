@@ -16,6 +16,8 @@ from millstream.storage.log.cache import LogCache, View
 from millstream.storage.log.index import NO_TIMESTAMP
 from millstream.storage.log.lookup import STEP_HEADERS, Span, first_behind, step_cost
 from millstream.storage.log.segment import FileRange, Segment
+from millstream.storage.sealing.batches import Sealer
+from millstream.storage.sealing.ranges import LogRange, lazily_opened
 
 
 class Searched(NamedTuple):
@@ -24,6 +26,7 @@ class Searched(NamedTuple):
     cache: LogCache
     segments: Sequence[Segment]
     span: Span
+    sealer: Sealer | None = None
 
     def behind(self, offset: Offset) -> "Searched":
         start_offset = max(self.span.start_offset, offset)
@@ -44,7 +47,7 @@ class BatchSearch:
 
     def __init__(
         self,
-        batch: FileRange,
+        batch: LogRange,
         choose: Callable[[Iterator[Record]], Record | None],
         start_offset: Offset,
         decompressed_bytes_max: int,
@@ -90,7 +93,7 @@ class BatchSearch:
 
 # Yields between two steps: None, or a batch that must be searched before the next step.
 Steps = Generator[BatchSearch | None, None, tuple[Offset, int] | None]
-BatchSteps = Generator[None, None, FileRange | None]
+BatchSteps = Generator[None, None, LogRange | None]
 
 
 def first_at_time(
@@ -146,9 +149,9 @@ def _newest_of(records: Iterator[Record]) -> Record | None:
     return max(records, key=lambda record: record.timestamp, default=None)
 
 
-def _batch_at_time(searched: Searched, timestamp: int) -> FileRange | Progress | None:
+def _batch_at_time(searched: Searched, timestamp: int) -> LogRange | Progress | None:
     """One step: the first batch that claims a record at or after `timestamp`."""
-    cache, segments, span = searched
+    cache, segments, span, sealer = searched
     cost = 0
     for segment in segments:
         if segment.base_offset >= span.end_offset:
@@ -164,7 +167,9 @@ def _batch_at_time(searched: Searched, timestamp: int) -> FileRange | Progress |
                 return None
             if header.count and header.max_timestamp >= timestamp:
                 base, end = header.base_offset, header.end_offset
-                return FileRange(view.file, position, header.size, base, end)
+                place = None if sealer is None else segment
+                batch = FileRange(view.file, position, header.size, base, end, place)
+                return lazily_opened(batch, sealer, view.report)
             cost += step_cost(view, header)
             if cost >= STEP_HEADERS:
                 return Progress(header.end_offset)
@@ -173,7 +178,7 @@ def _batch_at_time(searched: Searched, timestamp: int) -> FileRange | Progress |
 
 def _max_timestamp(searched: Searched, known: int) -> int | Progress:
     """One step: the greatest timestamp in the span, or `known` if that is greater, by headers."""
-    cache, segments, span = searched
+    cache, segments, span, _ = searched
     cost = 0
     for segment in segments:
         if segment.base_offset >= span.end_offset:

@@ -22,11 +22,12 @@ from typing import NamedTuple
 
 from fastcrc import crc32
 
-from millstream.codec.batch import PREFIX_BYTES, Header, read_header, verify_batch
+from millstream.codec.batch import PREFIX_BYTES, SEALED, Header, read_header, verify_batch
 from millstream.errors import CorruptBatch, DamagedBatch, DamagedLog, InvalidBatch, storage_error
 from millstream.model import Boundary, Offset
 from millstream.ports import File
 from millstream.storage.log.index import Table
+from millstream.storage.sealing.batches import BadSeal, MissingKey, Sealer
 
 CHUNK_BYTES = 2**20  # Read and verified at once; more only for a stretch that is longer.
 # Verified on the event loop, more goes to a thread: 0.1 ms in batches of 16 KB, 1 ms of 1 KB.
@@ -118,6 +119,7 @@ class Part(NamedTuple):
     end_offset: Offset
     is_dense: bool
     boundaries: Sequence[Boundary]
+    sealer: Sealer | None = None  # Checks that encrypted batches open; None: checksums only.
 
     def aligned(self, start: int, end: int) -> tuple[int, int]:
         """The whole stretches that hold these bytes."""
@@ -222,7 +224,15 @@ class _Stretch:
         in_force = epoch_in_force(self._part.boundaries, header.base_offset)
         if in_force is not None and header.epoch != in_force:
             return header, f"its epoch is {header.epoch}, {in_force} was in force"
-        return header, ""
+        return header, self._check_seal(at, header)
+
+    def _check_seal(self, at: int, header: Header) -> str:
+        if self._part.sealer is not None and header.attributes & SEALED:
+            try:
+                self._part.sealer.check(header, memoryview(self._data)[at : at + header.size])
+            except (BadSeal, MissingKey) as problem:
+                return str(problem)
+        return ""
 
     def _next(self, at: int, header: Header | None, expected: Offset) -> tuple[int, Offset]:
         """Where the next sound batch begins, and with which offset: at the latest, the next entry.

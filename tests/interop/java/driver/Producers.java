@@ -29,6 +29,7 @@ final class Producers {
         verbs.put("producer.begin", request -> run(request, KafkaProducer::beginTransaction));
         verbs.put("producer.commit", request -> run(request, KafkaProducer::commitTransaction));
         verbs.put("producer.abort", request -> run(request, KafkaProducer::abortTransaction));
+        verbs.put("producer.short_transactions", this::shortTransactions);
         verbs.put("producer.offsets", this::sendOffsets);
         verbs.put("producer.close", request -> {
             producers.close(request);
@@ -77,6 +78,25 @@ final class Producers {
                 Request.bytes(fields[2]),
                 Request.bytes(fields[3]),
                 headers);
+    }
+
+    /** Transactions without a pause, a record in each partition; how many records were retried. */
+    private Object shortTransactions(Request request) {
+        KafkaProducer<byte[], byte[]> producer = producers.of(request);
+        int count = Integer.parseInt(request.text("count"));
+        for (int number = 0; number < count; number++) {
+            producer.beginTransaction();
+            byte[] value = Integer.toString(number).getBytes(StandardCharsets.UTF_8);
+            for (TopicPartition at : request.partitions()) {
+                producer.send(new ProducerRecord<>(at.topic(), at.partition(), null, value));
+            }
+            producer.commitTransaction();
+        }
+        return producer.metrics().values().stream()
+                .filter(metric -> metric.metricName().name().equals("record-retry-total"))
+                .filter(metric -> metric.metricName().group().equals("producer-metrics"))
+                .mapToLong(metric -> ((Double) metric.metricValue()).longValue())
+                .sum();
     }
 
     private Object sendOffsets(Request request) {

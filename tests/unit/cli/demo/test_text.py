@@ -41,13 +41,13 @@ def test_topics_and_groups_stand_side_by_side() -> None:
 
 
 def test_commands_of_spark_are_named_where_it_runs() -> None:
-    def told(*, has_spark: bool) -> str:
+    def text_of(*, has_spark: bool) -> str:
         event = events.GoesOn(address="h:1", orders_per_second=1, has_spark=has_spark)
         return text(event)
 
-    assert "export MILLSTREAM_BOOTSTRAP=h:1" in told(has_spark=False)
-    assert "orders-by-minute" not in told(has_spark=False)
-    assert "millstream subscribe orders-by-minute" in told(has_spark=True)
+    assert "export MILLSTREAM_BOOTSTRAP=h:1" in text_of(has_spark=False)
+    assert "orders-by-minute" not in text_of(has_spark=False)
+    assert "millstream subscribe orders-by-minute" in text_of(has_spark=True)
 
 
 def test_commands_work_when_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:

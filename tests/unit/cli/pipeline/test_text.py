@@ -66,3 +66,32 @@ def test_progress_is_one_line() -> None:
 
 def test_no_rows_are_no_table() -> None:
     assert text.table([]) == ""
+
+
+def test_details_that_are_rows_are_tables() -> None:
+    rates = [{"topic": "orders", "per_second": 12.3456}, {"topic": "returns", "per_second": 0.5}]
+    checks = {"has an item": {"good": 5, "bad": 1}}
+    summary = Summary(details={"rates": rates, "expectations": checks, "latency_is": "append"})
+
+    shown = text.run_text("mill", {"look": summary}, summary)
+
+    assert shown.splitlines()[6:] == [
+        "look latency is: append",
+        "",
+        "look rates:",
+        "TOPIC    PER SECOND",
+        "orders        12.35",
+        "returns         0.5",
+        "",
+        "look expectations:",
+        "NAME         GOOD  BAD",
+        "has an item     5    1",
+    ]
+
+
+def test_a_long_table_says_how_many_rows_are_left_out() -> None:
+    summary = Summary(details={"rates": [{"second": second} for second in range(60)]})
+
+    shown = text.run_text("mill", {"look": summary}, summary)
+
+    assert shown.splitlines()[-1] == "and 10 more rows; --output json has all of them"

@@ -15,8 +15,8 @@ def raw(at: TopicPartition, offset: int) -> Raw:
 
 def drain(fetched: Fetched) -> list[tuple[int | None, int | None]]:
     collected = []
-    while (one := fetched.pop()) is not None:
-        collected.append((one.partition(), one.offset()))
+    while (message := fetched.pop()) is not None:
+        collected.append((message.partition(), message.offset()))
     return collected
 
 

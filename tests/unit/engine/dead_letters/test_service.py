@@ -115,7 +115,7 @@ def test_each_group_has_its_own_dead_letter_of_a_record() -> None:
             for name in ("one", "two"):
                 spec = SubscriptionSpec(name=name, topics=("orders",), start=Earliest())
                 subscriber = await Subscriber().subscribe(node, spec)
-                await until(lambda one=subscriber: len(one.got) == 1)  # type: ignore[misc]
+                await until(lambda receiver=subscriber: len(receiver.got) == 1)  # type: ignore[misc]
                 assert subscriber.member is not None
                 assert subscriber.member.reject(ORDERS, 0)
             await pause()
@@ -323,9 +323,9 @@ def test_what_a_view_showed_goes_back_to_the_topic_behind_it() -> None:
             spec = SubscriptionSpec(name="viewer", topics=("errors",), start=Earliest())
             subscriber = await Subscriber().subscribe(node, spec)
             await until(lambda: len(subscriber.got) == 1)
-            (one,) = subscriber.got
+            (delivery,) = subscriber.got
             assert subscriber.member is not None
-            assert subscriber.member.reject(one.target, one.record.offset)
+            assert subscriber.member.reject(delivery.target, delivery.record.offset)
             await pause()
 
             assert await node.dead_letters.redrive(SESSION, "orders", RedrivePlan()) == (1, 0)
@@ -358,7 +358,7 @@ def test_a_list_is_paged_by_offset() -> None:
             first = await node.dead_letters.list(SESSION, "orders", count_max=4)
             after = first[-1].record.offset
             second = await node.dead_letters.list(SESSION, "orders", after=after)
-            assert [one.record.offset for one in first + second] == list(range(10))
+            assert [delivery.record.offset for delivery in first + second] == list(range(10))
 
     run(story())
 

@@ -15,7 +15,7 @@ from millstream.engine.partitions.slices import Earliest
 from millstream.engine.push import RetryPolicy, SubscriptionSpec
 from millstream.engine.push.shard import DeliveryShard
 from millstream.errors import DamagedLog, OutOfResources, StorageError
-from millstream.model import NodeId, TopicPartition
+from millstream.model import ReplicaId, TopicPartition
 from millstream.replication.opening import Opening, Recovery
 from millstream.server.node import Node, build_node
 from millstream.settings import TopicSettings
@@ -214,7 +214,7 @@ def test_a_record_whose_log_is_not_open_is_waited_for_and_not_taken_for_lost(
             )
 
             is_refused = False
-            node.hub.keep(log_id, frozenset({NodeId(1)}), TopicSettings(), name="orders-0")
+            node.hub.keep(log_id, frozenset({ReplicaId(1)}), TopicSettings(), name="orders-0")
             await asyncio.sleep(10)
 
             assert await values_in(node, "orders.dlq") == [b"bad"]
@@ -256,7 +256,7 @@ def test_a_disk_that_refuses_once_makes_no_dead_letter_twice_and_loses_none(
             await until(lambda: len(subscriber.got) >= 2)
             await pause(60)
             letters = await node.dead_letters.list(SESSION, "orders")
-            together = [one.record.value or b"" for one in (*subscriber.got, *letters)]  # type: ignore[attr-defined]
+            together = [delivery.record.value or b"" for delivery in (*subscriber.got, *letters)]  # type: ignore[attr-defined]
 
             assert sorted(together) == [b"a", b"bad", b"c"]
 

@@ -96,8 +96,8 @@ def test_one_takes_some_80_bytes_also_when_it_is_named() -> None:
 def test_a_rank_sorts_as_time_and_number_do() -> None:
     both = [(time_ms, number) for time_ms in (0, 5, 2**45) for number in (0, 1, 2**62)]
 
-    assert sorted(rank(*one) for one in both) == [rank(*item) for item in sorted(both)]
-    assert [unrank(rank(*one)) for one in both] == both
+    assert sorted(rank(*pair) for pair in both) == [rank(*item) for item in sorted(both)]
+    assert [unrank(rank(*pair)) for pair in both] == both
 
 
 def test_those_that_are_gone_take_no_memory() -> None:

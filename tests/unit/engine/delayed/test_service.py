@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 
 from millstream.engine.delayed.service import LISTED_MAX
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.errors import InternalTopic, TopicExists, UnknownTopic
 from millstream.errors.delayed import UnknownDelayedRecord
-from millstream.model import Acks, Session, TopicPartition
+from millstream.model import Acks, Session, TopicPartition, user_principal
 from millstream.names import DELAYED_TOPIC
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
@@ -46,7 +46,7 @@ def test_those_that_wait_are_listed_in_pages() -> None:
             second = await node.delayed.list(SESSION, "orders", after=first.next_after)
 
             assert [delayed_record.id for delayed_record in first.delayed] == ids[:3]
-            assert [(one.id, one.target.partition) for one in second.delayed] == [(ids[3], 1)]
+            assert [(entry.id, entry.target.partition) for entry in second.delayed] == [(ids[3], 1)]
             assert second.next_after is None
             assert second.delayed[0].due_ms < first.delayed[0].due_ms
             assert LISTED_MAX >= 3
@@ -82,7 +82,7 @@ def test_those_of_all_topics_are_listed_in_pages() -> None:
 
 
 def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
-    class Secretive:
+    class Secretive(Everyone):
         def allows(self, session: Session, operation: Operation, resource: str) -> bool:
             return session == SESSION or resource != "topic:orders"
 
@@ -93,7 +93,7 @@ def test_of_all_topics_those_are_listed_that_the_session_may_know_of() -> None:
                 sent = message(b"x", delay_ms=60_000)
                 await delay(node, sent, target=TopicPartition(name, 0))
 
-            seen = await node.delayed.list(Session(principal="stranger"))
+            seen = await node.delayed.list(Session(principal=user_principal("stranger")))
 
             assert [delayed_record.target.topic for delayed_record in seen.delayed] == ["payments"]
 
@@ -179,11 +179,11 @@ def test_delayed_records_survive_a_restart_and_are_not_early_after_it() -> None:
         await asyncio.sleep(5)  # The first is due while the node is down.
         async with running_orders(files=files) as node:
             assert [r.value for r in await until_count(node, 1)] == [b"1000"]
-            while len(found := await found_in(node)) < 3:
+            while len(records := await found_in(node)) < 3:
                 await asyncio.sleep(0.01)
                 now_ms = NOW_MS + asyncio.get_running_loop().time() * 1000
-                assert all(record.timestamp <= now_ms for record in found)
-            assert [record.value for record in found] == [b"1000", b"10000", b"20000"]
+                assert all(record.timestamp <= now_ms for record in records)
+            assert [record.value for record in records] == [b"1000", b"10000", b"20000"]
 
     run(story())
 

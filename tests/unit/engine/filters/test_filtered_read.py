@@ -162,8 +162,8 @@ def test_who_waits_is_answered_with_the_first_match() -> None:
     run(story())
 
 
-@pytest.mark.parametrize("wanted", [None, BAD], ids=["plain", "filtered"])
-def test_who_finds_too_many_waiting_is_answered_at_once(wanted: Filter | None) -> None:
+@pytest.mark.parametrize("filter_", [None, BAD], ids=["plain", "filtered"])
+def test_who_finds_too_many_waiting_is_answered_at_once(filter_: Filter | None) -> None:
     async def story() -> None:
         async with running_node(Config(limits=Limits(read_waiters_max=1))) as node:
             await node.topics.create(SESSION, "orders")
@@ -172,7 +172,7 @@ def test_who_finds_too_many_waiting_is_answered_at_once(wanted: Filter | None) -
             await asyncio.sleep(1)
             begun = loop.time()
 
-            part = await read(node, filter=wanted, min_bytes=1, deadline=begun + 60)
+            part = await read(node, filter=filter_, min_bytes=1, deadline=begun + 60)
 
             assert part.records is None
             assert loop.time() < begun + 1
@@ -249,9 +249,9 @@ def test_one_read_looks_for_a_bounded_time_and_answers_then(
 
 
 def test_many_partitions_share_what_one_read_may_look_at() -> None:
-    one, many = filtered_read.share_of(1), filtered_read.share_of(1_000)
+    single, many = filtered_read.share_of(1), filtered_read.share_of(1_000)
 
-    assert one == (filtered_read.SCAN_BYTES_MAX, filtered_read.SCAN_S_MAX)
+    assert single == (filtered_read.SCAN_BYTES_MAX, filtered_read.SCAN_S_MAX)
     assert many == (filtered_read.SCAN_BYTES_MIN, filtered_read.SCAN_S_MIN)
 
 
@@ -298,15 +298,15 @@ def test_the_answer_is_as_large_as_was_asked_for_and_goes_on_from_there() -> Non
             await node.topics.create(SESSION, "orders")
             for number in range(20):
                 await append(node, b"bad %d" % number + b"." * 100)
-            offset, found = 0, []
+            offset, offsets = 0, []
             while offset < 20:
                 want = Want(ORDERS, offset, 500)
                 (part,) = await node.partitions.read(SESSION, [want], filter=BAD)
                 assert part.size <= 500
-                found += shown(part)
+                offsets += shown(part)
                 offset = next_offset(part, offset)
 
-            assert [at for at, _ in found] == list(range(20))
+            assert [at for at, _ in offsets] == list(range(20))
 
     run(story())
 

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.catalog import Topic
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.groups.coordinators import ORPHANED_MS_MIN
 from millstream.engine.groups.views import Commit
 from millstream.engine.partitions.slices import Earliest, Latest, Want
@@ -15,7 +15,7 @@ from millstream.engine.push import SubscriptionSpec
 from millstream.errors import Denied, InvalidSetting, TopicExists, UnknownTopic
 from millstream.errors.deliveries import InvalidSubscription
 from millstream.errors.views import HasViews, InvalidFilter, ReadOnlyView
-from millstream.model import CONTROL_LOG, Acks, Session, TopicPartition
+from millstream.model import CONTROL_LOG, Acks, Session, TopicPartition, user_principal
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.filtered_slices import shown
@@ -231,11 +231,11 @@ def test_views_count_as_topics_where_partitions_are_counted() -> None:
     run(story())
 
 
-class NotOrders:
+class NotOrders(Everyone):
     """Everything is allowed but to read the topic `orders`."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
-        is_theirs = session.principal == "eve" and operation is Operation.READ
+        is_theirs = session.principal.name == "eve" and operation is Operation.READ
         return not (is_theirs and resource == "topic:orders")
 
 
@@ -245,7 +245,9 @@ def test_who_may_not_read_a_topic_cannot_make_a_view_of_it() -> None:
             await node.topics.create(SESSION, "orders")
 
             with pytest.raises(Denied):
-                await node.topics.create(Session(principal="eve"), "errors", settings=WHERE)
+                await node.topics.create(
+                    Session(principal=user_principal("eve")), "errors", settings=WHERE
+                )
 
             await node.topics.create(SESSION, "errors", settings=WHERE)
 
@@ -374,7 +376,7 @@ def test_filtered_names_are_forgotten_beyond_a_bound(monkeypatch: pytest.MonkeyP
 
 
 def test_reading_through_a_filter_takes_the_right_to_read_the_topic() -> None:
-    class NoOrders:
+    class NoOrders(Everyone):
         def allows(self, session: Session, operation: Operation, resource: str) -> bool:
             return operation is not Operation.READ or resource != "topic:orders"
 

@@ -332,10 +332,10 @@ def test_the_brokers_time_is_stamped_where_the_topic_asks_for_it() -> None:
             appended = await node.partitions.append(
                 SESSION, ORDERS, batch(b"a", timestamp_ms=5), Acks.ALL
             )
-            found = await node.partitions.find(SESSION, ORDERS, AtTime(NOW_MS))
+            position = await node.partitions.find(SESSION, ORDERS, AtTime(NOW_MS))
 
             assert appended.log_append_time_ms >= NOW_MS
-            assert found == OffsetAndTimestamp(0, appended.log_append_time_ms, 1)
+            assert position == OffsetAndTimestamp(0, appended.log_append_time_ms, 1)
 
     run(story())
 
@@ -384,10 +384,10 @@ def test_who_was_told_that_a_record_is_written_finds_it_at_the_end() -> None:
             await orders(node)
 
             await node.partitions.append(SESSION, ORDERS, batch(b"a"), Acks.LEADER)
-            found = await node.partitions.find(SESSION, ORDERS, Latest())
+            position = await node.partitions.find(SESSION, ORDERS, Latest())
 
-            assert found is not None
-            assert found.offset == 1
+            assert position is not None
+            assert position.offset == 1
 
     run(story())
 
@@ -401,8 +401,8 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
                 await node.partitions.append(SESSION, ORDERS, data, Acks.ALL)
 
             async def find(place: Place) -> object:
-                found = await node.partitions.find(SESSION, ORDERS, place)
-                return None if found is None else (found.offset, found.timestamp_ms)
+                position = await node.partitions.find(SESSION, ORDERS, place)
+                return None if position is None else (position.offset, position.timestamp_ms)
 
             assert await find(Earliest()) == (0, -1)
             assert await find(Latest()) == (3, -1)

@@ -318,7 +318,7 @@ def test_records_of_a_large_batch_are_pushed_in_parts() -> None:
 
             await until(lambda: len(subscriber.got) == 25_000)
 
-            assert subscriber.values == [one.value for one in many]
+            assert subscriber.values == [record.value for record in many]
             assert node.metrics.value(UNPACKED_BATCHES, "read") >= 3
 
     run(story())

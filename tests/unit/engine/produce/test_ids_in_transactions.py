@@ -22,7 +22,7 @@ async def send(writer: Writer, *ids: bytes, target: TopicPartition = ORDERS) -> 
     sequence = writer.sequences.get(target, 0)
     writer.sequences[target] = sequence + len(ids)
     data = batch_of(
-        *[message(b"x" + one, message_id=one) for one in ids],
+        *[message(b"x" + name, message_id=name) for name in ids],
         producer=writer.producer,
         base_sequence=sequence,
         is_transactional=True,
@@ -90,10 +90,10 @@ def test_a_transaction_takes_an_id_once(is_v2: bool) -> None:
 def test_what_another_transaction_has_not_committed_is_no_original() -> None:
     async def story() -> None:
         async with running_transactions() as node:
-            one, other = Writer(node), Writer(node, transactional_id="other")
-            for writer in (one, other):
+            first, other = Writer(node), Writer(node, transactional_id="other")
+            for writer in (first, other):
                 await writer.init()
-            await send(one, b"a")
+            await send(first, b"a")
 
             assert (await send(other, b"a")).duplicates == {}
             assert (await send_plain(node, b"a")).duplicates == {}

@@ -42,12 +42,12 @@ def searched(data: Buffer) -> Buffer | None:
 
 
 def asked_of(*messages: Message, delay_ms_max: int = DAY_MS) -> QueueOptions:
-    found = decode_all(batch_of(*messages), decompressed_bytes_max=2**20)
-    return read_options(found, now_ms=NOW_MS, limits=Limits(delay_ms_max=delay_ms_max))
+    decoded = decode_all(batch_of(*messages), decompressed_bytes_max=2**20)
+    return read_options(decoded, now_ms=NOW_MS, limits=Limits(delay_ms_max=delay_ms_max))
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("asking", ASKING, ids=lambda one: one.headers[0][0])
+@pytest.mark.parametrize("asking", ASKING, ids=lambda message: message.headers[0][0])
 @pytest.mark.parametrize("size", [10, 100_000], ids=["small", "large"])
 def test_a_header_is_found_whatever_the_codec_and_the_size(
     codec: Codec, asking: Message, size: int
@@ -118,7 +118,7 @@ def test_each_record_is_read_for_itself() -> None:
     )
 
     assert asked[:3] == ({1: NOW_MS + 5_000, 2: NOW_MS + 7, 3: NOW_MS - 7}, {4: b"a"}, True)
-    assert [one.value for one in asked.records.values()] == [b"soon", b"then", b"past"]
+    assert [record.value for record in asked.records.values()] == [b"soon", b"then", b"past"]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_batch_is_read_in_steps_and_only_where_headers_may_be(codec: Codec) ->
 
     assert steps >= len(payload) / STEP_BYTES / 2
     assert (asked.message_ids, asked.due_ms) == ({7: b"a"}, {1_999: NOW_MS + 5})
-    assert [one.value for one in asked.records.values()] == [b"y"]
+    assert [record.value for record in asked.records.values()] == [b"y"]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])

@@ -49,13 +49,13 @@ def test_a_delayed_record_enters_its_topic_when_due(codec: Codec) -> None:
             assert appended.delayed == {0: "orders~0"}
             assert await values_in(node) == [b"now"]
 
-            while len(found := await found_in(node)) < 2:
+            while len(records := await found_in(node)) < 2:
                 await asyncio.sleep(0.01)
 
             late_ms = (asyncio.get_running_loop().time() - taken_s) * 1000 - 5_000
             assert -50 <= late_ms <= 50
-            assert [record.value for record in found] == [b"now", b"later"]
-            assert found[1].timestamp == due_of(found[1]) >= NOW_MS + 5_000
+            assert [record.value for record in records] == [b"now", b"later"]
+            assert records[1].timestamp == due_of(records[1]) >= NOW_MS + 5_000
 
     run(story())
 
@@ -156,13 +156,13 @@ def test_there_are_no_more_delayed_records_than_allowed() -> None:
     async def story() -> None:
         config = Config(limits=Limits(delayed_records_max=3))
         async with running_orders(config) as node:
-            two = batch_of(*[message(b"x", delay_ms=1_000)] * 2)
-            await node.partitions.append(SESSION, ORDERS, two, Acks.ALL)
+            second = batch_of(*[message(b"x", delay_ms=1_000)] * 2)
+            await node.partitions.append(SESSION, ORDERS, second, Acks.ALL)
             with pytest.raises(Overloaded, match="2 records are delayed"):
-                node.partitions.append(SESSION, ORDERS, two, Acks.ALL)
+                node.partitions.append(SESSION, ORDERS, second, Acks.ALL)
 
             await until_count(node, 2)
-            await node.partitions.append(SESSION, ORDERS, two, Acks.ALL)
+            await node.partitions.append(SESSION, ORDERS, second, Acks.ALL)
 
     run(story())
 
@@ -175,14 +175,14 @@ def test_delayed_records_go_to_no_more_partitions_than_allowed(
     async def story() -> None:
         async with running_orders(Config(delayed_partitions=1)) as node:
             await node.topics.create(SESSION, "many", partitions=3)
-            one = batch_of(message(b"x", delay_ms=1_000))
+            batch = batch_of(message(b"x", delay_ms=1_000))
             targets = [TopicPartition("many", partition) for partition in range(3)]
             for target in targets[:2]:
-                await node.partitions.append(SESSION, target, one, Acks.ALL)
+                await node.partitions.append(SESSION, target, batch, Acks.ALL)
 
             with pytest.raises(Overloaded, match="2 partitions had delayed records"):
-                await node.partitions.append(SESSION, targets[2], one, Acks.ALL)
-            await node.partitions.append(SESSION, targets[0], one, Acks.ALL)
+                await node.partitions.append(SESSION, targets[2], batch, Acks.ALL)
+            await node.partitions.append(SESSION, targets[0], batch, Acks.ALL)
             await node.partitions.append(SESSION, targets[2], batch_of(message(b"x")), Acks.ALL)
 
     run(story())
@@ -223,9 +223,9 @@ def test_a_topic_that_stamps_records_stamps_delayed_ones_when_they_enter() -> No
         async with running_orders(**settings) as node:
             sent = batch_of(message(b"x", delay_ms=1_000))
             await node.partitions.append(SESSION, ORDERS, sent, Acks.ALL)
-            (found,) = await until_count(node, 1)
+            (record,) = await until_count(node, 1)
 
-            assert due_of(found) <= found.timestamp <= due_of(found) + 100
+            assert due_of(record) <= record.timestamp <= due_of(record) + 100
             (part,) = await node.partitions.read(SESSION, [Want(ORDERS, 0, 2**20)])
             assert part.records is not None
             assert part.records.read()[22] & 7 == Codec.GZIP
@@ -390,8 +390,8 @@ def test_a_record_with_a_known_id_is_taken_once_and_said_to_be_a_duplicate() -> 
 def test_the_rest_of_a_batch_is_written_and_leaves_gaps(codec: Codec) -> None:
     async def story() -> None:
         async with running_orders() as node:
-            one = batch_of(message(b"1", message_id=b"a"))
-            await node.partitions.append(SESSION, ORDERS, one, Acks.ALL)
+            batch = batch_of(message(b"1", message_id=b"a"))
+            await node.partitions.append(SESSION, ORDERS, batch, Acks.ALL)
             mixed = batch_of(
                 message(b"1 again", message_id=b"a"),
                 message(b"2", message_id=b"b"),

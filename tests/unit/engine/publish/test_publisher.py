@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from millstream.codec.encoding import MessageTemplate, TemplatedMessages, encode_batch, encode_many
+from millstream.codec.murmur2 import murmur2
 from millstream.codec.records import Record, decode_all
 from millstream.config import Config, Limits
-from millstream.engine.publish.partitioner import Partitioner, murmur2
+from millstream.engine.publish.partitioner import Partitioner
 from millstream.engine.publish.publisher import Publication
 from millstream.errors import BatchTooLarge, Overloaded, RequestError, UnknownTopic
 from millstream.model import TopicPartition
@@ -29,7 +30,7 @@ def test_each_message_gets_the_receipt_of_its_place() -> None:
             receipts = [await future for future in futures]
 
             assert [receipt.offset for receipt in receipts] == [0, 1, 2]
-            assert {one.target for one in receipts} == {TopicPartition("orders", 0)}
+            assert {receipt.target for receipt in receipts} == {TopicPartition("orders", 0)}
             assert await values_in(node, "orders") == [b"a", b"b", b"c"]
 
     run(story())
@@ -132,10 +133,12 @@ def test_a_mixture_fares_as_its_messages_would_one_by_one() -> None:
                 )
                 stored.append([await values_in(node, topic, at) for at in range(3)])
 
-            places = [[one for one in some if isinstance(one, tuple)] for some in outcomes]
+            places = [
+                [outcome for outcome in some if isinstance(outcome, tuple)] for some in outcomes
+            ]
             assert places[0] == places[1]
             for some in outcomes:
-                refused = [isinstance(one, BatchTooLarge) for one in some]
+                refused = [isinstance(outcome, BatchTooLarge) for outcome in some]
                 assert refused == ([False] * 3 + [True]) * 100
             assert stored[0] == stored[1]
             assert sum(map(len, stored[0])) == 300
@@ -185,7 +188,7 @@ def test_a_given_time_and_partition_are_kept() -> None:
             )
             receipts = [await future for future in futures]
             assert [receipt.target.partition for receipt in receipts] == [1, 1]
-            assert [one.offset for one in receipts] == [0, 1]
+            assert [receipt.offset for receipt in receipts] == [0, 1]
             assert await values_in(node, "orders", 1) == [b"a", b"b"]
 
     run(story())
@@ -254,8 +257,12 @@ def test_a_message_alone_gets_its_receipt() -> None:
             third = node.publisher.publish_one(SESSION, "orders", (None, b"c", ()), partition=2)
 
             at = (murmur2(b"key") & 0x7FFFFFFF) % 3
-            assert [(await one).target.partition for one in (first, second, third)] == [at, at, 2]
-            assert [(await one).offset for one in (first, second)] == [0, 1]
+            assert [(await published).target.partition for published in (first, second, third)] == [
+                at,
+                at,
+                2,
+            ]
+            assert [(await published).offset for published in (first, second)] == [0, 1]
 
     run(story())
 
@@ -269,7 +276,7 @@ def test_messages_alone_wait_behind_others_for_a_topic_that_is_not_there() -> No
                 publishing.append(node.publisher.publish_one(SESSION, "fresh", message))
                 await asyncio.sleep(0)
 
-            assert [(await one).offset for one in publishing] == [0, 1, 2, 3, 4]
+            assert [(await published).offset for published in publishing] == [0, 1, 2, 3, 4]
             assert await values_in(node, "fresh") == [b"a", b"b", b"c", b"d", b"e"]
 
     run(story())

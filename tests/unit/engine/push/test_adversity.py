@@ -8,7 +8,7 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.config import Config
 from millstream.engine.dead_letters.service import RedrivePlan
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.partitions.slices import Earliest, Latest, Want
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.push import FlowPolicy, RetryPolicy, SubscriptionSpec
@@ -16,7 +16,7 @@ from millstream.engine.push.shard import DELIVERIES_SETTINGS, cursor_entry
 from millstream.errors import BatchTooLarge
 from millstream.errors.deliveries import UnknownSubscription
 from millstream.internal_topics.deliveries import CursorValue
-from millstream.model import Session, TopicPartition
+from millstream.model import Session, TopicPartition, user_principal
 from millstream.server.node import Node
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.deliveries import (
@@ -34,10 +34,10 @@ from tests.support.virtual_loop import run
 DEAD = TopicPartition("orders.dlq", 0)
 ONCE = RetryPolicy(max_retries=0, ack_timeout_ms=600_000)
 BILLING = SubscriptionSpec(name="billing", topics=("orders",), start=Earliest(), retry=ONCE)
-STRANGER = Session(principal="stranger")
+STRANGER = Session(principal=user_principal("stranger"))
 
 
-class Rights:
+class Rights(Everyone):
     """Strangers may read what is not secret, and listen to patterns."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Rights:
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         is_reading = operation is Operation.READ and resource in self.secrets
-        return session.principal != "stranger" or not is_reading
+        return session.principal.name != "stranger" or not is_reading
 
 
 def reject_all(subscriber: Subscriber) -> None:
@@ -170,7 +170,7 @@ def test_a_namesake_of_a_topic_that_went_has_dead_letters_of_its_own() -> None:
             let_through()
             await pause()
 
-            assert sorted(str(one) for one in await values_in(node, "orders.dlq")) == [
+            assert sorted(str(value) for value in await values_in(node, "orders.dlq")) == [
                 "b'new'",
                 "b'old'",
             ]
@@ -457,7 +457,7 @@ def test_the_books_stay_small_and_say_the_same_however_long_they_are_kept(
             await pause()
 
             assert [delivery.record.offset for delivery in subscriber.got] == list(range(3, 500, 2))
-            assert {one.attempt for one in subscriber.got} == {2}
+            assert {delivery.attempt for delivery in subscriber.got} == {2}
             assert await values_in(node, "orders.dlq") == [b"1"]
 
     run(first_life())

@@ -109,7 +109,7 @@ def test_a_restored_cursor_takes_only_what_was_not_settled() -> None:
 
     taken = {at: cursor.take(record(at), "orders") for at in range(2, 9)}
 
-    assert {at for at, one in taken.items() if one is not None} == {2, 4, 6, 8}
+    assert {at for at, state in taken.items() if state is not None} == {2, 4, 6, 8}
     assert taken[2] is not None
     assert taken[2].attempts == 1
     assert taken[4] is not None

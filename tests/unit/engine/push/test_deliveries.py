@@ -43,11 +43,11 @@ def test_a_subscriber_gets_what_comes_after_it() -> None:
             await until(lambda: bool(subscriber.got))
 
             assert subscriber.values == [b"after"]
-            (one,) = subscriber.got
-            assert one.target == ORDERS
-            assert one.record.offset == 1
-            assert one.subject == "orders"
-            assert one.attempt == 1
+            (delivery,) = subscriber.got
+            assert delivery.target == ORDERS
+            assert delivery.record.offset == 1
+            assert delivery.subject == "orders"
+            assert delivery.attempt == 1
 
     run(story())
 
@@ -68,7 +68,7 @@ def test_every_subscription_gets_every_record_that_matches() -> None:
             await publish(node, b"orders")
             await pause()
 
-            got = {text: one.values for text, one in subscribers.items()}
+            got = {text: subscriber.values for text, subscriber in subscribers.items()}
             assert got == {
                 "orders.>": [b"orders.us", b"orders.eu", b"orders.us.new"],
                 "orders.*": [b"orders.us", b"orders.eu"],
@@ -610,7 +610,7 @@ def test_partitions_are_not_read_without_subscribers() -> None:
             await publish(node, b"a")
             await until(lambda: len(subscriber.got) == 1)
             pump = node._engine.push.pump
-            assert all(isinstance(one.feed, Feed) for one in pump._feeds.values())
+            assert all(isinstance(feed.feed, Feed) for feed in pump._feeds.values())
             subscriber.close()
             await pause()
             assert pump._feeds == {}

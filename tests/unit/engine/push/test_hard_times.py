@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.partitions.slices import Earliest
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.push import (
@@ -18,17 +18,17 @@ from millstream.engine.push import (
     SubscriptionSpec,
 )
 from millstream.errors import Denied, Overloaded
-from millstream.model import Session
+from millstream.model import Session, user_principal
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.deliveries import Subscriber, make_topic, on, pause, publish, until
 from tests.support.nodes import ORDERS, SESSION, running_node
 from tests.support.virtual_loop import run
 
 BILLING = SubscriptionSpec(name="billing", topics=("orders",), start=Earliest())
-STRANGER = Session(principal="stranger")
+STRANGER = Session(principal=user_principal("stranger"))
 
 
-class NotTheSecrets:
+class NotTheSecrets(Everyone):
     """A policy that keeps strangers out of one topic."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class NotTheSecrets:
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         is_secret = resource == "topic:secrets" and self.is_strict
-        return session.principal != "stranger" or not is_secret
+        return session.principal.name != "stranger" or not is_secret
 
 
 def test_those_who_ask_at_the_same_time_share_one_subscription() -> None:
@@ -153,6 +153,7 @@ def test_records_that_are_deleted_are_not_waited_for() -> None:
             await until(lambda: len(subscriber.got) == 10)
             assert subscriber.ack(subscriber.got[3])
         async with running_node(files=files) as node:
+            await node.partitions.awake(SESSION, [node.topics.describe(SESSION, "orders")])
             node.partitions.delete_records(SESSION, ORDERS, 8)
             again = await Subscriber(acks=True).subscribe(node, BILLING)
             await publish(node, b"new")
@@ -297,6 +298,6 @@ def test_many_partitions_are_read_side_by_side() -> None:
                     for delivery in subscriber.got
                     if delivery.target.partition == partition
                 ]
-                assert [one.record.offset for one in mine] == list(range(50))
+                assert [delivery.record.offset for delivery in mine] == list(range(50))
 
     run(story())

@@ -15,7 +15,7 @@ from millstream.control.quotas import (
 )
 from millstream.engine.quotas.accounts import Usage
 from millstream.errors import InvalidRequest
-from millstream.model import Session
+from millstream.model import Session, user_principal
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run
@@ -32,7 +32,7 @@ def usage_with(entity: Entity, rate: float, **limits: int) -> Usage:
 
 
 def client(name: str, user: str = "alice") -> Session:
-    return Session(principal=user, client_id=name)
+    return Session(principal=user_principal(user), client_id=name)
 
 
 # -- setting them ------------------------------------------------------------------------------

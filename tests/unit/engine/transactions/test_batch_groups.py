@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millstream.config import Config, Limits, Timing
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.errors import (
     Denied,
     InvalidRequest,
@@ -238,6 +238,71 @@ def test_a_task_that_took_too_long_has_the_whole_batch_refused() -> None:
     run(story())
 
 
+def test_a_batch_lives_as_long_as_one_of_its_tasks_renews_it() -> None:
+    async def story() -> None:
+        config = Config(timing=Timing(transaction_check_ms=1_000))
+        async with running_transactions(config) as node:
+            driver = Driver(node)
+            await driver.begin()
+            done = await driver.wrote(b"done", name="0.0")
+            slow = await driver.wrote(b"slow", name="1.1", target=PAYMENTS)
+            for _ in range(240):  # Two hours, and the timeout is a minute.
+                await asyncio.sleep(30)
+                await driver.renew(slow)
+
+            await driver.commit(0, done, slow)
+            await settled(node)
+
+            assert (await committed(node), await committed(node, PAYMENTS)) == (
+                [b"done"],
+                [b"slow"],
+            )
+
+    run(story())
+
+
+def test_a_batch_that_nobody_renews_is_aborted_as_one_and_its_tasks_learn_of_it() -> None:
+    async def story() -> None:
+        config = Config(timing=Timing(transaction_check_ms=1_000))
+        async with running_transactions(config) as node:
+            driver = Driver(node)
+            await driver.begin()
+            task = await driver.wrote(b"a")
+            await asyncio.sleep(62)
+
+            with pytest.raises(InvalidTransactionState, match="is over: ABORTED"):
+                await driver.renew(task)
+            with pytest.raises(ProducerFenced):
+                await driver.task("1.1").init()
+            with pytest.raises(InvalidTransactionState):
+                await driver.commit(0, task)
+            await settled(node)
+            assert await committed(node) == []
+
+    run(story())
+
+
+def test_a_task_whose_transaction_is_gone_learns_of_it_when_it_renews() -> None:
+    async def story() -> None:
+        async with running_transactions() as node:
+            driver = Driver(node)
+            await driver.begin()
+            task = await driver.wrote(b"a")
+            await task.abort()
+
+            with pytest.raises(ProducerFenced):
+                await driver.renew(task)
+
+            with pytest.raises(InvalidRequest):
+                await driver.renew(Writer(node, transactional_id="billing"))
+            await driver.begin()
+            driver.term -= 1
+            with pytest.raises(ProducerFenced):
+                await driver.renew(task)
+
+    run(story())
+
+
 def test_a_member_does_not_commit_by_itself_but_may_give_up() -> None:
     async def story() -> None:
         async with running_transactions() as node:
@@ -384,7 +449,7 @@ def test_a_batch_has_room_for_so_many_and_a_node_for_so_many_groups() -> None:
     run(story())
 
 
-class NotTheGroup:
+class NotTheGroup(Everyone):
     """Denies writing in transactions of the group; allows everything else."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:

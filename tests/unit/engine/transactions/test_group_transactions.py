@@ -7,7 +7,7 @@ import pytest
 from millstream.codec.batch import read_header
 from millstream.codec.markers import ControlKind, encode_marker
 from millstream.config import Config, Limits, Timing
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.groups.offsets import Outcomes
 from millstream.engine.groups.views import NOT_COMMITTED, Commit, Committed
 from millstream.errors import (
@@ -137,7 +137,7 @@ def test_a_fetch_of_stable_offsets_waits_for_the_transaction() -> None:
             assert await fetched(node, must_be_stable=True) is UnstableOffset
             assert await fetched(node, TopicPartition("orders", 2), must_be_stable=True) == -1
             all_of_it = await node.groups.fetch_offsets(SESSION, GROUP, must_be_stable=True)
-            assert {target: type(found) for target, found in all_of_it.items()} == {
+            assert {target: type(outcome) for target, outcome in all_of_it.items()} == {
                 ORDERS: UnstableOffset,
                 SECOND: UnstableOffset,
             }
@@ -257,7 +257,7 @@ def test_bad_commits_are_refused_as_outside_of_transactions() -> None:
     run(story())
 
 
-class CommitsDenied:
+class CommitsDenied(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return operation is not Operation.COMMIT
 

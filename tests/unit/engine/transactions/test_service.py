@@ -324,7 +324,7 @@ def test_batches_that_come_while_their_partition_joins_keep_their_order() -> Non
             assert node.partitions.health(SESSION, ORDERS).log.end_offset == 0
             appended = [await sample for sample in sent]
 
-            assert [one.base_offset for one in appended] == list(range(20))
+            assert [result.base_offset for result in appended] == list(range(20))
             view = await node.transactions.describe(SESSION, BILLING)
             assert view.targets == [ORDERS]
             await writer.commit()
@@ -749,9 +749,9 @@ def test_ids_are_listed_by_state_producer_age_and_pattern() -> None:
             await writers[1].write(ORDERS, b"x")
             await asyncio.sleep(2)
 
-            def names(**wanted: object) -> list[str]:
-                found = node.transactions.list(SESSION, **wanted)  # type: ignore[arg-type]
-                return sorted(view.transactional_id for view in found)
+            def names(**filters: object) -> list[str]:
+                listed = node.transactions.list(SESSION, **filters)  # type: ignore[arg-type]
+                return sorted(view.transactional_id for view in listed)
 
             assert names() == ["a-1", "a-2", "b-1"]
             assert names(states=[TransactionState.ONGOING]) == ["a-2"]

@@ -71,14 +71,14 @@ def test_frames_are_found_however_the_stream_is_cut(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
     stream = b"".join(encode(Frame(Kind.PUBLISH, n, 0, {}, body)) for n, body in enumerate(bodies))
-    frames, found = Frames(frame_bytes_max=2**20), []
+    frames, decoded = Frames(frame_bytes_max=2**20), []
     at = 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream) - at))
-        found += [decode(bytes(one)).body for one in frames.feed(stream[at : at + size])]
+        decoded += [decode(bytes(frame)).body for frame in frames.feed(stream[at : at + size])]
         at += size
 
-    assert found == bodies
+    assert decoded == bodies
 
 
 def test_a_value_may_contain_the_equals_sign() -> None:

@@ -27,11 +27,11 @@ async def stored(node: Node, target: TopicPartition = ORDERS) -> list[Record]:
     (part,) = await node.partitions.read(SESSION, [Want(target, 0, 2**20)])
     assert part.records is not None
     data = part.records.read()
-    found, at = [], 0
+    values, at = [], 0
     while at < len(data):
-        found += decode_all(data, at, decompressed_bytes_max=2**20)
+        values += decode_all(data, at, decompressed_bytes_max=2**20)
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    return found
+    return values
 
 
 async def statistics(talk: FluxTalk, sid: str) -> dict[str, object]:
@@ -185,11 +185,11 @@ def test_what_other_protocols_wrote_cannot_break_a_line() -> None:
             )
             await node.partitions.append(SESSION, ORDERS, batch, Acks.ALL)
 
-            one, two = await talk.hear(2)
+            first, second = await talk.hear(2)
 
-            assert (one.subject, one.value) == ("a_b__+OK__", b"one")
-            assert (two.subject, two.value) == ("orders", b"")
-            await talk.say(b"HEADERS ON", b"REPLAY %d" % one.sequence)
+            assert (first.subject, first.value) == ("a_b__+OK__", b"one")
+            assert (second.subject, second.value) == ("orders", b"")
+            await talk.say(b"HEADERS ON", b"REPLAY %d" % first.sequence)
             (again,) = await talk.hear(1)
             assert again.headers == b"x  y: 1    2\r\n\r\n"
 
@@ -209,10 +209,21 @@ def test_statistics_tell_what_a_subscription_does() -> None:
             both = json.loads((await talk.say(b"STATS")).removeprefix(b"+STATS "))
 
             assert set(ones) == {"s1"}
-            one = ones["s1"]
-            assert one.items() >= {"id": "s1", "mode": 0, "active": True, "delivered": 2}.items()
-            assert one.items() >= {"acknowledged": 1, "unacknowledged": 1, "dropped": 0}.items()
-            assert set(one) >= {"rate_limit_tokens", "buffered", "buffer_usage", "slow_consumer"}
+            subscription = ones["s1"]
+            assert (
+                subscription.items()
+                >= {"id": "s1", "mode": 0, "active": True, "delivered": 2}.items()
+            )
+            assert (
+                subscription.items()
+                >= {"acknowledged": 1, "unacknowledged": 1, "dropped": 0}.items()
+            )
+            assert set(subscription) >= {
+                "rate_limit_tokens",
+                "buffered",
+                "buffer_usage",
+                "slow_consumer",
+            }
             assert set(both) == {"s1", "s2"}
             assert await talk.say(b"STATS nobody") == b"+STATS {}\r\n"
 
@@ -238,7 +249,7 @@ def test_a_client_over_its_quota_is_not_read_for_a_while() -> None:
             talk = FluxTalk(node)
             await talk.say(b"PUB orders 100", b"x" * 100)
             assert talk.pace.resume_at == 0
-            everybody = Entity("anonymous", None)
+            everybody = Entity("ANONYMOUS", None)
             await node.client_quotas.alter(SESSION, everybody, {"producer_byte_rate": 10.0})
 
             replied = await talk.say(b"PUB orders 100", b"x" * 100)
@@ -253,7 +264,7 @@ def test_a_client_is_sent_no_more_than_its_quota() -> None:
     async def story() -> None:
         async with running_node() as node:
             talk, writer = FluxTalk(node), FluxTalk(node)
-            everybody = Entity("anonymous", None)
+            everybody = Entity("ANONYMOUS", None)
             await node.client_quotas.alter(SESSION, everybody, {"consumer_byte_rate": 1000.0})
             await talk.say(b"SUB orders s1", b"FLOWCTL s1 PUSH 1000 1")
             began = asyncio.get_running_loop().time()
@@ -356,10 +367,10 @@ def test_the_last_message_is_the_last_however_large_those_before_it_are(
             for number in range(10):
                 await talk.say(b"PUB orders 60", b"%060d" % number)
 
-            one = messages(await talk.say(b"REPLAY LAST"))
+            replayed = messages(await talk.say(b"REPLAY LAST"))
             answer = await talk.say(b"REPLAY LAST 3")
 
-            assert [int(message.value) for message in one] == [9]
+            assert [int(message.value) for message in replayed] == [9]
             assert [int(message.value) for message in messages(answer)] == [9]
             assert answer.endswith(b"-ERR cut after 1 messages\r\n")
 
@@ -371,16 +382,16 @@ def test_a_topic_that_is_made_anew_is_pulled_from_its_beginning() -> None:
         async with running_node() as node:
             talk = FluxTalk(node)
             await talk.say(*[b"PUB orders 1", b"A"] * 2)
-            (one, _) = messages(await talk.say(b"PULL orders 9"))
+            (pulled, _) = messages(await talk.say(b"PULL orders 9"))
 
             await node.topics.delete(SESSION, "orders")
-            gone = await talk.say(b"PULL orders 9", b"REPLAY %d" % one.sequence)
+            gone = await talk.say(b"PULL orders 9", b"REPLAY %d" % pulled.sequence)
             await talk.say(*[b"PUB orders 1", b"B"] * 3)
             again = messages(await talk.say(b"PULL orders 9"))
 
             assert gone == b"+OK 0\r\n-ERR there is no such message\r\n"
             assert [message.value for message in again] == [b"B"] * 3
-            assert one.sequence not in [message.sequence for message in again]
+            assert pulled.sequence not in [message.sequence for message in again]
 
     run(story())
 
@@ -416,11 +427,11 @@ def test_the_last_message_is_found_behind_many_that_expired() -> None:
             await asyncio.sleep(1)
 
             last = messages(await talk.say(b"REPLAY LAST"))
-            two = messages(await talk.say(b"REPLAY LAST 2"))
+            second = messages(await talk.say(b"REPLAY LAST 2"))
             more = messages(await talk.say(b"REPLAY LAST 9"))
 
             assert [message.value for message in last] == [b"B"]
-            assert [message.value for message in two] == [b"A", b"B"]
+            assert [message.value for message in second] == [b"A", b"B"]
             assert [message.value for message in more] == [b"A", b"B"]
 
     run(story())
@@ -479,7 +490,11 @@ def test_an_answer_is_bounded_in_bytes() -> None:
             replayed = await talk.say(b"REPLAY FIRST 100")
             few = await talk.say(b"REPLAY FIRST 5")
 
-            assert [one.rpartition(b"+OK ")[2] for one in pulled] == [b"14\r\n", b"6\r\n", b"0\r\n"]
+            assert [reply.rpartition(b"+OK ")[2] for reply in pulled] == [
+                b"14\r\n",
+                b"6\r\n",
+                b"0\r\n",
+            ]
             assert replayed.endswith(b"-ERR cut after 13 messages\r\n")
             assert few.endswith(b"\r\n+OK\r\n")
 
@@ -520,9 +535,9 @@ def test_subjects_keep_their_order_over_many_partitions() -> None:
             assert all(parts)
             for subject in range(7):
                 (values,) = [
-                    found
+                    keyed
                     for part in parts
-                    if (found := [r.value for r in part if r.key == b"orders.%d" % subject])
+                    if (keyed := [r.value for r in part if r.key == b"orders.%d" % subject])
                 ]
                 assert values == [b"%02d" % n for n in range(subject, 70, 7)]
 

@@ -92,7 +92,7 @@ def with_listener(
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @wraps(test)
-        def given(**others: Any) -> None:
+        def with_node(**others: Any) -> None:
             async def main() -> None:
                 async with open_listener(config) as listener:
                     await test(listener, **others)
@@ -103,7 +103,7 @@ def with_listener(
         fixtures = [
             parameter for name, parameter in signature.parameters.items() if name != "listener"
         ]
-        given.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
-        return given
+        with_node.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return with_node
 
     return decorate

@@ -30,8 +30,10 @@ async def give_up(listener: FlymqListener, *values: bytes) -> Connection:
     member = await listener.node.deliveries.subscribe(SESSION, spec, take)  # type: ignore[arg-type]
     while len(delivered) < len(values):
         await asyncio.sleep(0.01)
-    for one in delivered:
-        assert member.reject(one.target, one.record.offset, "rejected", "no such customer")
+    for delivery in delivered:
+        assert member.reject(
+            delivery.target, delivery.record.offset, "rejected", "no such customer"
+        )
     while len(await letters(client)) < len(values):
         await asyncio.sleep(0.01)
     member.close()

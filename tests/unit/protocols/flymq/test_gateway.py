@@ -20,7 +20,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.metrics import Metrics
-from millstream.model import TopicPartition
+from millstream.model import Session, TopicPartition
 from millstream.protocols.flymq.context import Attendance, Context, Endpoint, TopicGroup
 from millstream.protocols.flymq.gateway import LOADING_S_MAX, FlymqGateway
 from millstream.protocols.flymq.wire import bodies
@@ -75,7 +75,7 @@ class Handlers:
             {PROMPT: self.prompt, PATIENT: self.patient, FAILING: self.failing},
             Limits(**limits),
             dialled=Endpoint("here", 9092),
-            peer="10.0.0.7",
+            session=Session(address="10.0.0.7"),
             pace=pace or Pace(),
         )
 
@@ -102,7 +102,7 @@ def begin(gateway: FlymqGateway, raw: bytes) -> list[Any]:
 async def replies(outcomes: list[Any]) -> list[tuple[int, bytes]]:
     """The opcode and the body of each, as a client gets them."""
     buffers = [outcome if isinstance(outcome, list) else await outcome for outcome in outcomes]
-    return [(one[2], bytes(one[HEAD.size :])) for (one,) in buffers]
+    return [(buffer[2], bytes(buffer[HEAD.size :])) for (buffer,) in buffers]
 
 
 def text_of(reply: tuple[int, bytes]) -> str:

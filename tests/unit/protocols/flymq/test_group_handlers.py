@@ -102,9 +102,9 @@ def test_a_commit_is_seen_by_kafka_and_one_of_kafkas_here() -> None:
 
             await commit(client, 3)
             committed = await listener.node.groups.fetch_offsets(SESSION, "g", [ORDERS])
-            told = committed[ORDERS]
-            assert isinstance(told, Committed)
-            assert told.offset == 3
+            place = committed[ORDERS]
+            assert isinstance(place, Committed)
+            assert place.offset == 3
 
             await listener.node.groups.commit_offsets(SESSION, "g", {ORDERS: Commit(2)})
             assert await get_offset(client) == 2
@@ -278,8 +278,8 @@ def test_a_deleted_group_is_gone_also_if_somebody_attends_it(topic: str) -> None
     async def main() -> None:
         async with open_listener() as listener:
             client, other = await filled(listener), listener.connect()
-            for one in (client, other):
-                await subscribe(one, "latest")
+            for asking in (client, other):
+                await subscribe(asking, "latest")
             await commit(client, 3)
 
             await client.ask(Opcode.DELETE_GROUP, bodies.GroupOfTopic(topic, "g"), bodies.Done)

@@ -8,7 +8,7 @@ from tests.support.nodes import SESSION
 from tests.support.virtual_loop import run
 from tests.unit.protocols.flymq.asking import Connection, FlymqListener, open_listener
 
-EVERYBODY = Entity("anonymous", None)
+EVERYBODY = Entity("ANONYMOUS", None)
 
 
 async def limit(listener: FlymqListener, rate: str, bytes_per_second: float) -> None:

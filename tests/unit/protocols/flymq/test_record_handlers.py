@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 
 from millstream.codec.encoding import encode_batch
+from millstream.codec.murmur2 import murmur2
 from millstream.codec.records import Record
 from millstream.config import Config, Limits
-from millstream.engine.publish.partitioner import murmur2
 from millstream.model import Acks, TopicPartition
 from millstream.protocols.flymq.context import SCANS_KEPT_MAX
 from millstream.protocols.flymq.handlers import records
@@ -179,7 +179,7 @@ async def test_before_the_start_of_the_log_is_its_start_but_no_record(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "offset", "found"),
+    ("sizes", "offset", "expected"),
     [
         pytest.param((400,) * 5, 0, (2, 2), id="what fits"),
         pytest.param((400,) * 5, 4, (1, 5), id="the rest"),
@@ -192,14 +192,14 @@ async def test_a_reply_stays_small_enough_for_a_frame(
     monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[int, ...],
     offset: int,
-    found: tuple[int, int],
+    expected: tuple[int, int],
 ) -> None:
     monkeypatch.setattr(records, "REPLY_BYTES_MAX", 1_000)
     client = await holding(listener, "orders", tuple(map(bytes, sizes)))
 
     fetched = await client.fetch("orders", offset)
 
-    assert (fetched.record_count, fetched.next_offset) == found
+    assert (fetched.record_count, fetched.next_offset) == expected
 
 
 @with_listener()
@@ -242,9 +242,9 @@ async def test_a_filter_is_searched_for_until_it_matches(listener: FlymqListener
     quiet = [(b"quiet",) * 1_000] * 5
     client = await holding(listener, "logs", *quiet, (b"an ERROR", b"quiet", b"another error"))
 
-    found = await client.fetch("logs", where="error")
+    fetched = await client.fetch("logs", where="error")
 
-    assert found == (2, 5_003, ((5_000, b"", b"an ERROR"), (5_002, b"", b"another error")))
+    assert fetched == (2, 5_003, ((5_000, b"", b"an ERROR"), (5_002, b"", b"another error")))
 
 
 @with_listener()
@@ -266,7 +266,7 @@ async def test_a_search_that_was_cut_goes_on_where_it_was(
 
     collected = [await client.fetch("logs", 0, where="error") for _ in range(10)]
 
-    assert ((3, b"", b"an error"),) in [one.records for one in collected]
+    assert ((3, b"", b"an error"),) in [reply.records for reply in collected]
 
 
 @with_listener()

@@ -103,16 +103,16 @@ def test_a_cluster_of_one_leads_everything_where_it_was_dialled() -> None:
             await client.create("orders", 1)
             await client.create("payments", 2)
 
-            everything, one = await cluster(client), await cluster(client, "orders")
+            everything, orders_only = await cluster(client), await cluster(client, "orders")
 
-            ((partition,),) = [topic.partitions for topic in one.topics]
+            ((partition,),) = [topic.partitions for topic in orders_only.topics]
             assert partition._replace(epoch=0) == (
                 *(0, "1", "localhost:9092", 0, "online"),
                 *(("1",), ("1",)),
             )
             assert partition.epoch >= 1
             assert [topic.topic for topic in everything.topics] == ["orders", "payments"]
-            assert everything.cluster_id == one.cluster_id == listener.node.cluster_id
+            assert everything.cluster_id == orders_only.cluster_id == listener.node.cluster_id
             with pytest.raises(Refused, match="topic not found: nothing"):
                 await cluster(client, "nothing")
 

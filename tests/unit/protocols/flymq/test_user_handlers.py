@@ -15,7 +15,9 @@ from tests.unit.protocols.flymq.asking import open_listener
 REFUSED = {
     "schemas are not enabled": range(0x10, 0x16),
     "authentication is not enabled": range(0x73, 0x7E),
-    "the audit trail is not enabled": range(0x80, 0x82),
+    "the audit trail is not enabled: set audit.enabled, or have listeners with logins": range(
+        0x80, 0x82
+    ),
 }
 
 

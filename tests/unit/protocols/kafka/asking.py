@@ -6,7 +6,7 @@ from typing import TypeVar
 from millstream.kafka_wire.apis.table import APIS
 from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_response
 from millstream.kafka_wire.schema import Message
-from millstream.model import Session
+from millstream.model import Session, user_principal
 from millstream.protocols.kafka.context import Broker, Context, Endpoint
 from millstream.protocols.kafka.fetch_sessions import Sessions
 from millstream.protocols.kafka.router import HANDLERS
@@ -14,7 +14,7 @@ from millstream.server.net.connection import Pace
 from millstream.server.node import Node
 from tests.support.nodes import SESSION
 
-STRANGER = Session(principal="stranger")
+STRANGER = Session(principal=user_principal("stranger"))
 
 M = TypeVar("M", bound=Message)
 
@@ -39,6 +39,10 @@ def context_of(
         dead_letters=node.dead_letters,
         delayed=node.delayed,
         repairs=node.repairs,
+        users=node.users,
+        access_rules=node.access_rules,
+        audit=node.audit,
+        encryption=node.encryption,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.errors import NotLeader
 from millstream.kafka_wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
@@ -26,7 +26,8 @@ from millstream.kafka_wire.apis.admin import (
 from millstream.kafka_wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.kafka_wire.schema import NO_ID
-from millstream.model import Acks, Session
+from millstream.metrics import SYNC_ROUNDS
+from millstream.model import Acks, Session, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
@@ -68,7 +69,7 @@ async def create(
     return answer.topics
 
 
-class Nobody:
+class Nobody(Everyone):
     """Only the tests themselves may do anything."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
@@ -78,13 +79,47 @@ class Nobody:
 # -- create topics -----------------------------------------------------------------------------
 
 
+def test_topics_of_one_request_share_their_syncs() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            before = node.metrics.value(SYNC_ROUNDS)
+
+            made = await create(node, *(new(f"orders-{number}", 3) for number in range(100)))
+
+            assert [(each.name, each.error_code) for each in made] == [
+                (f"orders-{number}", 0) for number in range(100)
+            ]
+            # Three for each topic, if each were created by itself.
+            assert node.metrics.value(SYNC_ROUNDS) - before < 50
+            for number in range(100):  # Usable at once.
+                target = TopicPartition(f"orders-{number}", 2)
+                await node.partitions.append(SESSION, target, batch(b"x"), acks=Acks.ALL)
+
+    run(story())
+
+
+def test_a_view_may_be_created_with_its_base_in_one_request() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            view = new("large", view_of="orders", view_where="value ~ 'a'")
+
+            made = await create(node, view, new("orders", 3))
+
+            assert [(each.name, each.error_code) for each in made] == [("large", 0), ("orders", 0)]
+            assert made[0].num_partitions == 3
+
+    run(story())
+
+
 def test_a_created_topic_is_described_in_the_answer() -> None:
     async def story() -> None:
         async with running_node() as node:
             (made,) = await create(node, new("orders", 3, retention_ms="5000"))
 
             topic = node.topics.describe(SESSION, "orders")
-            configs = {one.name: (one.value, one.config_source) for one in made.configs or []}
+            configs = {
+                config.name: (config.value, config.config_source) for config in made.configs or []
+            }
             assert (made.error_code, made.error_message) == (0, None)
             assert made.topic_id == topic.topic_id
             assert (made.num_partitions, made.replication_factor) == (3, 1)
@@ -181,7 +216,7 @@ def test_a_topic_that_cannot_be_created_says_why_and_leaves_no_trace(
                 assert refused.error_code == code
                 assert refused.error_message
                 assert refused.configs is None
-            assert [one.name for one in node.topics.list(SESSION)] == ["orders"]
+            assert [topic.name for topic in node.topics.list(SESSION)] == ["orders"]
 
     run(story())
 
@@ -206,7 +241,7 @@ def test_a_name_that_comes_twice_is_refused_once_and_the_others_are_created() ->
 
             assert (twice.name, twice.error_code) == ("a", ErrorCode.INVALID_REQUEST)
             assert (good.name, good.error_code) == ("b", 0)
-            assert [one.name for one in node.topics.list(SESSION)] == ["b"]
+            assert [topic.name for topic in node.topics.list(SESSION)] == ["b"]
 
     run(story())
 
@@ -218,7 +253,7 @@ def test_a_creation_that_takes_longer_than_the_client_waits_may_still_happen() -
             await node.topics.create(SESSION, "later")
 
             assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
-            assert [one.name for one in node.topics.list(SESSION)] == ["later", "orders"]
+            assert [topic.name for topic in node.topics.list(SESSION)] == ["later", "orders"]
 
     run(story())
 
@@ -310,15 +345,17 @@ def test_what_names_no_topic_deletes_none() -> None:
 
             unknown = await delete(node, DeleteTopicsRequest.Topic(topic_id=UUID(int=7)))
             neither = await delete(node, DeleteTopicsRequest.Topic())
+            empty = await delete(node, DeleteTopicsRequest.Topic(name=""))
             both = await delete(
                 node, DeleteTopicsRequest.Topic(name="orders", topic_id=topic.topic_id)
             )
             twice = await delete(node, by_name, by_name)
 
-            assert [one.error_code for one in unknown] == [ErrorCode.UNKNOWN_TOPIC_ID]
-            assert [one.error_code for one in neither] == [ErrorCode.INVALID_REQUEST]
+            assert [result.error_code for result in unknown] == [ErrorCode.UNKNOWN_TOPIC_ID]
+            assert [result.error_code for result in neither] == [ErrorCode.INVALID_REQUEST]
+            assert [result.error_code for result in empty] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             assert [item.error_code for item in both] == [ErrorCode.INVALID_REQUEST]
-            assert [one.error_code for one in twice] == [ErrorCode.INVALID_REQUEST]
+            assert [result.error_code for result in twice] == [ErrorCode.INVALID_REQUEST]
             assert node.topics.list(SESSION) == [topic]
 
     run(story())
@@ -487,12 +524,12 @@ def test_log_dirs_tell_strangers_nothing() -> None:
 async def elect(
     node: Node, topics: dict[str, list[int]] | None, election: int = 0, session: Session = SESSION
 ) -> ElectLeadersResponse:
-    wanted = ElectLeadersRequest.TopicPartitions
+    pair_of = ElectLeadersRequest.TopicPartitions
     request = ElectLeadersRequest(
         election_type=election,
         topic_partitions=None
         if topics is None
-        else [wanted(topic=name, partitions=parts) for name, parts in topics.items()],
+        else [pair_of(topic=name, partitions=parts) for name, parts in topics.items()],
     )
     return await ask(node, request, ElectLeadersResponse, session=session)
 
@@ -506,7 +543,9 @@ def test_partitions_that_have_their_leader_need_no_election(election: int) -> No
             named = await elect(node, {"orders": [0, 1]}, election)
             every = await elect(node, None, election)
 
-            codes = [one.error_code for one in named.replica_election_results[0].partition_result]
+            codes = [
+                result.error_code for result in named.replica_election_results[0].partition_result
+            ]
             assert codes == [ErrorCode.ELECTION_NOT_NEEDED] * 2
             assert every.replica_election_results == []
 
@@ -533,7 +572,7 @@ def test_a_partition_without_a_leader_says_that_none_can_be_elected(
 
             for answer in (named, every):
                 (result,) = answer.replica_election_results
-                assert [one.error_code for one in result.partition_result] == [code]
+                assert [part.error_code for part in result.partition_result] == [code]
 
     run(story())
 
@@ -549,10 +588,13 @@ def test_elections_that_make_no_sense_are_refused() -> None:
             denied_all = await elect(node, None, session=STRANGER)
 
             assert unknown_type.error_code == ErrorCode.INVALID_REQUEST
-            for one in unknown.replica_election_results:
-                assert one.partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for election in unknown.replica_election_results:
+                assert (
+                    election.partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
             (result,) = denied.replica_election_results
-            assert result.partition_result[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert result.partition_result[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             assert denied_all.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     run(story())
@@ -635,9 +677,11 @@ def test_every_idempotent_producer_gets_a_number_of_its_own_and_epoch_zero() -> 
             answers = [await init(node, version=version) for version in range(6)]
             again = await init(node, producer=(answers[0].producer_id, 0))
 
-            numbers = {one.producer_id for one in [*answers, again]}
+            numbers = {answer.producer_id for answer in [*answers, again]}
             assert len(numbers) == 7
-            assert {(one.error_code, one.producer_epoch) for one in [*answers, again]} == {(0, 0)}
+            assert {(answer.error_code, answer.producer_epoch) for answer in [*answers, again]} == {
+                (0, 0)
+            }
 
     run(story())
 
@@ -699,7 +743,9 @@ def test_the_defaults_of_the_node_show_in_a_created_topic() -> None:
         async with running_node(config) as node:
             (made,) = await create(node, new("orders"))
 
-            configs = {one.name: (one.value, one.config_source) for one in made.configs or []}
+            configs = {
+                config.name: (config.value, config.config_source) for config in made.configs or []
+            }
             assert configs["retention.ms"] == ("77", 4)
 
     run(story())

@@ -102,7 +102,8 @@ def test_only_our_own_clients_are_told_of_keys_that_are_not_kafkas(
             context = context_of(node, RequestHeader(18, 4, 1), SESSION)
 
             answers = {
-                one.api_key for one in api_versions_handler(context, request, SERVED).api_keys
+                api_key.api_key
+                for api_key in api_versions_handler(context, request, SERVED).api_keys
             }
 
             own = {key for key in SERVED if key >= OWN_KEYS_FIRST}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from millstream.config import Config
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.kafka_wire.apis.admin import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from millstream.kafka_wire.apis.configs import (
     ListConfigResourcesRequest,
@@ -23,7 +23,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 QUORUM_TOPIC = "__cluster_metadata"
 
 
-class OnlyTests:
+class OnlyTests(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION
 
@@ -31,9 +31,9 @@ class OnlyTests:
 async def quorum(
     node: Node, topic: str = QUORUM_TOPIC, index: int = 0, *, version: int = 2
 ) -> DescribeQuorumResponse:
-    wanted = DescribeQuorumRequest.Topic
-    part = wanted.Partition(partition_index=index)
-    request = DescribeQuorumRequest(topics=[wanted(topic_name=topic, partitions=[part])])
+    topic_of = DescribeQuorumRequest.Topic
+    part = topic_of.Partition(partition_index=index)
+    request = DescribeQuorumRequest(topics=[topic_of(topic_name=topic, partitions=[part])])
     return await ask(node, request, DescribeQuorumResponse, version=version)
 
 

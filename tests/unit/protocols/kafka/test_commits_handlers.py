@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.groups.views import Commit
 from millstream.internal_topics.groups import Protocol
 from millstream.kafka_wire.apis.offsets import (
@@ -215,7 +215,7 @@ def test_ids_that_are_no_topics_are_answered_one_by_one() -> None:
     run(story())
 
 
-class OnlyFriends:
+class OnlyFriends(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION or not resource.startswith("topic:")
 

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.commands import AlterTopic, encode
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.ledgers.ledger import Entry
 from millstream.kafka_wire.apis.configs import (
     AlterConfigsRequest,
@@ -84,7 +84,7 @@ KAFKA_RANGES = {
 Described = DescribeConfigsResponse.Result.Config
 
 
-class OnlyTests:
+class OnlyTests(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION
 
@@ -144,12 +144,12 @@ async def change(
     validate_only: bool = False,
     session: Session = SESSION,
 ) -> IncrementalAlterConfigsResponse.Result:
-    wanted = IncrementalAlterConfigsRequest.Resource
-    resource = wanted(
+    resource_of = IncrementalAlterConfigsRequest.Resource
+    resource = resource_of(
         resource_type=kind,
         resource_name=name,
         configs=[
-            wanted.Config(name=key, config_operation=operation, value=value)
+            resource_of.Config(name=key, config_operation=operation, value=value)
             for operation, key, value in changes
         ],
     )
@@ -190,20 +190,20 @@ def test_a_topic_shows_every_config_and_who_set_it() -> None:
             settings = {"retention_ms": "7", "cleanup_policy": "delete, compact"}
             await node.topics.create(SESSION, "orders", settings=settings)
 
-            found = await described(node, "orders")
+            configs = await described(node, "orders")
 
-            assert set(found) == ALL_CONFIGS
-            shown = {name: (one.value, one.config_source) for name, one in found.items()}
+            assert set(configs) == ALL_CONFIGS
+            shown = {name: (config.value, config.config_source) for name, config in configs.items()}
             assert shown["retention.ms"] == ("7", 1)
             assert shown["cleanup.policy"] == ("compact,delete", 1)
             assert shown["segment.ms"] == ("2000", 4)
             assert shown["min.cleanable.dirty.ratio"] == ("0.5", 5)
             assert shown["compression.type"] == ("producer", 5)
-            assert found["remote.storage.enable"].value == "false"
-            assert found["remote.storage.enable"].read_only
+            assert configs["remote.storage.enable"].value == "false"
+            assert configs["remote.storage.enable"].read_only
             assert shown["unclean.leader.election.enable"] == ("false", 5)
-            assert not found["retention.ms"].read_only
-            assert not any(item.is_sensitive for item in found.values())
+            assert not configs["retention.ms"].read_only
+            assert not any(item.is_sensitive for item in configs.values())
 
     run(story())
 
@@ -213,18 +213,18 @@ def test_synonyms_lead_from_the_value_that_holds_to_the_default() -> None:
         async with running_node(Config(topic_defaults=TopicSettings(retention_ms=1000))) as node:
             await node.topics.create(SESSION, "orders", settings={"retention_ms": "7"})
 
-            found = await described(node, "orders", include_synonyms=True)
+            configs = await described(node, "orders", include_synonyms=True)
             without = await described(node, "orders")
 
-            retention = [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms]
+            retention = [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms]
             assert retention == [
                 ("retention.ms", "7", 1),
                 ("log.retention.ms", "1000", 4),
                 ("log.retention.ms", "604800000", 5),
             ]
-            segment = [(s.name, s.source) for s in found["segment.ms"].synonyms]
+            segment = [(s.name, s.source) for s in configs["segment.ms"].synonyms]
             assert segment == [("log.roll.ms", 5)]
-            assert all(not one.synonyms for one in without.values())
+            assert all(not config.synonyms for config in without.values())
 
     run(story())
 
@@ -234,14 +234,14 @@ def test_types_and_documentation_come_when_they_are_asked_for() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders")
 
-            found = await described(node, "orders", include_documentation=True)
+            configs = await described(node, "orders", include_documentation=True)
             without = await described(node, "orders")
 
-            assert found["cleanup.policy"].config_type == Kind.LIST
-            assert found["retention.ms"].config_type == Kind.LONG
-            assert found["preallocate"].config_type == Kind.BOOLEAN
-            assert all(item.documentation for item in found.values())
-            assert all(one.documentation is None for one in without.values())
+            assert configs["cleanup.policy"].config_type == Kind.LIST
+            assert configs["retention.ms"].config_type == Kind.LONG
+            assert configs["preallocate"].config_type == Kind.BOOLEAN
+            assert all(item.documentation for item in configs.values())
+            assert all(config.documentation is None for config in without.values())
 
     run(story())
 
@@ -288,11 +288,11 @@ def test_a_node_shows_how_it_is_configured_and_what_can_be_altered() -> None:
             topic_defaults=TopicSettings(cleanup_policy=CleanupPolicy.COMPACT),
         )
         async with running_node(config) as node:
-            found = await described(node, "1", BROKER)
+            configs = await described(node, "1", BROKER)
 
             names = {row.node_name for row in TOPIC_CONFIGS.values()}
-            assert set(found) == NODE_CONFIGS.keys() | names | {"advertised.listeners"}
-            shown = {name: (one.value, one.config_source) for name, one in found.items()}
+            assert set(configs) == NODE_CONFIGS.keys() | names | {"advertised.listeners"}
+            shown = {name: (config.value, config.config_source) for name, config in configs.items()}
             assert shown["node.id"] == ("1", 5)
             assert shown["advertised.listeners"] == ("PLAINTEXT://localhost:9092", 4)
             assert shown["listeners"] == ("PLAINTEXT://127.0.0.1:9092", 5)
@@ -304,7 +304,7 @@ def test_a_node_shows_how_it_is_configured_and_what_can_be_altered() -> None:
             assert shown["offsets.retention.minutes"] == (str(7 * 24 * 60), 5)
             assert shown["log.cleanup.policy"] == ("compact", 4)
             assert shown["message.max.bytes"] == ("1048588", 5)
-            writable = {name for name, one in found.items() if not one.read_only}
+            writable = {name for name, config in configs.items() if not config.read_only}
             assert writable == RUN_TIME_SETTINGS.keys() & (names | NODE_CONFIGS.keys())
             assert "view.of" not in writable
 
@@ -394,11 +394,14 @@ def test_a_setting_without_effect_says_so() -> None:
         async with running_node() as node:
             await node.topics.create(SESSION, "orders", settings={"preallocate": "true"})
 
-            found = await described(node, "orders", include_documentation=True)
+            configs = await described(node, "orders", include_documentation=True)
 
-            assert (found["preallocate"].value, found["preallocate"].config_source) == ("true", 1)
-            told = found["preallocate"].documentation or ""
-            assert told.startswith("Stored, no effect.")
+            assert (configs["preallocate"].value, configs["preallocate"].config_source) == (
+                "true",
+                1,
+            )
+            documentation = configs["preallocate"].documentation or ""
+            assert documentation.startswith("Stored, no effect.")
 
     run(story())
 
@@ -590,15 +593,15 @@ def test_a_config_is_given_once() -> None:
 def test_a_topic_is_altered_once_in_a_request_and_the_others_are_altered() -> None:
     async def story() -> None:
         async with running_node() as node:
-            wanted = AlterConfigsRequest.Resource
+            resource_of = AlterConfigsRequest.Resource
             names = ["a", "b", "a"]
             for name in sorted(set(names)):
                 await node.topics.create(SESSION, name)
-            config = wanted.Config(name="segment.ms", value="5")
+            config = resource_of.Config(name="segment.ms", value="5")
 
             request = AlterConfigsRequest(
                 resources=[
-                    wanted(resource_type=TOPIC, resource_name=name, configs=[config])
+                    resource_of(resource_type=TOPIC, resource_name=name, configs=[config])
                     for name in names
                 ]
             )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from millstream.engine.gate import Everyone
 from millstream.kafka_wire.apis.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -259,7 +260,7 @@ def test_offsets_are_committed_and_asked_for_in_the_epoch_of_the_member(
 
 
 def test_a_stranger_is_no_group_member_where_there_are_rights() -> None:
-    class OnlyFriends:
+    class OnlyFriends(Everyone):
         def allows(self, session: Session, operation: object, resource: str) -> bool:
             return session == SESSION
 

@@ -95,8 +95,10 @@ def test_what_waits_is_listed_and_counted() -> None:
             request = DescribeDeadLettersRequest(topic="orders.dlq")
             counted = await ask(node, request, DescribeDeadLettersResponse)
             assert (counted.topic, counted.waiting, counted.is_complete) == ("orders.dlq", 2, True)
-            assert [(one.name, one.count) for one in counted.by_reason] == [("rejected", 2)]
-            assert [(one.name, one.count) for one in counted.by_group] == [("readers", 2)]
+            assert [(reason.name, reason.count) for reason in counted.by_reason] == [
+                ("rejected", 2)
+            ]
+            assert [(group.name, group.count) for group in counted.by_group] == [("readers", 2)]
             assert 0 < counted.oldest_ms <= counted.newest_ms
 
     run(story())
@@ -108,8 +110,8 @@ def test_a_list_says_whether_there_are_more_and_stays_small(
     async def story() -> None:
         async with running_node() as node:
             await give_up(node, b"a" * 10_000, b"b" * 10_000, b"c")
-            two = ListDeadLettersRequest(topic="orders", count_max=2)
-            answer = await ask(node, two, ListDeadLettersResponse)
+            second = ListDeadLettersRequest(topic="orders", count_max=2)
+            answer = await ask(node, second, ListDeadLettersResponse)
             assert (len(answer.letters), answer.has_more) == (2, True)
 
             monkeypatch.setattr(dead_letters, "LISTED_BYTES_MAX", 100)
@@ -236,8 +238,8 @@ def test_headers_that_anybody_may_have_written_do_not_break_the_answer() -> None
     async def story() -> None:
         async with running_node() as node:
             await make_topic(node, "orders.dlq")
-            told = {"topic": b"orders", "partition": b"9" * 30, "offset": b"-7"}
-            headers = tuple((f"ms-dlq-{name}", value) for name, value in told.items())
+            origin = {"topic": b"orders", "partition": b"9" * 30, "offset": b"-7"}
+            headers = tuple((f"ms-dlq-{name}", value) for name, value in origin.items())
             letter = Publication("orders.dlq", b"x", headers=(*headers, ("ms-dlq-attempts", b"-1")))
             (sent,) = node.publisher.publish(SESSION, [letter])
             await sent

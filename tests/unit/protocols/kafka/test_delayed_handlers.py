@@ -45,11 +45,11 @@ def test_they_are_listed_looked_at_and_cancelled() -> None:
             gone = await ask(node, CancelDelayedRequest(id=first), CancelDelayedResponse)
 
             assert [delayed_record.id for delayed_record in page.delayed] == [first]
-            assert [one.id for one in remaining.delayed] == [second]
+            assert [delayed.id for delayed in remaining.delayed] == [second]
             assert remaining.next_after is None
             place = ("orders", 0, DUE_MS)
-            for one in (*remaining.delayed, answer, gone):
-                assert (one.topic, one.partition, one.due_ms) == place  # type: ignore[attr-defined]
+            for delayed in (*remaining.delayed, answer, gone):
+                assert (delayed.topic, delayed.partition, delayed.due_ms) == place  # type: ignore[attr-defined]
             assert (answer.key, answer.value) == (b"k", b"2")
             assert [(header.name, header.value) for header in answer.headers] == [
                 ("ms-deliver-at", b"%d" % DUE_MS)
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_with_a_reason() -> None:
 
             assert nothing.error_code == ErrorCode.INVALID_REQUEST
             assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert {one.error_code for one in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}
-            assert all(one.error_message for one in (nothing, nowhere, *unknown))
+            assert {answer.error_code for answer in unknown} == {ErrorCode.RESOURCE_NOT_FOUND}
+            assert all(answer.error_message for answer in (nothing, nowhere, *unknown))
 
     run(story())

@@ -35,7 +35,7 @@ def test_replicas_that_may_lead_are_an_empty_list_and_not_null() -> None:
                 [],
                 [],
             ]
-            assert [one.last_known_elr for one in topic.partitions] == [[], []]
+            assert [partition.last_known_elr for partition in topic.partitions] == [[], []]
 
     run(story())
 
@@ -52,7 +52,7 @@ def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(name: str | Non
 
             answer = await ask(node, MetadataRequest(topics=[request, absent]), MetadataResponse)
 
-            assert [(one.error_code, one.name) for one in answer.topics] == [
+            assert [(topic.error_code, topic.name) for topic in answer.topics] == [
                 (ErrorCode.NONE, "orders"),
                 (ErrorCode.UNKNOWN_TOPIC_ID, None),
             ]

@@ -57,7 +57,7 @@ def orders(
     return FetchRequest.Topic(topic=name, topic_id=topic_id, partitions=[part])
 
 
-def told(response: FetchResponse) -> dict[int, int]:
+def errors_of(response: FetchResponse) -> dict[int, int]:
     """Partition and error of everything that is listed."""
     assert response.error_code == 0
     return {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
@@ -79,14 +79,14 @@ def test_a_session_lists_what_changed_and_only_that() -> None:
             await two_partitions(node)
             client = Client(node)
 
-            assert told(await client.fetch(orders(0), orders(1))) == {0: 0, 1: 0}
+            assert errors_of(await client.fetch(orders(0), orders(1))) == {0: 0, 1: 0}
             assert client.session_id != 0
-            assert told(await client.fetch()) == {}
+            assert errors_of(await client.fetch()) == {}
             await write(node, 1)
             answer = await client.fetch()
-            assert told(answer) == {1: 0}
+            assert errors_of(answer) == {1: 0}
             assert answer.responses[0].partitions[0].high_watermark == 1
-            assert told(await client.fetch(orders(1, 1))) == {}
+            assert errors_of(await client.fetch(orders(1, 1))) == {}
 
     run(story())
 
@@ -100,8 +100,8 @@ def test_a_session_works_by_topic_id_and_survives_the_topics_end() -> None:
 
             await node.topics.delete(SESSION, "orders")
 
-            assert told(await client.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
-            assert told(await client.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+            assert errors_of(await client.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+            assert errors_of(await client.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
 
     run(story())
 
@@ -115,7 +115,7 @@ def test_a_request_without_a_session_gets_everything_and_none() -> None:
 
             answer = await client.fetch(orders(1), orders(0))
 
-            assert (answer.session_id, list(told(answer))) == (0, [1, 0])
+            assert (answer.session_id, list(errors_of(answer))) == (0, [1, 0])
 
     run(story())
 
@@ -200,7 +200,7 @@ def test_a_fetch_waits_no_longer_than_the_limit() -> None:
             loop = asyncio.get_running_loop()
             started = loop.time()
 
-            assert told(await Client(node).fetch(orders(0), max_wait_ms=2**31 - 1)) == {0: 0}
+            assert errors_of(await Client(node).fetch(orders(0), max_wait_ms=2**31 - 1)) == {0: 0}
 
             assert 3 <= loop.time() - started < 4
 
@@ -216,7 +216,7 @@ def test_who_asks_for_nothing_does_not_wait_for_it() -> None:
             started = asyncio.get_running_loop().time()
 
             client.epoch = -1
-            assert told(await client.fetch(max_wait_ms=10_000)) == {}
+            assert errors_of(await client.fetch(max_wait_ms=10_000)) == {}
 
             assert asyncio.get_running_loop().time() == started
 

@@ -9,6 +9,7 @@ import pytest
 from millstream.config import Limits
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.kafka_wire.schema import NO_ID
+from millstream.model import user_principal
 from millstream.protocols.kafka.fetch_sessions import (
     EPOCH_MAX,
     FINAL_EPOCH,
@@ -39,14 +40,14 @@ class Client:
 
     def __init__(self, sessions: Sessions, principal: str = "anna") -> None:
         self.sessions = sessions
-        self.principal = principal
+        self.principal = user_principal(principal)
         self.session_id = NO_SESSION
         self.epoch = OPENING_EPOCH
         self.now_ms = 0
 
     def ask(
         self,
-        wanted: Iterable[Part] = (),
+        parts: Iterable[Part] = (),
         *,
         forgotten: Iterable[Part] = (),
         epoch: int | None = None,
@@ -58,14 +59,14 @@ class Client:
                 session_id=self.session_id,
                 epoch=self.epoch if epoch is None else epoch,
                 uses_ids=uses_ids,
-                fetches={each: wanting() for each in wanted},
+                fetches={each: wanting() for each in parts},
                 forgotten=forgotten,
             ),
             self.now_ms,
         )
 
-    def fetch(self, wanted: Iterable[Part] = (), *, forgotten: Iterable[Part] = ()) -> Turn:
-        turn = self.ask(wanted, forgotten=forgotten)
+    def fetch(self, parts: Iterable[Part] = (), *, forgotten: Iterable[Part] = ()) -> Turn:
+        turn = self.ask(parts, forgotten=forgotten)
         assert isinstance(turn, Turn)
         self.session_id = turn.session_id
         self.epoch += 1
@@ -241,11 +242,11 @@ def test_a_small_session_gives_way_to_a_larger_one_but_not_to_its_like() -> None
 
 def test_partitions_are_bounded_in_one_session_and_in_all_together() -> None:
     shared = sessions(fetch_session_partitions_max=3, fetch_sessions_partitions_max=5)
-    one, two = Client(shared), Client(shared)
+    first, second = Client(shared), Client(shared)
     four = [part(number) for number in range(4)]
 
     assert Client(shared).fetch(four).session_id == NO_SESSION
-    assert one.fetch(four[:3]).session_id != NO_SESSION
-    assert two.fetch(four[:3]).session_id == NO_SESSION
-    assert one.ask([part(9)]) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert first.fetch(four[:3]).session_id != NO_SESSION
+    assert second.fetch(four[:3]).session_id == NO_SESSION
+    assert first.ask([part(9)]) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(shared), shared.partition_count) == (0, 0)

@@ -60,7 +60,7 @@ def gateway_with(handler: Handler) -> KafkaGateway:
         {HEARTBEAT: handler, API_VERSIONS: api_versions},
         Limits(frame_bytes_max=1_000),
         dialled=Endpoint("here", 9092),
-        peer="10.0.0.7",
+        session=Session(address="10.0.0.7", protocol="kafka"),
         pace=Pace(),
     )
 
@@ -188,7 +188,7 @@ def test_the_session_says_who_asks_and_from_where() -> None:
         for client_id in ("a", "a", "b"):
             await answer(gateway, heartbeat("g", client_id=client_id))
 
-        assert [one.client_id for one in handlers.sessions] == ["a", "a", "b"]
+        assert [session.client_id for session in handlers.sessions] == ["a", "a", "b"]
         assert handlers.sessions[0] is handlers.sessions[1]
         assert {(session.address, session.protocol) for session in handlers.sessions} == {
             ("10.0.0.7", "kafka")

@@ -22,13 +22,15 @@ def test_every_log_of_a_topic_is_told() -> None:
             answer = await logs(node)
 
             assert answer.error_code == ErrorCode.NONE
-            assert [one.partition for one in answer.partitions] == [0, 1]
-            assert sum(one.high_watermark for one in answer.partitions) == 4
-            for one in answer.partitions:
-                assert one.low_watermark == 0
-                assert one.high_watermark == one.last_stable_offset == one.end_offset
-                assert (one.leader_id, one.index_gaps) == (node.config.node_id, 0)
-                assert (one.size_bytes > 0) is (one.end_offset > 0)
+            assert [partition.partition for partition in answer.partitions] == [0, 1]
+            assert sum(partition.high_watermark for partition in answer.partitions) == 4
+            for partition in answer.partitions:
+                assert partition.low_watermark == 0
+                assert (
+                    partition.high_watermark == partition.last_stable_offset == partition.end_offset
+                )
+                assert (partition.leader_id, partition.index_gaps) == (node.config.node_id, 0)
+                assert (partition.size_bytes > 0) is (partition.end_offset > 0)
 
     run(story())
 

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.quotas import DEFAULT, Entity
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.errors import ProtocolError
 from millstream.kafka_wire.apis.configs import (
     AlterClientQuotasRequest,
@@ -43,7 +43,7 @@ USER, CLIENT = "user", "client-id"
 Parts = list[tuple[str, str | None]]
 
 
-class OnlyTests:
+class OnlyTests(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION
 
@@ -69,9 +69,9 @@ async def alter(
 ) -> list[int]:
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer = await ask(node, request, AlterClientQuotasResponse, version=version, session=session)
-    assert [one.entity for one in answer.entries] == [one.entity for one in entries]
-    assert all(bool(one.error_code) == bool(one.error_message) for one in answer.entries)
-    return [one.error_code for one in answer.entries]
+    assert [entry.entity for entry in answer.entries] == [entry.entity for entry in entries]
+    assert all(bool(entry.error_code) == bool(entry.error_message) for entry in answer.entries)
+    return [entry.error_code for entry in answer.entries]
 
 
 async def describe(
@@ -91,14 +91,16 @@ async def describe(
     return await ask(node, request, DescribeClientQuotasResponse, version=version, session=session)
 
 
-def told(answer: DescribeClientQuotasResponse) -> dict[tuple[tuple[str, str | None], ...], float]:
+def quotas_of(
+    answer: DescribeClientQuotasResponse,
+) -> dict[tuple[tuple[str, str | None], ...], float]:
     """The producer's rate of each entity."""
     assert answer.error_code == 0
     assert answer.entries is not None
     return {
-        tuple((part.entity_type, part.entity_name) for part in one.entity): value.value
-        for one in answer.entries
-        for value in one.values
+        tuple((part.entity_type, part.entity_name) for part in entry.entity): value.value
+        for entry in answer.entries
+        for value in entry.values
         if value.key == PRODUCER
     }
 
@@ -114,16 +116,21 @@ def test_what_was_altered_is_described(version: int) -> None:
                 node,
                 entry([(USER, "alice"), (CLIENT, None)], producer_byte_rate=5.0),
                 entry([(CLIENT, "app")], producer_byte_rate=6.0, consumer_byte_rate=7.0),
+                entry([("ip", "10.0.0.1")], connection_creation_rate=8.0),
                 version=version,
             )
-            assert codes == [0, 0]
-            assert told(await describe(node, version=version)) == {
+            assert codes == [0, 0, 0]
+            assert quotas_of(await describe(node, version=version)) == {
                 ((USER, "alice"), (CLIENT, None)): 5.0,
                 ((CLIENT, "app"),): 6.0,
             }
+            addresses = await describe(node, ("ip", Match.ANY, None), version=version)
+            values = [each.value for row in addresses.entries or () for each in row.values]
+            assert values == [8.0]
 
             removal = entry([(CLIENT, "app")], producer_byte_rate=None)
-            assert await alter(node, removal, version=version) == [0]
+            gone = entry([("ip", "10.0.0.1")], connection_creation_rate=None)
+            assert await alter(node, removal, gone, version=version) == [0, 0]
 
             assert node.client_quotas.describe(SESSION) == {
                 Entity("alice", DEFAULT): {PRODUCER: 5.0},
@@ -165,7 +172,7 @@ def test_a_filter_matches_by_name_by_default_or_by_kind(
             entities = (ALICE, ALICES, BOB, ANYBODY, APP)
             await alter(node, *(entry(list(entity), producer_byte_rate=1.0) for entity in entities))
 
-            assert set(told(await describe(node, *components, strict=strict))) == expected
+            assert set(quotas_of(await describe(node, *components, strict=strict))) == expected
 
     run(story())
 
@@ -173,7 +180,7 @@ def test_a_filter_matches_by_name_by_default_or_by_kind(
 @pytest.mark.parametrize(
     "components",
     [
-        [("ip", Match.ANY, None)],
+        [("group", Match.ANY, None)],
         [("", Match.ANY, None)],
         [(USER, Match.EXACT, None)],
         [(USER, Match.DEFAULT, "alice")],
@@ -199,8 +206,9 @@ def test_a_filter_that_makes_no_sense_is_refused(
     "bad",
     [
         entry([(USER, "a")], request_percentage=50.0),
-        entry([(USER, "a")], controller_mutation_rate=5.0),
-        entry([("ip", "10.0.0.1")], connection_creation_rate=5.0),
+        entry([(USER, "a")], controller_mutation_rate=-5.0),
+        entry([("ip", "10.0.0")], connection_creation_rate=5.0),
+        entry([("ip", "10.0.0.1"), (USER, "a")], connection_creation_rate=5.0),
         entry([("ip", "10.0.0.1")], producer_byte_rate=5.0),
         entry([(USER, "a")], producer_byte_rate=0.5),
         entry([(USER, "a"), (USER, "b")], producer_byte_rate=5.0),
@@ -217,7 +225,7 @@ def test_one_that_is_refused_does_not_keep_others_from_being_done(
             good = entry([(CLIENT, "good")], producer_byte_rate=1.0)
 
             assert await alter(node, bad, good) == [INVALID, 0]
-            assert told(await describe(node)) == {((CLIENT, "good"),): 1.0}
+            assert quotas_of(await describe(node)) == {((CLIENT, "good"),): 1.0}
 
     run(story())
 
@@ -235,7 +243,7 @@ def test_naming_anything_twice_is_refused() -> None:
                 entry(pair, producer_byte_rate=1.0),
                 entry(pair[::-1], producer_byte_rate=2.0),
             ) == [INVALID, INVALID, INVALID]
-            assert told(await describe(node)) == {}
+            assert quotas_of(await describe(node)) == {}
 
     run(story())
 
@@ -247,7 +255,7 @@ def test_asking_only_whether_it_would_work_changes_nothing() -> None:
             bad = entry([(USER, "b")], producer_byte_rate=-1.0)
 
             assert await alter(node, good, bad, validate_only=True) == [0, INVALID]
-            assert told(await describe(node)) == {}
+            assert quotas_of(await describe(node)) == {}
 
     run(story())
 
@@ -279,7 +287,9 @@ def records(acks: int, partition: int = 0) -> ProduceRequest:
 
 async def limited(node: Node, rate: float) -> None:
     await node.topics.create(SESSION, "orders")
-    change = entry([(USER, SESSION.principal)], producer_byte_rate=rate, consumer_byte_rate=rate)
+    change = entry(
+        [(USER, SESSION.principal.name)], producer_byte_rate=rate, consumer_byte_rate=rate
+    )
     assert await alter(node, change) == [0]
 
 
@@ -297,7 +307,8 @@ def test_a_producer_over_its_quota_is_answered_as_ever_told_to_wait_and_not_read
 
             now = asyncio.get_running_loop().time()
             assert all(isinstance(answer, ProduceResponse) for answer in answers)
-            assert [one.responses[0].partition_responses[0].error_code for one in answers] == [0, 0]  # type: ignore[union-attr]
+            codes = [part.responses[0].partition_responses[0].error_code for part in answers]  # type: ignore[union-attr]
+            assert codes == [0, 0]
             assert first.pace.resume_at == 0.0
             assert 0.45 < second.pace.resume_at - now <= 0.5
             assert answers[0].throttle_time_ms == 0  # type: ignore[union-attr]

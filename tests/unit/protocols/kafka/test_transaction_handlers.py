@@ -254,8 +254,8 @@ def test_brokers_ask_for_many_transactions_at_once() -> None:
             answer = await ask(node, request, AddPartitionsToTxnResponse, version=5)
 
             codes = [
-                one.topic_results[0].results_by_partition[0].partition_error_code
-                for one in answer.results_by_transaction
+                result.topic_results[0].results_by_partition[0].partition_error_code
+                for result in answer.results_by_transaction
             ]
             assert codes == [
                 ErrorCode.INVALID_TXN_STATE,
@@ -361,7 +361,7 @@ def test_the_newer_protocol_is_switched_on_by_a_finalized_feature() -> None:
     finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     assert finalized == {"transaction.version": 2, "group.version": 1, "metadata.version": 25}
     assert answer.finalized_features_epoch >= 0
-    assert {one.name for one in answer.supported_features} == {*finalized, "kraft.version"}
+    assert {feature.name for feature in answer.supported_features} == {*finalized, "kraft.version"}
     # Clients below v4 fail to parse a supported feature whose minimum is 0.
-    assert [one.name for one in older.supported_features] == ["metadata.version"]
+    assert [feature.name for feature in older.supported_features] == ["metadata.version"]
     assert older.finalized_features == answer.finalized_features

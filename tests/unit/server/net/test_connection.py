@@ -198,7 +198,7 @@ def test_a_client_that_is_made_to_wait_is_served_after_that_and_others_meanwhile
             assert await client.line() == b"before"
             if word == b"late_mute":
                 assert await client.line() == b"0.3"
-            await until(lambda: any(one.pace.resume_at > 0 for one in server.gateways))
+            await until(lambda: any(gateway.pace.resume_at > 0 for gateway in server.gateways))
             (muted,) = [gateway for gateway in server.gateways if gateway.pace.resume_at > 0]
             if not is_one_chunk:
                 client.send(b"echo after")
@@ -307,7 +307,7 @@ def test_a_client_that_has_said_all_still_gets_its_replies(run: Run) -> None:
 
             server.happen(b"a")
 
-            assert await client.rest() == b"a\nb\n"
+            assert await client.remainder() == b"a\nb\n"
 
     run(main())
 
@@ -321,7 +321,7 @@ def test_nonsense_is_the_end_after_the_replies_before_it(run: Run, wrong: bytes)
             await until(lambda: any(len(g.begun) >= 2 for g in server.gateways))
             server.happen(b"a")
 
-            assert await client.rest() == b"a\nb\n"
+            assert await client.remainder() == b"a\nb\n"
             await _ask_elsewhere(other)
 
     run(main())
@@ -336,7 +336,7 @@ def test_a_bug_ends_one_connection_and_is_logged(
             client, other = await server.connect(), await server.connect()
             client.send(b"echo before", wrong, b"echo never")
 
-            assert await client.rest() == b"before\n"
+            assert await client.remainder() == b"before\n"
             await _ask_elsewhere(other)
 
     with caplog.at_level(logging.ERROR, "millstream"):

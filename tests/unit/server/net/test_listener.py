@@ -10,6 +10,7 @@ import pytest
 from millstream.errors import StartupError
 from millstream.server.net.connection import Address
 from millstream.server.net.listener import Listener, take_port
+from tests.support.guards import plain_guard
 from tests.support.line_server import LOOPS, line_server, run_on, until
 
 Run = Callable[[Coroutine[None, None, None]], None]
@@ -46,7 +47,7 @@ def test_connections_are_counted_over_all_listeners_of_a_node(run: Run) -> None:
     async def main() -> None:
         async with line_server(connections_max=2) as server:
             port = take_port("others", Address("127.0.0.1", 0))
-            other = Listener(port, server.listener._make_gateway, server.clients)
+            other = Listener(port, server.listener._make_gateway, server.clients, plain_guard())
             opened = asyncio.Event()
             serving = asyncio.ensure_future(other.run(opened))
             await opened.wait()
@@ -58,8 +59,8 @@ def test_connections_are_counted_over_all_listeners_of_a_node(run: Run) -> None:
             reader_2, writer_2 = await asyncio.open_connection(*other.address)
             assert await reader_2.read() == b""
 
-            for one in (writer, writer_2):
-                one.transport.abort()
+            for stream in (writer, writer_2):
+                stream.transport.abort()
             await until(lambda: other.connection_count == 0)
             third = await server.connect()
             third.send(b"echo here")
@@ -82,7 +83,7 @@ def test_stopping_lets_everybody_have_what_they_wait_for(run: Run) -> None:
             assert not stopping.done()
             server.happen(b"a")
 
-            assert await waiting.rest() == b"a\nb\n"
+            assert await waiting.remainder() == b"a\nb\n"
             await stopping
             assert server.listener.connection_count == 0
 

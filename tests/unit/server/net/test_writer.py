@@ -1,6 +1,7 @@
 """What leaves a connection, over a real socket: files of any size, slow readers, sudden ends."""
 
 import asyncio
+import errno
 import gc
 import os
 from collections.abc import Callable, Coroutine, Iterable
@@ -30,13 +31,13 @@ def run(request: pytest.FixtureRequest) -> Run:
     return and_collect
 
 
-@pytest.fixture(params=["sendfile", "read", "memory"])
+@pytest.fixture(params=["mapped", "read", "memory"])
 def ranges(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[bytes], FileRange]:
     """Files whose bytes leave in each of the ways there are."""
-    smallest = {"sendfile": 1, "read": 2**40}.get(request.param, writer.SENDFILE_BYTES_MIN)
-    monkeypatch.setattr(writer, "SENDFILE_BYTES_MIN", smallest)
+    smallest = {"mapped": 1, "read": 2**40}.get(request.param, writer.MAPPED_BYTES_MIN)
+    monkeypatch.setattr(writer, "MAPPED_BYTES_MIN", smallest)
     files = MemoryFiles() if request.param == "memory" else DiskFiles(tmp_path)
 
     def make(data: bytes) -> FileRange:
@@ -95,6 +96,30 @@ def test_a_reader_who_pauses_gets_every_byte_in_order(
 
             assert received == b"head" + data
             assert await client.line() == b"behind it"
+
+    run(main())
+
+
+def test_a_range_whose_pages_cannot_be_sent_is_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refused a page in the middle of the system call: reading names the reason."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EFAULT, "Bad address")
+
+    async def main() -> None:
+        async with line_server() as server:
+            files = DiskFiles(tmp_path)
+            data = pattern(3 * writer.PIECE_BYTES_MAX)
+            files.open("blob", create=True).write(0, [data])
+            server.blocks = [b"head", FileRange(files.open("blob"), 0, len(data), 0, 1), b"tail"]
+            monkeypatch.setattr(writer, "send_mapped", refuse)
+            client = await ask(server, b"send")
+
+            whole = b"head" + data + b"tail"
+
+            assert await client.reader.readexactly(len(whole)) == whole
 
     run(main())
 

@@ -18,6 +18,7 @@ from millstream.spark.options.places import (
     Topics,
 )
 from millstream.spark.options.source import (
+    RECORDS_PER_TASK_MIN,
     OnError,
     SourceOptions,
     includes_headers,
@@ -149,7 +150,7 @@ def test_dead_letters_are_remembered_by_schema_and_where_they_were_before() -> N
 
 
 def test_a_setting_that_resembles_none_is_not_guessed_at() -> None:
-    for name in ("max.poll.records", "session.timeout.ms", "sasl.kerberos.service.name"):
+    for name in ("queue.buffering", "statistics.interval", "sasl.kerberos.service.name"):
         with pytest.raises(InvalidOption) as problem:
             batch(**{f"kafka.{name}": "5"})
         assert "did you mean" not in str(problem.value)
@@ -166,8 +167,8 @@ def test_durations_have_units() -> None:
 def test_what_is_known_before_the_kind_of_query_is() -> None:
     assert includes_headers({"INCLUDEHEADERS": "True"})
     assert not includes_headers({})
-    found = value_format({"valueFormat": "JSON", "valueSchema": "id int"})
-    assert found == ValueOptions(form=ValueFormat.JSON, schema="id int")
+    json_format = value_format({"valueFormat": "JSON", "valueSchema": "id int"})
+    assert json_format == ValueOptions(form=ValueFormat.JSON, schema="id int")
     assert batch(valueFormat="json", valueSchema="id int", onError="null").on_error is OnError.NULL
     assert batch(**JSON, onError="dlq").on_error is OnError.DLQ
 
@@ -192,6 +193,7 @@ def test_what_is_known_before_the_kind_of_query_is() -> None:
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe', expected one of true, false"),
         ({"minPartitions": "0"}, "minPartitions is 0, it must be positive"),
         ({"maxRecordsPerPartition": "x"}, "expected a whole number"),
+        ({"minRecordsPerPartition": "5"}, "only for streaming queries"),
         ({"maxOffsetsPerTrigger": "5"}, "only for streaming queries"),
         ({"brokerFilter": " "}, "brokerFilter is empty"),
         ({"subscribeSubjects": "a.*"}, "only one may be used"),
@@ -208,13 +210,19 @@ def test_what_is_known_before_the_kind_of_query_is() -> None:
         ({"onError": "dlq"}, "onError means nothing without valueFormat"),
         ({**JSON, "onError": "drop"}, "onError is 'drop', expected one of fail, null, dlq"),
         ({**JSON, "onError": "dlq", "minPartitions": "4"}, "dlq can't be used with minPartitions"),
-        ({"schemaRegistryUrl": "http://r"}, "there is no schema registry; give the schema itself"),
+        ({"schemaRegistryUrl": "http://r"}, "schemaRegistryUrl means nothing without valueFormat"),
+        ({**JSON, "schemaRegistryUrl": "r:8081"}, "expected http://host:port"),
+        ({**JSON, "valueSubject": "s"}, "valueSubject means nothing without schemaRegistryUrl"),
+        (
+            {**JSON, "schemaRegistryUrl": "http://r", "valueSchemaVersion": "0"},
+            "expected latest or a number",
+        ),
         ({"onError": "null"}, "onError means nothing without valueFormat"),
         ({"kafka.auto.offset.reset": "x"}, "is said by startingOffsets"),
         ({"kafka.enable.auto.commit": "true"}, "Spark decides when offsets are committed"),
         ({"kafka.key.deserializer": "x"}, "keys are bytes"),
         ({"kafka.interceptor.classes": "x"}, "interceptors are Java classes"),
-        ({"kafka.session.timeout.ms": "5"}, "refused rather than ignored"),
+        ({"kafka.sesion.timeout.ms": "5"}, "did you mean kafka.session.timeout.ms?"),
         ({"kafka.isolation.level": "x"}, "expected one of read_uncommitted, read_committed"),
         ({"kafka.security.protocol": "X"}, "expected one of PLAINTEXT, SSL"),
         ({"kafka.ssl.ca.location": "x"}, "is not SSL or SASL_SSL"),
@@ -323,3 +331,14 @@ def test_a_filter_for_the_broker_is_taken_as_it_stands() -> None:
     assert batch().broker_filter is None
     assert stream(brokerFilter="value ~ 'ERROR'").broker_filter == "value ~ 'ERROR'"
     assert batch(brokerFilter="key").group != batch(brokerFilter="value").group
+
+
+def test_small_ranges_of_a_stream_share_tasks_unless_ranges_are_cut() -> None:
+    def least(**more: str) -> int:
+        options = {"kafka.bootstrap.servers": "b:1", "subscribe": "orders", **more}
+        return source_options(options, is_streaming=True).partition_records_min
+
+    assert (least(), least(minRecordsPerPartition="7")) == (RECORDS_PER_TASK_MIN, 7)
+    assert least(minPartitions="3") == 1
+    with pytest.raises(InvalidOption, match="can't be used with minPartitions"):
+        least(minPartitions="3", minRecordsPerPartition="7")

@@ -24,27 +24,27 @@ def test_the_last_batch_counts_by_number(tmp_path: Path) -> None:
         begin(tmp_path / "p" / "rows", batch, f'{{"orders": {{"0": {batch}}}}}')
         commit(tmp_path / "p" / "rows", batch)
 
-    (found,) = checkpoints.find(tmp_path)
+    (checkpoint,) = checkpoints.find(tmp_path)
 
-    assert (found.query, found.batch, found.is_committed) == ("p/rows", 10, True)
-    assert found.offsets == {"orders": {"0": 10}}
+    assert (checkpoint.query, checkpoint.batch, checkpoint.is_committed) == ("p/rows", 10, True)
+    assert checkpoint.offsets == {"orders": {"0": 10}}
 
 
 def test_a_batch_that_was_only_begun_is_to_be_done_again(tmp_path: Path) -> None:
     begin(tmp_path / "rows", 0, '{"orders": {"0": 1}}', '{"others": {"0": 2}}', "-")
 
-    (found,) = checkpoints.find(tmp_path)
+    (checkpoint,) = checkpoints.find(tmp_path)
 
-    assert not found.is_committed
-    assert found.offsets == {"orders": {"0": 1}, "others": {"0": 2}}
+    assert not checkpoint.is_committed
+    assert checkpoint.offsets == {"orders": {"0": 1}, "others": {"0": 2}}
 
 
 def test_a_query_that_never_began_stands_nowhere(tmp_path: Path) -> None:
     (tmp_path / "rows" / "offsets").mkdir(parents=True)
 
-    (found,) = checkpoints.find(tmp_path)
+    (checkpoint,) = checkpoints.find(tmp_path)
 
-    assert (found.batch, found.offsets) == (-1, {})
+    assert (checkpoint.batch, checkpoint.offsets) == (-1, {})
 
 
 def test_where_nothing_ran_there_is_nothing(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def test_a_flow_needs_little(tmp_path: Path) -> None:
     spec = loaded(tmp_path, COPY)
 
     assert spec.bootstrap == "localhost:9092"
-    (one,) = runner.outline(spec)
-    assert (one.does, one.reads, one.writes) == ("copy", ["orders"], ["copies"])
+    (outline,) = runner.outline(spec)
+    assert (outline.does, outline.reads, outline.writes) == ("copy", ["orders"], ["copies"])
 
 
 def test_options_may_be_numbers_and_truths(tmp_path: Path) -> None:
@@ -69,6 +69,7 @@ def test_options_may_be_numbers_and_truths(tmp_path: Path) -> None:
         ("format: raw", "options: {acks: all}", "flows[0].sink: there is no option acks in the"),
         ("orders}", "orders, options: {startingOfsets: x}}", "did you mean startingOffsets?"),
         ("orders}", "orders, malformed: skip}", "malformed is skip, which means nothing without"),
+        ("orders}", "orders, options: {onerror: dlq}}", "Use schema and malformed: dlq"),
         ("source: {topic: orders}", "sql: x", "flow copy has no source"),
         ("source: {topic: orders}", "use: dedup", "flow copy uses dedup, which knows its source"),
         ("    sink", "    with: {a: 1}\n    sink", "has with, which means nothing without use"),
@@ -114,9 +115,9 @@ def test_tests_may_lie_in_a_directory_of_their_own(tmp_path: Path) -> None:
     example = "- {name: nothing, flow: copy, input: {orders: []}, expected: []}\n"
     (tmp_path / "tests" / "a.yml").write_text(example, encoding="utf-8")
 
-    (found,) = loaded(tmp_path, COPY).tests
+    (test,) = loaded(tmp_path, COPY).tests
 
-    assert found.name == "nothing"
+    assert test.name == "nothing"
 
 
 def test_a_test_of_no_flow_is_refused(tmp_path: Path) -> None:

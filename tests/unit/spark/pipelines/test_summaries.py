@@ -37,12 +37,12 @@ def test_a_batch_without_rows_observes_nothing() -> None:
 
 
 def test_what_others_observe_adds_up_in_details() -> None:
-    one = batch(observedMetrics={"mine": {"bad": 2}}, stateOperators=[])
-    two = batch(
+    report = batch(observedMetrics={"mine": {"bad": 2}}, stateOperators=[])
+    second = batch(
         observedMetrics={"mine": {"bad": 3}}, stateOperators=[{"numRowsDroppedByWatermark": 4}]
     )
 
-    summary = add(add(Summary(), one), two)
+    summary = add(add(Summary(), report), second)
 
     assert summary.details == {"observed": {"mine": {"bad": 5}}, "late_rows": 4}
 
@@ -55,10 +55,10 @@ def test_offsets_of_other_sources_are_left_out() -> None:
 
 
 def test_flows_side_by_side_take_the_time_they_took_together() -> None:
-    one = Summary(rows_in=10, seconds=2, offsets={"a": {"0": 5}})
-    two = Summary(rows_in=30, seconds=2, offsets={"a": {"0": 3, "1": 1}}, is_stopped=True)
+    first_summary = Summary(rows_in=10, seconds=2, offsets={"a": {"0": 5}})
+    second = Summary(rows_in=30, seconds=2, offsets={"a": {"0": 3, "1": 1}}, is_stopped=True)
 
-    summary = total([one, two], seconds=2)
+    summary = total([first_summary, second], seconds=2)
 
     assert (summary.rows_in, summary.rows_per_second, summary.is_stopped) == (40, 20, True)
     assert summary.offsets == {"a": {"0": 5, "1": 1}}

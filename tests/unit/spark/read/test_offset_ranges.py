@@ -17,6 +17,7 @@ from millstream.spark.read.offset_ranges import (
     backlog,
     check_available,
     from_json,
+    gather,
     limited,
     limited_bytes,
     ranges,
@@ -163,3 +164,24 @@ def test_what_went_is_named() -> None:
     assert gone == "partition a-0 is gone, the query stood at offset 5"
     assert late == "partition a-1 was added with offset 4 instead of 0"
     assert shrunk == "partition a-0 ends at offset 2, the query stood at 5"
+
+
+@given(st.lists(st.integers(1, 3_000), max_size=30))
+def test_small_ranges_share_a_task_in_order_and_large_ones_have_their_own(sizes: list[int]) -> None:
+    pieces = [OffsetRange("a", index, 5, 5 + size) for index, size in enumerate(sizes)]
+
+    tasks = gather(pieces, records_min=2_000, ranges_max=8)
+
+    assert [piece for task in tasks for piece in task] == pieces
+    for task in tasks:
+        assert len(task) == 1 or sum(piece.end - piece.start for piece in task) <= 2_000
+        assert len(task) <= 8
+    for before, after in pairwise(tasks):
+        total = sum(piece.end - piece.start for piece in (*before, after[0]))
+        assert total > 2_000 or len(before) == 8
+
+
+def test_a_task_of_one_record_at_least_is_a_task_for_each_range() -> None:
+    pieces = [OffsetRange("a", index, 0, 1) for index in range(3)]
+
+    assert gather(pieces, records_min=1, ranges_max=8) == [(piece,) for piece in pieces]

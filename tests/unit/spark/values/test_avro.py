@@ -95,7 +95,7 @@ def test_a_value_with_the_number_of_a_schema_before_it_is_told() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "s", "type": "string"}]}
     framed = b"\0\0\0\0\x07" + spelt(schema, {"s": "miller"})
 
-    with pytest.raises(ValueError, match="number of a schema before it, which is not supported"):
+    with pytest.raises(ValueError, match="name the registry with schemaRegistryUrl"):
         avro_decode(json.dumps(schema))(framed)
 
 
@@ -130,10 +130,10 @@ def test_what_has_no_type_is_named(schema: str, sentence: str) -> None:
 def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     known = builtins.__import__
 
-    def missing(name: str, *rest: Any) -> object:
+    def missing(name: str, *names: Any) -> object:
         if name == "fastavro":
             raise ModuleNotFoundError(name)
-        return known(name, *rest)
+        return known(name, *names)
 
     monkeypatch.setattr(builtins, "__import__", missing)
 

@@ -14,9 +14,9 @@ def decoded(values: list[bytes | None]) -> Decoded:
 
 
 def read(values: list[bytes | None]) -> list[object]:
-    found = decoded(values)
-    assert found.failures == []
-    rows: list[object] = found.column.to_pylist()
+    decoded_rows = decoded(values)
+    assert decoded_rows.failures == []
+    rows: list[object] = decoded_rows.column.to_pylist()
     return rows
 
 
@@ -40,13 +40,13 @@ def test_a_bad_value_is_told_and_no_other_is_lost(bad: bytes) -> None:
     good = [b'{"id": %d}' % number for number in range(20)]
     values: list[bytes | None] = [None, *good[:7], bad, *good[7:]]
 
-    found = decoded(values)
+    decoded_rows = decoded(values)
 
-    rows = found.column.to_pylist()
+    rows = decoded_rows.column.to_pylist()
     assert (rows[0], rows[8]) == (None, None)
     assert [row["id"] for row in rows if row is not None] == list(range(20))
-    assert [failure.at for failure in found.failures] == [8]
-    assert found.failures[0].why
+    assert [failure.at for failure in decoded_rows.failures] == [8]
+    assert decoded_rows.failures[0].why
 
 
 def test_no_values_are_no_structs() -> None:

@@ -68,8 +68,8 @@ SCHEMA = base64.b64encode(files().SerializeToString()).decode()
 
 def message(name: str) -> Any:
     pool = descriptor_pool.DescriptorPool()
-    for one in files().file:
-        pool.Add(one)
+    for file in files().file:
+        pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
@@ -106,9 +106,9 @@ def test_values_are_what_was_written() -> None:
     order.lines.add(sku="s")
 
     value = order.SerializeToString()
-    found = one_by_one(protobuf_decode(SCHEMA, "shop.Order"), ARROW)(pa.array([value]))
+    rows = one_by_one(protobuf_decode(SCHEMA, "shop.Order"), ARROW)(pa.array([value]))
 
-    (row,) = found.column.to_pylist()
+    (row,) = rows.column.to_pylist()
     assert row.pop("at").timestamp() == 5.000006
     assert row == {
         "id": 7,
@@ -121,7 +121,7 @@ def test_values_are_what_was_written() -> None:
         "raw": b"r",
         "lines": [{"sku": "s"}],
     }
-    assert found.failures == []
+    assert rows.failures == []
 
 
 def test_what_was_not_set_is_null_if_that_is_known_and_else_the_default() -> None:
@@ -164,10 +164,10 @@ def test_what_has_no_type_is_named(schema: str, name: str, sentence: str) -> Non
 def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     known = builtins.__import__
 
-    def missing(name: str, *rest: Any) -> object:
+    def missing(name: str, *names: Any) -> object:
         if name == "google.protobuf":
             raise ModuleNotFoundError(name)
-        return known(name, *rest)
+        return known(name, *names)
 
     monkeypatch.setattr(builtins, "__import__", missing)
 

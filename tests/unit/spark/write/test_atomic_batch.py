@@ -31,15 +31,15 @@ from tests.support.fake_broker import FakeBroker, fake_broker
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as one:
-        one.leads(("orders", 1))
-        one.answers[FindCoordinatorRequest] = lambda _: FindCoordinatorResponse(
-            node_id=1, host=one.address[0], port=one.address[1]
+    with fake_broker() as serving:
+        serving.leads(("orders", 1))
+        serving.answers[FindCoordinatorRequest] = lambda _: FindCoordinatorResponse(
+            node_id=1, host=serving.address[0], port=serving.address[1]
         )
-        one.answers[BeginBatchRequest] = lambda _: BeginBatchResponse(
+        serving.answers[BeginBatchRequest] = lambda _: BeginBatchResponse(
             term=4, series="query", last_committed_batch=2
         )
-        yield one
+        yield serving
         for client in _used:
             cluster_for(client).forget()
         _used.clear()
@@ -48,7 +48,7 @@ def broker() -> Iterator[FakeBroker]:
 _used: set[ClientSettings] = set()
 
 
-def options(broker: FakeBroker, **given: str) -> SinkOptions:
+def options(broker: FakeBroker, **more: str) -> SinkOptions:
     needed = {
         "kafka.bootstrap.servers": f"{broker.address[0]}:{broker.address[1]}",
         "topic": "orders",
@@ -56,7 +56,7 @@ def options(broker: FakeBroker, **given: str) -> SinkOptions:
         "kafka.retry.backoff.ms": "1",
         "kafka.delivery.timeout.ms": "2000",
     }
-    made = sink_options(needed | given, is_streaming=True)
+    made = sink_options(needed | more, is_streaming=True)
     _used.add(made.client)
     return made
 

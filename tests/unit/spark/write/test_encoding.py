@@ -57,10 +57,10 @@ def sealed(rows: Columns, counts: list[int], *, bytes_max: int, codec: Codec) ->
 
 def read(data: list[bytes]) -> list[Record]:
     collected = []
-    for one in data:
-        assert verify_produced(one, size_max=SIZE_MAX).producer_id == 7
-        verify_records(one, decompressed_bytes_max=SIZE_MAX)
-        collected += decode_all(one, decompressed_bytes_max=SIZE_MAX)
+    for row in data:
+        assert verify_produced(row, size_max=SIZE_MAX).producer_id == 7
+        verify_records(row, decompressed_bytes_max=SIZE_MAX)
+        collected += decode_all(row, decompressed_bytes_max=SIZE_MAX)
     return collected
 
 

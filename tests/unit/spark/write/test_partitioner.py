@@ -65,8 +65,8 @@ def test_rows_of_a_partition_keep_their_order() -> None:
     values = [b"%03d" % at for at in range(300)]
     keys: list[bytes | None] = [b"%d" % (at % 7) for at in range(300)]
 
-    for found in routed(Router("a", COUNTS.__getitem__), columns(values, keys=keys)).values():
-        assert found == sorted(found)
+    for routed_rows in routed(Router("a", COUNTS.__getitem__), columns(values, keys=keys)).values():
+        assert routed_rows == sorted(routed_rows)
 
 
 def test_rows_without_a_key_stay_together_and_take_turns() -> None:
@@ -82,12 +82,12 @@ def test_the_partition_column_goes_before_the_key() -> None:
         [b"1", b"2", b"3"], keys=[b"k", b"k", None], partitions=[2, None, 0], topics=["a"] * 3
     )
 
-    found = routed(Router(None, COUNTS.__getitem__), rows)
+    routed_rows = routed(Router(None, COUNTS.__getitem__), rows)
 
     by_key = (kafka_murmur2(b"k") & 0x7FFFFFFF) % 3
-    assert b"1" in found[TopicPartition("a", 2)]
-    assert b"2" in found[TopicPartition("a", by_key)]
-    assert b"3" in found[TopicPartition("a", 0)]
+    assert b"1" in routed_rows[TopicPartition("a", 2)]
+    assert b"2" in routed_rows[TopicPartition("a", by_key)]
+    assert b"3" in routed_rows[TopicPartition("a", 0)]
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1])

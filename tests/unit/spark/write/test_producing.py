@@ -81,9 +81,9 @@ class Log:
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as one:
-        one.leads((TOPIC, 2))
-        yield one
+    with fake_broker() as serving:
+        serving.leads((TOPIC, 2))
+        yield serving
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def log(broker: FakeBroker) -> Log:
     return Log(broker)
 
 
-def options(broker: FakeBroker, **given: str) -> SinkOptions:
-    named = {name.replace("_", "."): text for name, text in given.items()}
+def options(broker: FakeBroker, **more: str) -> SinkOptions:
+    named = {name.replace("_", "."): text for name, text in more.items()}
     address = f"{broker.address[0]}:{broker.address[1]}"
     needed = {
         "kafka.bootstrap.servers": address,
@@ -103,8 +103,8 @@ def options(broker: FakeBroker, **given: str) -> SinkOptions:
 
 
 @contextmanager
-def pipeline(broker: FakeBroker, **given: str) -> Iterator[Pipeline]:
-    chosen = options(broker, **given)
+def pipeline(broker: FakeBroker, **more: str) -> Iterator[Pipeline]:
+    chosen = options(broker, **more)
     cluster = Cluster(chosen.client)
     pipe = Pipeline(cluster, chosen, PRODUCER)
     try:

@@ -39,7 +39,9 @@ def former_name(text: str) -> str:
 def test_every_spelling_names_the_query_itself(checkpoint: Path) -> None:
     collected = [checkpoint_identity(spelling) for spelling in spellings(checkpoint)]
 
-    assert {(one.name, one.query_id) for one in collected} == {(QUERY, QUERY)}
+    assert {(sink_options.name, sink_options.query_id) for sink_options in collected} == {
+        (QUERY, QUERY)
+    }
 
 
 def test_names_of_earlier_versions_are_known_in_all_usual_spellings(checkpoint: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_checkpoint_that_is_moved_is_the_same_query(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "same"),
+    ("location", "same"),
     [
         ("hdfs://Names:8020/a/ck", "HDFS://names:8020/a//ck/"),
         ("s3a://bucket/a/ck", "s3a://bucket/a/./ck"),
@@ -65,12 +67,12 @@ def test_a_checkpoint_that_is_moved_is_the_same_query(checkpoint: Path) -> None:
     ],
 )
 def test_a_checkpoint_out_of_reach_is_named_by_its_location_in_one_spelling(
-    one: str, same: str
+    location: str, same: str
 ) -> None:
-    first, second = checkpoint_identity(one), checkpoint_identity(same)
+    first, second = checkpoint_identity(location), checkpoint_identity(same)
 
     assert (first.name, first.query_id) == (second.name, None)
-    assert first.name != checkpoint_identity(one + "2").name
+    assert first.name != checkpoint_identity(location + "2").name
     assert former_name(same) in {second.name, *second.former_names}
 
 

@@ -10,9 +10,11 @@ from millstream.storage.compaction.policy import (
     CompactionRange,
     SegmentFacts,
     compaction_range,
+    next_due_ms,
     retention_start,
     should_seal,
 )
+from tests.support.tiers import sized
 
 NOW_MS = 1_000_000
 KEEP_ALL = TopicSettings(retention_ms=-1, retention_bytes=-1)
@@ -296,3 +298,48 @@ def test_without_a_cleanup_policy_nothing_goes() -> None:
 
     assert start(segments(900, 800), settings) is None
     assert dirty(segments(900, 800), settings) is None
+
+
+# -- the next deadline -------------------------------------------------------------------------
+
+
+@hypothesis_settings(max_examples=sized(300), deadline=None)
+@given(
+    ages_ms=st.lists(st.none() | st.integers(0, 100), max_size=4),
+    active_ms=st.none() | st.integers(-1, 100),
+    retention_ms=st.sampled_from([-1, 10, 50]),
+    ttl_ms=st.sampled_from([-1, 20]),
+    policy=st.sampled_from(CleanupPolicy),
+    segment_ms=st.sampled_from([5, 60, 10_000]),
+)
+def test_nothing_is_due_by_age_before_the_next_deadline_and_something_is_then(
+    ages_ms: list[int | None],
+    active_ms: int | None,
+    retention_ms: int,
+    ttl_ms: int,
+    policy: CleanupPolicy,
+    segment_ms: int,
+) -> None:
+    settings = TopicSettings(
+        retention_ms=retention_ms,
+        message_ttl_ms=ttl_ms,
+        cleanup_policy=policy,
+        segment_ms=segment_ms,
+    )
+    sealed = segments(*ages_ms)
+    active = None
+    if active_ms is not None:
+        timestamp = -1 if active_ms < 0 else NOW_MS - active_ms
+        active = SegmentFacts(1_000, 1_010, 100, timestamp)
+
+    def is_due(now_ms: int) -> bool:
+        expired = retention_start(
+            sealed, active_bytes=0, limit_offset=2_000, now_ms=now_ms, settings=settings
+        )
+        seals = active is not None and should_seal(active, now_ms=now_ms, settings=settings)
+        return seals or expired is not None
+
+    due_ms = next_due_ms(sealed, active, settings=settings)
+
+    times = range(NOW_MS - 200, NOW_MS + 200)
+    assert [at for at in times if is_due(at)] == [at for at in times if due_ms and at >= due_ms]

@@ -33,11 +33,11 @@ NOBODY = Remembered(frozenset(), frozenset())
 
 def batch(*pairs: tuple[str | None, str | None], at: int = 0, **fields: Any) -> bytes:
     """Records with consecutive offsets and timestamps from `at` on."""
-    found = [
+    kept_records = [
         Record(at + n, 1_000 + at + n, _bytes(key), _bytes(value))
         for n, (key, value) in enumerate(pairs)
     ]
-    return encode_batch(found, base_offset=at, epoch=3, **fields)
+    return encode_batch(kept_records, base_offset=at, epoch=3, **fields)
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -142,14 +142,14 @@ def test_a_batch_that_loses_records_keeps_its_place_producer_and_codec() -> None
 
 
 def test_kept_records_keep_timestamps_and_headers() -> None:
-    found = [
+    kept_records = [
         Record(0, 5, b"a", b"1"),
         Record(1, 9, b"b", b"2", (("h", b"x"), ("h", None))),
         Record(2, 3, b"a", b"3"),
     ]
-    data = encode_batch(found)
+    data = encode_batch(kept_records)
 
-    assert read(kept(make_rules([data]), data)) == found[1:]
+    assert read(kept(make_rules([data]), data)) == kept_records[1:]
 
 
 def test_a_batch_with_nothing_left_goes() -> None:
@@ -189,8 +189,8 @@ def test_what_lies_behind_the_end_of_the_run_is_left_alone() -> None:
 
 
 def test_long_keys_are_told_apart_and_together() -> None:
-    one, other = "x" * 1_000 + "1", "x" * 1_000 + "2"
-    data = batch((one, "1"), (other, "2"), (one, "3"))
+    first, other = "x" * 1_000 + "1", "x" * 1_000 + "2"
+    data = batch((first, "1"), (other, "2"), (first, "3"))
 
     assert [offset for offset, _, _ in pairs(kept(make_rules([data]), data))] == [1, 2]
 
@@ -296,7 +296,7 @@ def test_another_transaction_of_the_same_producer_stays() -> None:
     before, data, after = (transactional((f"k{at}", "1"), at=at) for at in (0, 2, 4))
     rules = make_rules([], aborted=[Aborted(7, 2, 3)])
 
-    assert [kept(rules, one) for one in (before, data, after)] == [before, None, after]
+    assert [kept(rules, record) for record in (before, data, after)] == [before, None, after]
 
 
 def test_a_marker_stays_while_the_log_has_records_of_its_transaction() -> None:
@@ -414,8 +414,8 @@ def test_the_marker_that_tells_the_epoch_of_a_producer_stays() -> None:
 
 
 def test_an_unknown_kind_of_control_batch_stays() -> None:
-    found = Record(0, 5, b"\0\0\0\2", b"whatever")
-    data = encode_batch([found], is_control=True)
+    record = Record(0, 5, b"\0\0\0\2", b"whatever")
+    data = encode_batch([record], is_control=True)
 
     assert kept(make_rules([]), data) == data
     assert isinstance(verify_batch(data), Header)
@@ -428,7 +428,7 @@ OWN_TIMES = Lifetime(-1, reads_headers=True)
 
 def mortal(key: str | None, *lives_ms: int | None, at: int = 0) -> bytes:
     """Records of one key, written now, with these times to live."""
-    found = [
+    kept_records = [
         Record(
             at + n,
             NOW_MS,
@@ -438,7 +438,7 @@ def mortal(key: str | None, *lives_ms: int | None, at: int = 0) -> bytes:
         )
         for n, life_ms in enumerate(lives_ms)
     ]
-    return encode_batch(found, base_offset=at, epoch=3)
+    return encode_batch(kept_records, base_offset=at, epoch=3)
 
 
 def test_in_a_topic_that_is_not_compacted_only_what_is_past_its_time_goes() -> None:

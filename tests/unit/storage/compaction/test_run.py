@@ -81,7 +81,7 @@ def test_small_neighbours_become_one_segment_up_to_its_bound() -> None:
 
     ends = [(segment.base_offset, segment.end_offset) for segment in it.log.sealed()]
     assert ends == [(0, 2), (2, 4), (4, 5)]
-    assert all(one.size <= SETTINGS.segment_bytes for one in it.log.sealed())
+    assert all(segment.size <= SETTINGS.segment_bytes for segment in it.log.sealed())
     it.check()
 
 
@@ -92,7 +92,11 @@ def test_a_segment_that_would_be_the_same_is_not_written_again() -> None:
     assert it.compact()
 
     after = it.log.sealed()
-    assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True]
+    assert [segment is other for segment, other in zip(before, after, strict=True)] == [
+        True,
+        False,
+        True,
+    ]
     it.check()
 
 

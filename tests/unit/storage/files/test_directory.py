@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from millstream.errors import StartupError
-from millstream.model import NodeId
+from millstream.model import CleanEnd, NodeId
 from millstream.ports import Files
 from millstream.storage.files.directory import DataDirectory, open_directory
 from millstream.storage.files.disk import DiskFiles
@@ -37,8 +37,8 @@ def refusal(files: Files, *, node: NodeId = NODE) -> str:
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
-    found = sorted(root.rglob("*"))
-    return {str(p.relative_to(root)): None if p.is_dir() else p.read_bytes() for p in found}
+    paths = sorted(root.rglob("*"))
+    return {str(p.relative_to(root)): None if p.is_dir() else p.read_bytes() for p in paths}
 
 
 @pytest.fixture
@@ -51,6 +51,21 @@ def ours(tmp_path: Path) -> Path:
 
 
 # -- opening ---------------------------------------------------------------------------------------
+
+
+def test_the_ends_of_logs_outlive_the_clean_marker_and_are_given_up_if_damaged() -> None:
+    files, ends = MemoryFiles(), {"log-0": CleanEnd(7, 0, 100)}
+    directory = opened(files)
+    directory.mark_clean(ends)
+    directory.close()
+
+    for was_clean in (True, False):
+        directory = opened(files)
+        assert (directory.was_clean, directory.clean_ends) == (was_clean, ends)
+        directory.close()
+    files.open("ends").write(12, [b"!"])
+
+    assert opened(files).clean_ends == {}
 
 
 def test_an_empty_or_missing_directory_becomes_ours(tmp_path: Path) -> None:

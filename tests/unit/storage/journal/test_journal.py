@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import DamagedLog, DiskFailed, NoSpace
-from millstream.model import NEVER_VOTED, Boundary, Epoch, HardState, LogId, NodeId
+from millstream.model import (
+    NEVER_VOTED,
+    Boundary,
+    Epoch,
+    HardState,
+    LogId,
+    NodeId,
+    ReplicaId,
+    replica_id,
+)
 from millstream.storage.journal import entries
 from millstream.storage.journal.journal import Journal, LogState, open_journal
 from tests.support.crashing_files import CrashingFiles
@@ -20,11 +29,11 @@ MARK_BYTES = len(entries.frame(entries.encode(entries.Mark(0)), 0))
 
 
 def voted(epoch: int, node: int | None = 1) -> HardState:
-    return HardState(Epoch(epoch), None if node is None else NodeId(node))
+    return HardState(Epoch(epoch), None if node is None else ReplicaId(node))
 
 
 def boundary(epoch: int, start_offset: int, voters: tuple[int, ...] = (1, 2, 3)) -> Boundary:
-    return Boundary(Epoch(epoch), start_offset, frozenset(map(NodeId, voters)))
+    return Boundary(Epoch(epoch), start_offset, frozenset(map(ReplicaId, voters)))
 
 
 def sync(journal: Journal) -> None:
@@ -316,7 +325,7 @@ def test_after_a_failed_sync_nothing_is_promised_until_it_is_opened_again(
 # -- torn tails and damage -------------------------------------------------------------------------
 
 
-def told(files: CrashingFiles) -> Journal:
+def written_journal(files: CrashingFiles) -> Journal:
     """A journal with durable entries of both logs, the mark that says so, and one vote more."""
     journal = opened(files)
     journal.vote(A, voted(1))
@@ -328,7 +337,7 @@ def told(files: CrashingFiles) -> Journal:
 
 
 def test_a_torn_entry_is_cut_at_whichever_byte_it_ends(files: CrashingFiles) -> None:
-    told(files)
+    written_journal(files)
     before = files.snapshot()
     unsynced = files.unsynced_bytes("journal")
     assert unsynced > 30
@@ -344,7 +353,7 @@ def test_a_torn_entry_is_cut_at_whichever_byte_it_ends(files: CrashingFiles) -> 
 
 
 def test_what_is_written_behind_a_cut_tail_is_read_again(files: CrashingFiles) -> None:
-    told(files)
+    written_journal(files)
     files.power_cut(kept_bytes=files.unsynced_bytes("journal") - 1)
     journal = opened(files)
     journal.vote(A, voted(7))
@@ -356,7 +365,7 @@ def test_what_is_written_behind_a_cut_tail_is_read_again(files: CrashingFiles) -
 
 
 def test_a_tail_of_zeros_is_cut(files: CrashingFiles) -> None:
-    told(files).close()
+    written_journal(files).close()
     end = len(content(files))
     files.open("journal").truncate(end + 5000)
     files.open("journal").sync()
@@ -367,7 +376,7 @@ def test_a_tail_of_zeros_is_cut(files: CrashingFiles) -> None:
 def test_a_flipped_bit_anywhere_in_what_was_durable_is_damage_and_nothing_is_touched(
     files: CrashingFiles,
 ) -> None:
-    journal = told(files)
+    journal = written_journal(files)
     sync(journal)
     files.open("journal").sync()
     journal.vote(B, voted(6))
@@ -390,7 +399,7 @@ def test_a_flipped_bit_anywhere_in_what_was_durable_is_damage_and_nothing_is_tou
 
 
 def test_the_last_entries_before_a_clean_close_are_covered_too(files: CrashingFiles) -> None:
-    told(files).close()
+    written_journal(files).close()
     files.open("journal").sync()
     last_vote = content(files).rindex(entries.encode(entries.Voted(A, voted(2, 3))))
 
@@ -401,7 +410,7 @@ def test_the_last_entries_before_a_clean_close_are_covered_too(files: CrashingFi
 
 
 def test_what_opening_made_durable_is_covered_from_then_on(files: CrashingFiles) -> None:
-    told(files)
+    written_journal(files)
     files.kill()
     opened(files)
     files.open("journal").sync()
@@ -415,7 +424,7 @@ def test_what_opening_made_durable_is_covered_from_then_on(files: CrashingFiles)
 
 
 def test_a_damaged_mark_at_the_end_costs_nothing(files: CrashingFiles) -> None:
-    told(files).close()
+    written_journal(files).close()
     files.open("journal").sync()
 
     files.flip_bit("journal", len(content(files)) - 1)
@@ -426,7 +435,7 @@ def test_a_damaged_mark_at_the_end_costs_nothing(files: CrashingFiles) -> None:
 def test_a_hole_in_what_was_never_synced_is_no_damage_though_valid_entries_follow(
     files: CrashingFiles,
 ) -> None:
-    journal = told(files)
+    journal = written_journal(files)
     hole = len(content(files))
     journal.vote(B, voted(6))
     journal.vote(A, voted(9))
@@ -442,7 +451,7 @@ def test_a_hole_in_what_was_never_synced_is_no_damage_though_valid_entries_follo
 
 
 def test_an_entry_counts_only_where_it_was_written(files: CrashingFiles) -> None:
-    told(files).close()
+    written_journal(files).close()
     data = content(files)
     entry = entries.frame(entries.encode(entries.Voted(A, voted(9))), 0)
     files.open("journal").write(len(data), [entry])
@@ -612,12 +621,39 @@ def test_the_rest_of_a_rewrite_that_was_cut_short_is_removed(files: CrashingFile
     assert files.list("") == ["journal"]
 
 
+def test_a_durable_end_is_remembered_without_a_sync_and_never_goes_back(
+    files: CrashingFiles,
+) -> None:
+    journal = opened(files, bytes_max=200)
+    journal.vote(A, voted(1))
+    sync(journal)
+
+    journal.note_durable(A, 40)
+    journal.note_durable(A, 30)
+
+    assert not journal.is_dirty
+    assert journal.state(A).durable_end == 40
+    for epoch in range(2, 20):  # The file is written anew meanwhile.
+        journal.vote(A, voted(epoch))
+        sync(journal)
+    journal.close()
+    assert opened(files).state(A) == LogState(voted(19), durable_end=40)
+
+
+def test_a_reset_takes_the_durable_end_away(files: CrashingFiles, journal: Journal) -> None:
+    journal.note_durable(A, 40)
+
+    journal.reset(A, 50, (boundary(3, 20),))
+
+    assert journal.state(A).durable_end == 0
+
+
 # -- entries as bytes ------------------------------------------------------------------------------
 
 LOGS = st.builds(LogId, st.uuids(), st.integers(0, 2**32 - 1))
 EPOCHS = st.integers(0, 2**32 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
-NODES = st.integers(0, 2**31 - 1)
+NODES = st.integers(0, 2**20 - 1) | st.integers(0, 2**63 - 1)
 BOUNDARIES = st.builds(Boundary, EPOCHS, OFFSETS, st.frozensets(NODES, max_size=9))
 EVENTS = st.one_of(
     st.builds(entries.Voted, LOGS, st.builds(HardState, EPOCHS, st.none() | NODES)),
@@ -625,6 +661,7 @@ EVENTS = st.one_of(
     st.builds(entries.Cut, LOGS, EPOCHS),
     st.builds(entries.Moved, LOGS, OFFSETS),
     st.builds(entries.Reset, LOGS, OFFSETS, st.lists(BOUNDARIES, max_size=5).map(tuple)),
+    st.builds(entries.Durable, LOGS, OFFSETS),
     st.builds(entries.Forgotten, LOGS),
     st.builds(entries.Mark, OFFSETS),
 )
@@ -642,6 +679,28 @@ def test_an_entry_is_read_as_it_was_written(event, at: int, behind: bytes) -> No
     assert entries.decode(payload, {}) == event
     assert end == len(framed)
     assert entries.frame(payload, at)[8:] == payload
+
+
+def test_ids_without_incarnation_are_written_as_versions_before_incarnations_read_them() -> None:
+    voters = frozenset(map(ReplicaId, (1, 2**20 - 1)))
+    vote = entries.encode(entries.Voted(A, voted(3, 2**20 - 1)))
+    opening = entries.encode(entries.Opened(A, Boundary(Epoch(3), 7, voters)))
+
+    assert vote.hex() == "01" + A.topic_id.hex + "00000000" + "00000003" + "000fffff"
+    assert opening.hex() == (
+        "02" + A.topic_id.hex + "00000000" + "00000003" + f"{7:016x}" + "0002" + "00000001000fffff"
+    )
+
+
+def test_one_id_with_an_incarnation_makes_its_entry_wide() -> None:
+    second = replica_id(NodeId(2), 1)
+    voters = frozenset({ReplicaId(1), second})
+
+    vote = entries.encode(entries.Voted(A, HardState(Epoch(3), second)))
+    opening = entries.encode(entries.Opened(A, Boundary(Epoch(3), 7, voters)))
+
+    assert (vote[0], len(vote)) == (7, 21 + 4 + 8)
+    assert (opening[0], len(opening)) == (8, 21 + 14 + 2 * 8)
 
 
 @settings(deadline=None)

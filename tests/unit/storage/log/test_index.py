@@ -29,22 +29,22 @@ def table() -> Table:
 
 
 @pytest.mark.parametrize(
-    ("offset", "found"), [(0, 0), (100, 0), (109, 0), (110, 1), (2**32 - 1, 1), (2**40, 2)]
+    ("offset", "expected"), [(0, 0), (100, 0), (109, 0), (110, 1), (2**32 - 1, 1), (2**40, 2)]
 )
-def test_an_offset_leads_to_the_last_entry_at_or_before_it(offset: int, found: int) -> None:
-    assert table().floor_offset(offset) == found
+def test_an_offset_leads_to_the_last_entry_at_or_before_it(offset: int, expected: int) -> None:
+    assert table().floor_offset(offset) == expected
 
 
-@pytest.mark.parametrize(("position", "found"), [(0, 0), (999, 0), (1_000, 1), (9_999, 2)])
-def test_a_position_leads_to_the_last_entry_at_or_before_it(position: int, found: int) -> None:
-    assert table().floor_position(position) == found
+@pytest.mark.parametrize(("position", "expected"), [(0, 0), (999, 0), (1_000, 1), (9_999, 2)])
+def test_a_position_leads_to_the_last_entry_at_or_before_it(position: int, expected: int) -> None:
+    assert table().floor_position(position) == expected
 
 
-@pytest.mark.parametrize(("timestamp", "found"), [(-1, 0), (0, 0), (50, 0), (51, 2)])
+@pytest.mark.parametrize(("timestamp", "expected"), [(-1, 0), (0, 0), (50, 0), (51, 2)])
 def test_a_time_leads_to_the_last_entry_with_only_older_batches_before_it(
-    timestamp: int, found: int
+    timestamp: int, expected: int
 ) -> None:
-    assert table().floor_time(timestamp) == found
+    assert table().floor_time(timestamp) == expected
 
 
 def test_the_widest_stretch_is_remembered_and_found_again_after_a_cut() -> None:

@@ -23,6 +23,7 @@ from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.log import FOLD_BATCHES, Log
+from millstream.storage.log.segment import FileRange
 from tests.support.crashing_files import CrashingFiles
 from tests.support.logs import (
     DIRECTORY,
@@ -94,7 +95,7 @@ def test_several_batches_are_one_write_and_stay_in_one_segment() -> None:
 
 def test_chunks_need_not_be_batches(log: Log) -> None:
     data = batch(0, 2) + batch(2) + batch(3, 2)
-    headers = [read_header(one) for one in split(data)]
+    headers = [read_header(piece) for piece in split(data)]
 
     log.append([data[:16], memoryview(data)[16:100], data[100:]], headers, now_ms=0)
 
@@ -158,10 +159,10 @@ def test_gaps_in_offsets_are_read_over(log: Log) -> None:
     append(log, third)
 
     assert read_all(log, bytes_max=1) == [first, second, third]
-    for offset, found in [(0, first), (3, first), (4, second), (17, second), (18, third)]:
+    for offset, expected in [(0, first), (3, first), (4, second), (17, second), (18, third)]:
         part = log.read(offset, bytes_max=1, end_offset=EVERYTHING * 10)
         assert part is not None
-        assert part.read() == found
+        assert part.read() == expected
 
 
 def test_offsets_further_apart_than_an_index_can_say_are_written_apart(log: Log) -> None:
@@ -213,7 +214,7 @@ def test_a_read_returns_whole_batches_within_both_limits(settings: TopicSettings
     for at in range(60):
         batches.append(batch(log.end_offset, 1 + at % 3, size=at % 7 * 20))
         append(log, batches[-1])
-    headers = [read_header(one) for one in batches]
+    headers = [read_header(data) for data in batches]
 
     for bytes_max in (1, 90, 333, 1_000, 5_000):
         for end_offset in (1, 17, 60, log.end_offset):
@@ -223,8 +224,8 @@ def test_a_read_returns_whole_batches_within_both_limits(settings: TopicSettings
                 if first.end_offset > end_offset:
                     assert part is None
                     continue
-                assert part is not None
-                got = [read_header(one) for one in split(part.read())]
+                assert isinstance(part, FileRange)
+                got = [read_header(data) for data in split(part.read())]
                 assert got[0] == first
                 assert got == headers[headers.index(first) :][: len(got)]
                 assert got[-1].end_offset == part.end_offset <= end_offset
@@ -322,9 +323,9 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(log: Log) -> None:
         append(log, batch(log.end_offset, timestamp=timestamp))
 
     for timestamp in range(-1, 95):
-        found = searched(log.offset_for_time(timestamp, end_offset=70))
+        place = searched(log.offset_for_time(timestamp, end_offset=70))
         offset = next((at for at, time in enumerate(times) if time >= timestamp), None)
-        assert found == (None if offset is None else (offset, times[offset]))
+        assert place == (None if offset is None else (offset, times[offset]))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -875,7 +876,7 @@ def test_producers_are_what_the_batches_say() -> None:
         log = open_small(files)
         assert log.producers.encode() == state
     assert log.producers.first_unstable_offset == 21
-    assert [one.last_offset for one in log.producers.aborted(0, 99)] == [20]
+    assert [transaction.last_offset for transaction in log.producers.aborted(0, 99)] == [20]
 
 
 def test_truncation_takes_producers_back() -> None:
@@ -891,9 +892,9 @@ def test_truncation_takes_producers_back() -> None:
 
     for end in range(39, -1, -1):
         log = open_small(MemoryFiles())
-        for one in batches:
-            append(log, one)
-            if read_header(one).base_offset % 7 == 0:
+        for data in batches:
+            append(log, data)
+            if read_header(data).base_offset % 7 == 0:
                 sync(log)
         log.truncate(end)
         assert log.producers.encode() == states[end]
@@ -984,9 +985,9 @@ def cut_that_is_refused(
     files = CrashingFiles()
     log = open_small(files)
     batches = [batch(at, producer_id=9, sequence=at) for at in range(40)]
-    for one in batches:
-        append(log, one)
-        if read_header(one).base_offset % 12 == 0:
+    for data in batches:
+        append(log, data)
+        if read_header(data).base_offset % 12 == 0:
             sync(log)
     log.advance_start(9)  # Leaves names that are to go after the next round.
     files.on_operation = RefusedAt(number)
@@ -1089,7 +1090,7 @@ def test_segments_are_replaced_and_old_files_leave_after_a_round(count: int) -> 
     old, new = rewrite(log, files, count, lambda offset: offset % 3 == 0)
     part = log.read(5, bytes_max=EVERYTHING, end_offset=40)
     assert part is not None
-    kept = [one for at, one in enumerate(added) if at % 3 == 0 or at >= old[-1].end_offset - 1]
+    kept = [data for at, data in enumerate(added) if at % 3 == 0 or at >= old[-1].end_offset - 1]
 
     assert log.replace(old, new)
     assert read_all(log) == kept

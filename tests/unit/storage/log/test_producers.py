@@ -510,7 +510,7 @@ def test_aborted_transactions_go_with_the_log_start() -> None:
 
     producers.forget_before(199)
 
-    assert [one.last_offset for one in producers.aborted(0, 999)] == [199]
+    assert [transaction.last_offset for transaction in producers.aborted(0, 999)] == [199]
     assert before - len(producers.encode()) >= 99 * 32
 
 

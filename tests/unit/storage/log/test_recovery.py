@@ -5,14 +5,14 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.errors import DamagedBatch, DamagedLog
-from millstream.model import Boundary, Epoch, NodeId
+from millstream.model import Boundary, CleanEnd, Epoch, ReplicaId
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log.index import PROOF_BYTES
 from millstream.storage.log.log import Log
 from tests.support.crashing_files import CrashingFiles
 from tests.support.logs import DIRECTORY, append, batch, fill, open_small, read_all, searched, sync
 
-VOTERS = frozenset({NodeId(1)})
+VOTERS = frozenset({ReplicaId(1)})
 
 
 def boundaries(*pairs: tuple[int, int]) -> tuple[Boundary, ...]:
@@ -41,6 +41,83 @@ def synced_log(files: MemoryFiles | CrashingFiles, count: int = 40) -> tuple[Log
     added = fill(log, count)
     sync(log)
     return log, added
+
+
+# -- what a clean stop left unsealed --------------------------------------------------------------
+
+
+def stopped_log(files: MemoryFiles) -> tuple[CleanEnd, list[bytes]]:
+    """Closed in order, with the last segment not sealed."""
+    log, added = synced_log(files)
+    end = CleanEnd(log.end_offset, 36, files.open(path(36)).size())
+    log.close(scanned_bytes_max=2**20)
+    assert not files.exists(path(36, ".index"))
+    return end, added
+
+
+def test_a_clean_stop_leaves_a_short_segment_unsealed_and_nothing_is_lost() -> None:
+    files = MemoryFiles()
+    end, added = stopped_log(files)
+
+    log = open_small(files, was_clean=True, clean_end=end)
+
+    assert read_all(log) == added
+    assert log.damage() == []
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@pytest.mark.parametrize("lost_bytes", [1, len(batch(39)), 2 * len(batch(39))])
+def test_bytes_that_are_gone_since_a_clean_stop_are_damage(
+    lost_bytes: int, was_clean: bool
+) -> None:
+    """Whole batches too: without the end that was noted they would not be missed."""
+    files = MemoryFiles()
+    end, _ = stopped_log(files)
+    active = files.open(path(36))
+    active.truncate(active.size() - lost_bytes)
+
+    with pytest.raises(DamagedLog, match="good order"):
+        open_small(files, was_clean=was_clean, clean_end=end, may_have_gaps=False)
+
+
+def test_files_that_are_gone_since_a_clean_stop_are_damage() -> None:
+    files = MemoryFiles()
+    end, _ = stopped_log(files)
+    files.remove_directory(DIRECTORY)
+
+    with pytest.raises(DamagedLog, match="good order"):
+        open_small(files, was_clean=True, clean_end=end)
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@pytest.mark.parametrize("number", range(36, 40))
+def test_a_batch_that_changed_since_a_clean_stop_costs_its_own_records_only(
+    number: int, was_clean: bool
+) -> None:
+    """Also if the node was started since, and killed."""
+    files = MemoryFiles()
+    end, added = stopped_log(files)
+    at = sum(map(len, added[36:number])) + len(added[number]) - 1
+    files.open(path(36)).write(at, [b"?"])
+
+    log = open_small(files, was_clean=was_clean, clean_end=end)
+
+    assert [(bad.base_offset, bad.end_offset) for bad in log.damage()] == [(number, number + 1)]
+    assert log.end_offset == end.end_offset
+
+
+def test_a_torn_tail_behind_what_a_clean_stop_left_is_cut() -> None:
+    files = MemoryFiles()
+    end, added = stopped_log(files)
+    log = open_small(files, was_clean=True, clean_end=end)
+    fill(log, 2)
+    active = files.open(path(36))
+    active.truncate(active.size() - 1)
+
+    again = open_small(files, clean_end=end)
+
+    assert len(read_all(again)) == len(added) + 1
+    assert again.damage() == []
 
 
 # -- torn tails ------------------------------------------------------------------------------------
@@ -257,11 +334,11 @@ def test_a_bad_batch_before_synced_segments_is_damage_and_all_others_are_kept() 
     assert (bad.path, bad.position) == (path(12), len(added[12]))
     with pytest.raises(DamagedBatch, match="offsets 13 to 13 are damaged"):
         log.read(13, bytes_max=1, end_offset=log.end_offset)
-    for offset, one in enumerate(added):
+    for offset, data in enumerate(added):
         if not bad.base_offset <= offset < bad.end_offset:
             part = log.read(offset, bytes_max=1, end_offset=log.end_offset)
             assert part is not None
-            assert part.read() == one
+            assert part.read() == data
 
 
 @pytest.mark.parametrize("gone", [0, 12])

@@ -15,7 +15,7 @@ def written(*batches: bytes) -> tuple[Segment, FileRange]:
     segment = Segment(files, "a", 0)
     segment.file, segment.table = files.open(segment.path, create=True), Table()
     segment.file.write(0, batches)
-    segment.extend([read_header(one) for one in batches], 200)
+    segment.extend([read_header(batch) for batch in batches], 200)
     return segment, FileRange(segment.file, 0, segment.size, 0, segment.end_offset)
 
 

@@ -4,14 +4,14 @@ import pytest
 
 from millstream.codec.batch import read_header
 from millstream.errors import DamagedBatch
-from millstream.model import Boundary, Epoch, NodeId
+from millstream.model import Boundary, Epoch, ReplicaId
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.log.cache import NotVerified
 from millstream.storage.log.log import Log
 from millstream.storage.log.verifying import SPANS_MAX, Unverified
 from tests.support.logs import DIRECTORY, append, batch, open_small, read_all, sync
 
-VOTERS = frozenset({NodeId(1)})
+VOTERS = frozenset({ReplicaId(1)})
 EPOCHS = (Boundary(Epoch(1), 0, VOTERS),)
 SEGMENT = f"{DIRECTORY}/{0:020d}.log"
 
@@ -20,8 +20,8 @@ def closed_log(files: MemoryFiles, *offsets: int) -> list[bytes]:
     """A log of one sealed segment, with a batch at each of `offsets`."""
     log = open_small(files, boundaries=EPOCHS)
     added = [batch(offset, epoch=1, fill=offset % 200) for offset in offsets]
-    for one in added:
-        append(log, one)
+    for written in added:
+        append(log, written)
     log.close()
     return added
 
@@ -69,10 +69,10 @@ def test_every_flipped_bit_of_a_sealed_segment_is_refused_and_no_other_batch_is_
         batches, refused = served(log, end_offset)
 
         assert refused, at
-        assert all(one in added for one in batches), at
-        lost = [one for one in added if one not in batches]
-        for one in lost:
-            offset = read_header(one).base_offset
+        assert all(batch in added for batch in batches), at
+        lost = [batch for batch in added if batch not in batches]
+        for data in lost:
+            offset = read_header(data).base_offset
             assert any(start <= offset < end for start, end in refused), at
         assert [(bad.base_offset, bad.end_offset) for bad in log.damage()] == refused
         log.abandon()
@@ -144,12 +144,12 @@ def test_a_damaged_segment_takes_more_records_and_truncation() -> None:
 
 
 def test_the_spans_that_are_remembered_are_bounded_and_merge() -> None:
-    rest = Unverified(10_000, 100, ())
+    unverified = Unverified(10_000, 100, ())
     for at in range(0, 2 * SPANS_MAX + 10, 2):
-        rest.add(at * 10, at * 10 + 10)
-    assert len(rest._starts) == SPANS_MAX
+        unverified.add(at * 10, at * 10 + 10)
+    assert len(unverified._starts) == SPANS_MAX
 
-    rest.add(0, 10_000)
+    unverified.add(0, 10_000)
 
-    assert rest.is_done
-    assert rest.covers(0, 10_000)
+    assert unverified.is_done
+    assert unverified.covers(0, 10_000)

@@ -41,6 +41,7 @@ class Selection:
     isolation: str | None
     group: str | None
     where: str | None
+    has_stats: bool
     count: int | None
     idle_s: float | None
     is_endless: bool
@@ -75,6 +76,12 @@ _READING_OPTIONS = (
         "where",
         metavar="FILTER",
         help="Only the records that match, such as \"value contains 'ERROR'\".",
+    ),
+    click.option(
+        "--stats",
+        "has_stats",
+        is_flag=True,
+        help="Say at the end how much of the log the filter took, on the standard error.",
     ),
     click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N."),
     click.option(
@@ -203,6 +210,8 @@ def _selection(
         raise click.UsageError("--partition and --group exclude each other: a group assigns.")
     if group is not None and isinstance(start, int) and start < 0:
         raise click.UsageError("--from -N and --group exclude each other.")
+    if flags["has_stats"] and flags["where"] is None:
+        raise click.UsageError("--stats tells of a filter: pass --filter as well.")
     return Selection(
         group=group,
         start=start,
@@ -219,6 +228,7 @@ def _read(target: Target, selection: Selection) -> None:
         _check_topics(client, selection.topics)
         is_offset = isinstance(selection.start, int) and selection.group is None
         start = "latest" if is_offset else selection.start
+        before = _figures(client, selection)
         isolation: dict[str, Any] = {}
         if selection.isolation is not None:
             isolation["isolation_level"] = selection.isolation
@@ -237,6 +247,17 @@ def _read(target: Target, selection: Selection) -> None:
             if is_offset:
                 _seek(client, consumer, selection.start)
             _show(client, consumer, selection, is_enough)
+            if before is not None and (after := _figures(client, selection)) is not None:
+                read, skipped = after[0] - before[0], after[1] - before[1]
+                click.echo(f"{read} bytes of the log read, {skipped} skipped", err=True)
+
+
+def _figures(client: "Client", selection: Selection) -> tuple[int, int] | None:
+    """Bytes read and skipped so far, by all readers with this filter; None unless asked for."""
+    if not selection.has_stats or selection.where is None:
+        return None
+    figures = [client.filter_figures(topic, selection.where) for topic in selection.topics]
+    return sum(f.read_bytes for f in figures), sum(f.skipped_bytes for f in figures)
 
 
 def _pause_others(consumer: "Consumer", partitions: tuple[int, ...]) -> None:

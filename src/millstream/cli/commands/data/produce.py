@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from millstream.cli.completing import complete_topic
-from millstream.cli.connection import Target, connection_options, open_client
+from millstream.cli.connection import TIMEOUT_S, Target, connection_options, open_client
 from millstream.cli.options import ordered_pairs, read_span, read_time
 from millstream.cli.records import CODINGS, encode
 from millstream.cli.render import Answer, Refused, answered, instant, progress
@@ -136,6 +137,12 @@ def produce(
         items = iter([options.read(value)])
     else:
         items = _items(options, path)
+    if is_one and acks == "all" and compression == "none":
+        item = next(items)
+        tally = _send_one(target, options, item)
+        if tally is not None:
+            return tally.answer(options, {})
+        items = iter([item])
     with (
         open_client(target) as client,
         client.producer(
@@ -196,6 +203,61 @@ class Tally:
             "is_duplicate": is_duplicate,
         }
         return Answer(data, text if total else "nothing to send")
+
+
+def _send_one(target: Target, options: ProduceOptions, item: Item) -> Tally | None:
+    """Send the only record without librdkafka's start; None if that was certainly not done."""
+    from millstream.client.extensions.single_record import NotSent, SingleRecord, send_once
+    from millstream.names import OPTION_HEADERS
+
+    asks = (options.delay, options.ttl, options.message_id)
+    if any(option is not None for option in asks) or any(
+        name in OPTION_HEADERS for name, _ in options.headers
+    ):
+        return None  # The broker is asked first whether it has queues.
+    record = SingleRecord(
+        topic=options.topic,
+        key=item.key,
+        value=item.value,
+        headers=tuple(options.headers),
+        partition=options.partition,
+    )
+    with StallWatch(target) as watch:
+        try:
+            place = send_once(
+                record,
+                target.bootstrap,
+                dict(target.settings),
+                timeout_s=TIMEOUT_S,
+                waiting=watch.step,
+            )
+        except NotSent:
+            return None
+    return Tally({place.partition: (1, place.offset, place.offset)})
+
+
+class StallWatch:
+    """Refuses a record that the broker cannot take; opens a client when the first retry is due."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._resources = ExitStack()
+        self._stalls: Stalls | None = None
+
+    def __enter__(self) -> "StallWatch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def step(self) -> None:
+        from millstream.client.extensions.stalls import Stalls
+
+        if self._stalls is None:
+            client = self._resources.enter_context(open_client(self._target))
+            self._stalls = Stalls(client.explain_stall)
+        if reason := self._stalls.step(1):
+            raise Refused(reason)
 
 
 def _send_all(

@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import click
 
-from millstream.cli.connection import Profile, contexts_path, read_contexts, write_contexts
+from millstream.cli.connection import (
+    SECRET_SETTINGS,
+    Profile,
+    contexts_path,
+    read_contexts,
+    write_contexts,
+)
 from millstream.cli.options import pairs
-from millstream.cli.render import Answer, CommandGroup, answered, confirm, rows, yes_option
+from millstream.cli.render import Answer, CommandGroup, Refused, answered, confirm, rows, yes_option
 
 
 @click.group(cls=CommandGroup)
@@ -30,6 +36,9 @@ def add(name: str, bootstrap: str, settings: tuple[str, ...], is_used: bool) -> 
     """Add a connection, or change the one of that name. The first one is used at once."""
     contexts = read_contexts()
     profile = Profile(bootstrap, pairs(settings, "--set"))
+    for key in SECRET_SETTINGS & profile.settings.keys():
+        if not profile.settings[key].startswith(("file:", "env:")):
+            raise Refused(f"{key} must be file:PATH or env:NAME: contexts keep no secrets")
     current = name if is_used or contexts.current is None else contexts.current
     write_contexts(
         replace(contexts, current=current, profiles={**contexts.profiles, name: profile})

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None) -> Answer:
     """Show what is on disk, offline: logs, segments, batches, records, indexes. Changes nothing.
 
-    PATH is a data directory, the directory of a log in it, or a file of a log: .log, .index or
-    .producers. Below the logs of a data directory stands how far the scrubber is; the file `scrub`
-    in it shows that alone. The exit code is 1 if something is damaged.
+    PATH is a data directory, the directory of a log in it, or a file of a log: .log, .index, .terms
+    or .producers. Below the logs of a data directory stands how far the scrubber is; the file
+    `scrub` in it shows that alone. The exit code is 1 if something is damaged.
     """
     from millstream.cli import inspection
     from millstream.config_sources import load
@@ -49,6 +49,11 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
             entries = entries[:count]
             text = f"{card(proof)}\n\n{table(entries)}"
             return Answer({"proof": proof, "entries": entries}, text)
+        case ".terms":
+            terms = inspection.terms_row(path)
+            return Answer(
+                terms, "stale or damaged: a node builds it again" if terms is None else card(terms)
+            )
         case ".producers":
             return rows(inspection.producer_rows(path)[:count], nothing="no producers")
     if path.name == inspection.SCRUB and inspection.is_data_directory(path.parent):
@@ -56,7 +61,7 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
         return Answer(scrubbing, _scrubbing(scrubbing), "problem" not in (scrubbing or {}))
     if not path.is_dir():
         raise Refused(
-            f"{path} is none of a data directory, a log, .log, .index, .producers or scrub"
+            f"{path} is none of a data directory, a log, .log, .index, .terms, .producers or scrub"
         )
     is_whole = inspection.is_data_directory(path)
     read = inspection.logs if is_whole else inspection.segments

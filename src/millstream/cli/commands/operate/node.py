@@ -30,7 +30,7 @@ def node_flags(command: _F) -> _F:
             click.option("--flux-port", type=int, metavar="N", help="Flux protocol.  [4222]"),
             click.option("--classic-port", type=int, metavar="N", help="Classic.  [9999]"),
             click.option(
-                "--http-port", type=int, metavar="N", help="Metrics, with listener http.  [9094]"
+                "--http-port", type=int, metavar="N", help="Console, REST, metrics.  [9094]"
             ),
             click.option("--storage", metavar="KIND", help="disk or memory.  [disk]"),
             click.option(
@@ -53,7 +53,15 @@ def node_flags(command: _F) -> _F:
     help="auto: human on a terminal, JSON lines otherwise.  [auto]",
 )
 @click.option("--verbose", is_flag=True, help="Log what happens in detail.")
-def serve(path: str | None, verbose: bool, log_format: str, **flags: object) -> None:
+@click.option(
+    "--secure",
+    "is_secure",
+    is_flag=True,
+    help="TLS and logins: makes a CA, a certificate and the first user if there are none.",
+)
+def serve(
+    path: str | None, verbose: bool, log_format: str, is_secure: bool, **flags: object
+) -> None:
     """Run a node until Ctrl-C or SIGTERM.
 
     A port of 0 means any free one. Every setting can also stand in a file or in an environment
@@ -61,7 +69,9 @@ def serve(path: str | None, verbose: bool, log_format: str, **flags: object) -> 
     """
     from millstream.cli.serving import run
 
-    sys.exit(run(path=path, flags=flags, verbose=verbose, log_format=log_format))
+    sys.exit(
+        run(path=path, flags=flags, verbose=verbose, log_format=log_format, is_secure=is_secure)
+    )
 
 
 @click.group(cls=CommandGroup)
@@ -104,13 +114,21 @@ def list_keys() -> Answer:
 
 def flatten(settings: object, prefix: str = "") -> dict[str, Any]:  # Whatever a setting holds.
     """Dotted keys and plain values of a configuration, in the order of the code."""
+    from collections.abc import Mapping
     from dataclasses import fields, is_dataclass
+
+    from millstream.security.secrets import Secret
 
     values: dict[str, Any] = {}
     assert is_dataclass(settings)
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if is_dataclass(value):
+        if isinstance(value, Secret):
+            values[prefix + field.name] = value.reference
+        elif isinstance(value, Mapping):
+            for name, table in value.items():
+                values |= flatten(table, f"{prefix}{field.name}.{name}.")
+        elif is_dataclass(value):
             values |= flatten(value, f"{prefix}{field.name}.")
         else:
             values[prefix + field.name] = _plain(value)

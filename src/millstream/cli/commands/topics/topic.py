@@ -75,26 +75,60 @@ def create(
 
 @topic.command("list")
 @click.option("--internal", "is_internal", is_flag=True, help="The broker's own topics as well.")
+@click.option("--bytes", "has_bytes", is_flag=True, help="Their bytes on disk, replicas included.")
+@click.option("--tag", metavar="TAG", help="Only topics whose setting tags has this word.")
 @answered
 @connected
-def list_topics(client: "Client", is_internal: bool) -> Answer:
+def list_topics(client: "Client", is_internal: bool, has_bytes: bool, tag: str | None) -> Answer:
     """List the topics, and which of them are views of another."""
+    # Only where asked for: the sizes need a connection of their own, and 150 ms of imports.
+    sizes = _sizes(client) if has_bytes else {}
     view_of = {view.name: view.topic for view in client.views.list()}
+    listed = client.admin.list_topics(with_internal=is_internal)
+    about = {} if tag is None else _tagged(client, [topic.name for topic in listed], tag)
     topics: list[dict[str, object]] = [
         {
             "topic": topic.name,
             "partitions": topic.partition_count,
             "replicas": topic.replication_factor,
+            **({"bytes": sizes.get(topic.name)} if has_bytes else {}),
             "view_of": view_of.get(topic.name),
+            **about.get(topic.name, {}),
         }
-        for topic in client.admin.list_topics(with_internal=is_internal)
+        for topic in listed
+        if tag is None or topic.name in about
     ]
-    answer = rows(topics, nothing="no topics yet; `millstream topic create NAME` makes one")
+    nothing = "no topics yet; `millstream topic create NAME` makes one"
+    if tag is not None:
+        nothing = f"no topic has the tag {tag}; `millstream topic alter NAME --set tags={tag}`"
+    answer = rows(topics, nothing=nothing)
     if topics and not any(topic["view_of"] for topic in topics):
         answer = answer._replace(
             text=table([{k: v for k, v in topic.items() if k != "view_of"} for topic in topics])
         )
     return answer
+
+
+def _tagged(client: "Client", names: list[str], tag: str) -> dict[str, dict[str, object]]:
+    """Tags, owner and purpose of the topics that have the tag, by name."""
+    tagged: dict[str, dict[str, object]] = {}
+    for name, settings in client.admin.settings_of_topics(names).items():
+        values = {each.name: each.value or "" for each in settings}
+        tags = [word.strip() for word in values.get("tags", "").split(",")]
+        if tag in tags:
+            owner, purpose = values.get("owner") or None, values.get("purpose") or None
+            tagged[name] = {"tags": tags, "owner": owner, "purpose": purpose}
+    return tagged
+
+
+def _sizes(client: "Client") -> dict[str, int]:
+    """Bytes by topic; none where the brokers do not say, which is no reason to list nothing."""
+    from millstream.client import ClientError
+
+    try:
+        return client.admin.topic_sizes()
+    except ClientError:
+        return {}
 
 
 @topic.command()

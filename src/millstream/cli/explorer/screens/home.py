@@ -60,7 +60,9 @@ class Home(Frame):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._filter = Input(placeholder="part of a name; Escape shows all", id="filter")
+        self._filter = Input(
+            placeholder="part of a name; Escape shows all", id="filter", select_on_focus=False
+        )
         self._tabs = TabbedContent(initial="topics")
         self._topic_list = Listing(TOPIC_COLUMNS, id="topic-list")
         self._group_list = Listing(GROUP_COLUMNS, id="group-list")
@@ -69,7 +71,7 @@ class Home(Frame):
         self._counts: dict[str, int] = {}
         self._groups: tuple[Group, ...] = ()
         self._lags: dict[str, int] = {}
-        self._wanted = ""
+        self._name_part = ""
         self._has_internal = False
 
     def body(self) -> ComposeResult:
@@ -100,11 +102,11 @@ class Home(Frame):
             if len(matching) > ROWS_SHOWN_MAX
             else ""
         )
-        condition = f" with {self._wanted!r}" if self._wanted else ""
+        condition = f" with {self._name_part!r}" if self._name_part else ""
         return f"{counted(len(matching), self._tab.removesuffix('s'))}{condition}{cut}"
 
     def is_left(self) -> bool:
-        if self._wanted or self._filter.display:
+        if self._name_part or self._filter.display:
             self._close_filter()
         return False
 
@@ -176,8 +178,8 @@ class Home(Frame):
             for topic in self._found_topics()
         ]
         nothing = "No topics yet: press n to make one."
-        if self._wanted:
-            nothing = f"No topic has {self._wanted!r} in its name: Escape shows all."
+        if self._name_part:
+            nothing = f"No topic has {self._name_part!r} in its name: Escape shows all."
         self._topic_list.show(rows, nothing=nothing)
         self.update_bars()
 
@@ -193,17 +195,19 @@ class Home(Frame):
             "No groups yet: one is there when a consumer reads with a group,\n"
             "as `millstream consume TOPIC --group NAME` does."
         )
-        if self._wanted:
-            nothing = f"No group has {self._wanted!r} in its name: Escape shows all."
+        if self._name_part:
+            nothing = f"No group has {self._name_part!r} in its name: Escape shows all."
         self._group_list.show(rows, nothing=nothing)
         self.update_bars()
 
     def _found_topics(self) -> list[Topic]:
         shown = (topic for topic in self._topics if self._has_internal or not topic.is_internal)
-        return [topic for topic in shown if self._wanted.lower() in topic.name.lower()]
+        return [topic for topic in shown if self._name_part.lower() in topic.name.lower()]
 
     def _found_groups(self) -> list[Group]:
-        return [group for group in self._groups if self._wanted.lower() in group.group_id.lower()]
+        return [
+            group for group in self._groups if self._name_part.lower() in group.group_id.lower()
+        ]
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -223,7 +227,7 @@ class Home(Frame):
 
     @on(Input.Changed, "#filter")
     def _filtered(self, event: Input.Changed) -> None:
-        self._wanted = event.value.strip()
+        self._name_part = event.value.strip()
         self._show_topics()
         self._show_groups()
 

@@ -7,6 +7,7 @@ Invariant: an answer waits until all earlier writes about the group are committe
 nothing that a member has seen.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from uuid import UUID
@@ -17,12 +18,16 @@ from millstream.engine.filters.name_patterns import Pattern
 from millstream.engine.gate import Gate, Operation, group_resource, topic_resource
 from millstream.engine.groups.consumer.group import ConsumerGroup
 from millstream.engine.groups.consumer.reconciliation import AWAY, JOINING, LEAVING
-from millstream.engine.groups.consumer.views import ConsumersDescription, described
+from millstream.engine.groups.consumer.views import (
+    ConsumerDescription,
+    ConsumersDescription,
+    described,
+)
 from millstream.engine.groups.consumer.vocabulary import Beat, Beaten
 from millstream.engine.groups.coordinator import Coordinator, Group
 from millstream.engine.groups.coordinators import Coordinators
 from millstream.engine.runtime.alarms import loop_ms
-from millstream.errors import InvalidRequest, NotCoordinator, NotLeader, UnknownTopic
+from millstream.errors import Denied, InvalidRequest, NotCoordinator, NotLeader, UnknownTopic
 from millstream.errors.groups import GroupNotFound
 from millstream.internal_topics.groups import check_text
 from millstream.model import Session
@@ -59,12 +64,15 @@ class ConsumerGroups:
         for name in beat.names or ():
             self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
         coordinator = await self._coordinators.find(group_id)
+        is_new = group_id not in coordinator.groups
         group = self._group(coordinator, group_id, is_joining=beat.epoch == JOINING)
         try:
             consumers = coordinator.consumers_of(group)
             answer = self._hear(session, consumers, beat)
             coordinator.save_consumers(group, consumers)
             await coordinator.applied(group, group.written_offset)
+            if is_new:
+                self._gate.note("group.create", session, group_resource(group_id))
         except NotLeader as problem:
             raise NotCoordinator(group_id, problem.leader) from problem
         finally:
@@ -78,7 +86,12 @@ class ConsumerGroups:
         group = coordinator.groups.get(group_id)
         if group is None or group.consumers is None:
             raise GroupNotFound(group_id, KIND)
-        return described(group.consumers, self._catalog)
+        description = described(group.consumers, self._catalog)
+        topics = {name for member in description.members for name in _topics_of(member)}
+        if not all(self._gate.sees(session, topic_resource(name)) for name in topics):
+            # Which one is not said: the group's topics are not for this session to know.
+            raise Denied(session.principal, Operation.DESCRIBE.words, "topic:of this group")
+        return description
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -187,3 +200,9 @@ class _World:
 def _demand(claim: object, missing: str) -> None:
     if not claim:
         raise InvalidRequest(f"the heartbeat of a member of a consumer group needs {missing}")
+
+
+def _topics_of(member: ConsumerDescription) -> Iterator[str]:
+    yield from member.names
+    for share in (*member.assigned, *member.target):
+        yield share.topic

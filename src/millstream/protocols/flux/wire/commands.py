@@ -5,6 +5,7 @@ them. Pure. A line that means nothing becomes a `Mistake`, which is answered lik
 a typing error must not cost a client its connection.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -137,6 +138,15 @@ class Pong: ...
 class Info: ...
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Connect:
+    """A login; without a user and a token it is only a greeting."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     node_id: str
@@ -160,6 +170,7 @@ Command: TypeAlias = (
     | FlowControl
     | Statistics
     | Replay
+    | Connect
     | Simple
 )
 
@@ -177,6 +188,8 @@ USAGE: Mapping[str, str] = {
     "PING": "PING",
     "PONG": "PONG",
     "INFO": "INFO",
+    "CONNECT": 'CONNECT {"user": …, "pass": …} or {"auth_token": …}',
+    "AUTH": "AUTH <user> <password>",
     "JOIN": "JOIN <node id> <address>",
     "LEAVE": "LEAVE <node id>",
 }
@@ -192,10 +205,28 @@ def read_command(words: Sequence[bytes], order: SubOrder = SubOrder.GROUP_FIRST)
     command = command.upper()
     if command == "SUB":
         return _subscribe(arguments, order)
-    read = _READERS.get(command)
+    read = READERS.get(command)
     if read is not None:
         return read(arguments)
     return usage(command) if command in USAGE else Mistake(f"unknown command {_shown(words[0])}")
+
+
+def read_connect(line: bytes) -> Command:
+    """Read a whole CONNECT line: blanks in a password count."""
+    try:
+        options = json.loads(line.split(None, 1)[1])
+    except (IndexError, ValueError, RecursionError):
+        return usage("CONNECT")
+    if not isinstance(options, dict):
+        return usage("CONNECT")
+    values = [options.get(name) or "" for name in ("user", "pass", "auth_token")]
+    if not all(isinstance(value, str) for value in values):
+        return usage("CONNECT")
+    return Connect(*values)
+
+
+def _authenticate(words: list[str]) -> Command:
+    return Connect(*words) if len(words) == 2 else usage("AUTH")
 
 
 def usage(command: str) -> Mistake:
@@ -347,7 +378,7 @@ def _shown(word: bytes) -> str:
     return repr(word[:WORD_SHOWN_MAX].decode("ascii", "replace"))
 
 
-_READERS: Mapping[str, Callable[[list[str]], Command]] = {
+READERS: Mapping[str, Callable[[list[str]], Command]] = {
     "UNSUB": _unsubscribe,
     "ACK": _ack,
     "NACK": _nack,
@@ -360,6 +391,7 @@ _READERS: Mapping[str, Callable[[list[str]], Command]] = {
     "PING": _alone("PING", Ping()),
     "PONG": _alone("PONG", Pong()),
     "INFO": _alone("INFO", Info()),
+    "AUTH": _authenticate,
     "JOIN": _join,
     "LEAVE": _leave,
 }

@@ -20,6 +20,7 @@ from millstream.protocols.flux.wire.commands import (
     SubOrder,
     number,
     read_command,
+    read_connect,
     usage,
 )
 from millstream.protocols.flux.wire.headers import HeaderList, read_headers
@@ -98,6 +99,10 @@ class Parser:
     @property
     def unfinished_bytes(self) -> int:
         return self._held_bytes
+
+    def allow(self, bounds: Bounds) -> None:
+        """Take larger commands from here on."""
+        self._bounds = bounds
 
     def feed(self, data: bytes) -> Iterator[Request]:
         """Yield the commands that `data` completes; feed again after all of them."""
@@ -233,6 +238,8 @@ class Parser:
             return None, eol + 1
         if words[0].upper() in _PUBLISHING:
             return self._unpublished(words, data, at, eol + 1)
+        if words[0].upper() == b"CONNECT":
+            return read_connect(data[at:eol]), eol + 1
         command = read_command(words, self._order)
         if isinstance(command, Acks):
             return self._acks(command, data, eol + 1)

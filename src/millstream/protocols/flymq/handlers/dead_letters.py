@@ -33,7 +33,7 @@ async def fetch(context: Context, request: bodies.FetchDeadLetters) -> bodies.De
         size += len(letter.record.value or b"") + TEXT_LENGTH_MAX
         if letters and size > REPLY_BYTES_MAX:
             break
-        letters.append(_told(letter))
+        letters.append(_body(letter))
     return bodies.DeadLetters(tuple(letters))
 
 
@@ -57,7 +57,7 @@ async def purge(context: Context, request: bodies.TopicOnly) -> bodies.Message:
     return bodies.Message(True, f"{count} purged")
 
 
-def _told(letter: DeadLetter) -> bodies.DeadLetter:
+def _body(letter: DeadLetter) -> bodies.DeadLetter:
     origin = letter.origin
     return bodies.DeadLetter(
         f"{letter.target.partition}-{letter.record.offset}",

@@ -33,6 +33,9 @@ _Offsets = dict[int, Offset]  # By partition.
 
 async def subscribe(context: Context, request: bodies.Subscribe) -> bodies.Place:
     target = TopicPartition(request.topic, request.partition)
+    context.services.partitions.admit_read(context.session, request.topic)
+    if request.group:
+        context.services.groups.admit_member(context.session, request.group)
     offset = await _start(context, request.group, target, request.mode or "latest")
     if request.group:
         context.conversation.attend(TopicGroup(request.topic, request.group))
@@ -88,9 +91,11 @@ async def seek_to_timestamp(context: Context, request: bodies.SeekToTimestamp) -
 
 
 async def list_groups(context: Context, request: bodies.Nothing) -> bodies.Groups:
-    names = {listing.group_id for listing in context.services.groups.list(context.session)}
+    groups, session = context.services.groups, context.session
+    names = {listing.group_id for listing in groups.list(session)}
+    names |= {name for name in context.services.attendance.groups() if groups.sees(session, name)}
     listed = []
-    for name in sorted(names | context.services.attendance.groups()):
+    for name in sorted(names):
         if len(name.encode()) > NAME_BYTES_MAX:
             continue
         for topic, offsets in sorted((await _by_topic(context, name)).items()):
@@ -183,7 +188,9 @@ async def _by_topic(context: Context, group: str) -> dict[str, _Offsets]:
     """The committed offsets of a group by topic; also the topics in which it has only members."""
     offsets = await context.services.groups.fetch_offsets(context.session, group)
     by_topic: dict[str, _Offsets] = {
-        topic: {} for topic in context.services.attendance.topics_of(group)
+        topic: {}
+        for topic in context.services.attendance.topics_of(group)
+        if context.services.topics.sees(context.session, topic)
     }
     for target, committed in offsets.items():
         if isinstance(committed, Committed) and committed.offset >= 0:

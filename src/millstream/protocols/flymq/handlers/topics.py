@@ -7,6 +7,7 @@ deleting one that does not are answered as done.
 from contextlib import suppress
 
 from millstream.control.catalog import Topic
+from millstream.engine.gate import Operation
 from millstream.engine.partitions.slices import Earliest, Latest, Place
 from millstream.errors import InvalidRequest, TopicExists, UnknownTopic
 from millstream.model import Isolation, TopicPartition
@@ -103,6 +104,7 @@ def _placed(context: Context, topic: Topic) -> bodies.PlacedTopic:
 
 
 async def cluster_status(context: Context, request: bodies.Nothing) -> bodies.ClusterStatus:
+    context.services.topics.admit_to_cluster(context.session, Operation.DESCRIBE)
     config, topics = context.services.config, _visible(context)
     return bodies.ClusterStatus(
         context.services.cluster_id,
@@ -116,6 +118,7 @@ async def cluster_status(context: Context, request: bodies.Nothing) -> bodies.Cl
 
 async def change_cluster(context: Context, request: object) -> bodies.Message:
     """Clients take any reply for a yes, so no must be an error."""
+    context.services.topics.admit_to_cluster(context.session, Operation.ALTER)
     raise InvalidRequest("which nodes are in the cluster is configured, and not changed by clients")
 
 

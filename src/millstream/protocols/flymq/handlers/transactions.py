@@ -19,7 +19,7 @@ async def begin(context: Context, request: bodies.Nothing) -> bodies.Transaction
 
 
 async def produce(context: Context, request: bodies.ProduceInTransaction) -> bodies.RecordMetadata:
-    with _found(request.transaction):
+    with _named_by_client(request.transaction):
         receipt = await context.services.transactions.produce(
             context.session, request.transaction, request.topic, request.value
         )
@@ -35,13 +35,13 @@ async def abort(context: Context, request: bodies.TransactionId) -> bodies.Trans
 
 
 async def _end(context: Context, name: str, *, commits: bool) -> bodies.TransactionOutcome:
-    with _found(name):
+    with _named_by_client(name):
         await context.services.transactions.end(context.session, name, commits=commits)
     return bodies.TransactionOutcome(name, True)
 
 
 @contextmanager
-def _found(name: str) -> Iterator[None]:
+def _named_by_client(name: str) -> Iterator[None]:
     """The listener owns the transactional ids; clients know their names."""
     try:
         yield

@@ -1,27 +1,57 @@
-"""Handlers of what the broker does not have yet: users and their rights, schemas, an audit trail.
+"""Handlers of users and logins, and of schemas.
 
-A login succeeds for every name, because there are no users; everything else is refused in one
-sentence, since a reply would claim that something was stored or checked.
+Logins, and what the broker does not have for FlyMQ clients yet, which is refused in one sentence: a
+reply would claim that something was stored or checked.
 """
 
+from collections.abc import Collection
+
 from millstream.errors import InvalidRequest
+from millstream.errors.access import LoginFailed
 from millstream.protocols.flymq.context import Context
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.wire import bodies, user_bodies
 from millstream.protocols.flymq.wire.frames import Opcode
 
 _ADMIN = "admin"
+FAILURES_MAX = 3  # Failed logins of one connection, before it is closed.
+FAILED = "invalid username or password"
 
 
 async def authenticate(
     context: Context, request: user_bodies.Authenticate
 ) -> user_bodies.Authenticated:
-    return user_bodies.Authenticated(True, request.user, (_ADMIN,), "")
+    """Without a login to pass every name is taken, as FlyMQ does where authentication is off."""
+    login = context.login
+    if login is None:
+        return user_bodies.Authenticated(True, request.user, (_ADMIN,), "")
+    try:
+        session = await login.by_password(request.user, request.password)
+    except LoginFailed as problem:
+        login.failures += 1
+        if login.failures >= FAILURES_MAX:
+            login.hang_up()
+        text = FAILED if problem.reason != "clear password" else str(problem)
+        return user_bodies.Authenticated(False, "", (), text)
+    roles = context.services.users.access.roles_of(session)
+    return user_bodies.Authenticated(True, request.user, roles, "")
 
 
 async def who_am_i(context: Context, request: bodies.Nothing) -> user_bodies.Identity:
-    """Always anonymous, also after a login: a name would claim that it was proven."""
-    return user_bodies.Identity(False, "", (), ())
+    """Anonymous unless it was proved who the client is."""
+    session = context.session
+    if not session.mechanism:
+        return user_bodies.Identity(False, "", (), ())
+    roles = context.services.users.access.roles_of(session)
+    return user_bodies.Identity(True, session.principal.name, roles, permissions_of(roles))
+
+
+def permissions_of(roles: Collection[str]) -> tuple[str, ...]:
+    """FlyMQ's permissions, computed from the roles that are built in."""
+    if "admin" in roles:
+        return ("read", "write", "admin")
+    reading = ("read",) if "consumer" in roles else ()
+    return (*reading, "write") if "producer" in roles else reading
 
 
 def _refusing(subject: str) -> Handler:
@@ -33,7 +63,6 @@ def _refusing(subject: str) -> Handler:
 
 _NO_SCHEMAS = _refusing("schemas are")
 _NO_USERS = _refusing("authentication is")
-_NO_AUDIT = _refusing("the audit trail is")
 
 HANDLERS: dict[Opcode, Handler] = {
     Opcode.AUTH: authenticate,
@@ -55,6 +84,4 @@ HANDLERS: dict[Opcode, Handler] = {
     Opcode.ACL_LIST: _NO_USERS,
     Opcode.PASSWORD_CHANGE: _NO_USERS,
     Opcode.ROLE_LIST: _NO_USERS,
-    Opcode.AUDIT_QUERY: _NO_AUDIT,
-    Opcode.AUDIT_EXPORT: _NO_AUDIT,
 }

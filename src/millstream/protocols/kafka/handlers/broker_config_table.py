@@ -24,7 +24,7 @@ from millstream.protocols.kafka.handlers.config_table import (
     layers_of,
     shown,
 )
-from millstream.settings import STORED_SETTINGS
+from millstream.settings import OF_ONE_TOPIC, STORED_SETTINGS
 
 LISTENER = "PLAINTEXT"
 MEMORY = "memory"  # Where a node that keeps nothing on disk has its logs.
@@ -200,12 +200,12 @@ _BUILT_IN_NODE = Config()
 
 
 # What can be changed at run time: the settings of topics that say nothing, some of the node's own,
-# and throttles that are stored only. By Kafka's names; a view is one topic's affair.
+# and throttles that are stored only. By Kafka's names; a view and an owner are one topic's affair.
 RUN_TIME_SETTINGS: dict[str, str] = {
     **{
         row.node_name: TopicConfig.setting(name)
         for name, row in TOPIC_CONFIGS.items()
-        if not name.startswith("view.")
+        if TopicConfig.setting(name) not in OF_ONE_TOPIC
     },
     **{TopicConfig.config(setting): setting for setting in NODE_SETTINGS},
 }

@@ -306,7 +306,8 @@ def _topic_id(context: Context, name: str) -> UUID | None:
 
 
 def _code(topic: str, outcome: RequestError | None) -> ErrorCode:
-    if topic.startswith(_NAMELESS):
+    is_group_denied = isinstance(outcome, Denied) and outcome.resource.startswith("group:")
+    if topic.startswith(_NAMELESS) and not is_group_denied:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if outcome is None:
         return ErrorCode.NONE

@@ -125,8 +125,18 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "message.queue.headers": TopicConfig(Kind.STRING, "log.message.queue.headers"),
     "message.id.window.ms": TopicConfig(Kind.LONG, "log.message.id.window.ms"),
     "message.id.count.max": TopicConfig(Kind.INT, "log.message.id.count.max"),
+    "index.key": TopicConfig(Kind.BOOLEAN, "log.index.key"),
+    "index.headers": TopicConfig(Kind.LIST, "log.index.headers"),
+    "schema.validation.value": TopicConfig(Kind.STRING, "log.schema.validation.value"),
+    "schema.validation.key": TopicConfig(Kind.STRING, "log.schema.validation.key"),
+    "schema.validation.action": TopicConfig(Kind.STRING, "log.schema.validation.action"),
+    "schema.validation.unframed": TopicConfig(Kind.STRING, "log.schema.validation.unframed"),
+    "schema.subject.strategy": TopicConfig(Kind.STRING, "log.schema.subject.strategy"),
     "view.of": TopicConfig(Kind.STRING, "view.of"),
     "view.where": TopicConfig(Kind.STRING, "view.where"),
+    "owner": TopicConfig(Kind.STRING, "owner"),
+    "tags": TopicConfig(Kind.LIST, "tags"),
+    "purpose": TopicConfig(Kind.STRING, "purpose"),
 }
 
 # Kafka's type of each setting without effect, and what a broker's default for it is called.
@@ -178,12 +188,34 @@ def read_overrides(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     overrides: dict[str, str] = {}
     seen: set[str] = set()
     for name, value in configs:
+        name, value = own_config(name, value)
         if name in seen:
             raise InvalidSetting(f"{name} is given twice")
         seen.add(name)
         if is_setting(name, value) and value is not None:
             overrides[TopicConfig.setting(name)] = value
     return overrides
+
+
+_STRATEGIES = {
+    "topicnamestrategy": "topic",
+    "recordnamestrategy": "record",
+    "topicrecordnamestrategy": "topic-record",
+}
+
+
+def own_config(name: str, value: str | None) -> tuple[str, str | None]:
+    """Our config for one of Confluent's, and its value; any other one as it is."""
+    parts = name.split(".")
+    if parts[0] != "confluent" or parts[1:2] not in (["key"], ["value"]):
+        return name, value
+    if parts[2:] == ["schema", "validation"]:
+        switch = {"true": "id", "false": "off"}.get((value or "").strip().lower(), value)
+        return f"schema.validation.{parts[1]}", switch
+    if parts[2:] == ["subject", "name", "strategy"]:
+        kind = (value or "").strip().rpartition(".")[2].lower()
+        return "schema.subject.strategy", _STRATEGIES.get(kind, value)
+    return name, value
 
 
 def is_setting(name: str, value: str | None) -> bool:

@@ -5,6 +5,7 @@ all others.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, assert_never
 
@@ -35,6 +36,7 @@ from millstream.protocols.kafka.handlers.config_table import (
     is_known,
     is_list,
     is_setting,
+    own_config,
     topic_entries,
 )
 from millstream.protocols.kafka.handlers.resource_configs import (
@@ -127,7 +129,7 @@ def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
     broker, session = context.broker, context.session
     match resource_type:
         case ResourceType.TOPIC:
-            topic = broker.topics.describe(session, name)
+            topic = broker.topics.describe_configs(session, name)
             return topic_entries(topic.overrides, context.inherited)
         case ResourceType.BROKER:
             config = broker.topics.node_config(session)
@@ -136,7 +138,7 @@ def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
             _check_node(config, name)
             return node_entries(config, context.dialled, context.inherited)
         case ResourceType.BROKER_LOGGER:
-            broker.resources.admit_to_loggers(session, Operation.DESCRIBE)
+            broker.resources.admit_to_loggers(session, Operation.DESCRIBE_CONFIGS)
             _check_node(broker.config, name)
             return logger_entries()
         case ResourceType.GROUP:
@@ -147,6 +149,24 @@ def _entries(context: Context, resource_type: int, name: str) -> list[Entry]:
             return client_metrics_entries(overrides)
         case _:
             raise InvalidRequest(_unknown(resource_type))
+
+
+def _held_entries(
+    context: Context, kind: ResourceKind, name: str, held: Mapping[str, str]
+) -> list[Entry]:
+    """The entries that a change starts from; whether they may be changed was asked before."""
+    match kind:
+        case ResourceKind.NODE:
+            if not name:
+                return every_node_entries(context.inherited)
+            _check_node(context.broker.config, name)
+            return node_entries(context.broker.config, context.dialled, context.inherited)
+        case ResourceKind.GROUP:
+            return group_entries(held, context.broker.config)
+        case ResourceKind.CLIENT_METRICS:
+            return client_metrics_entries(held)
+        case _:
+            assert_never(kind)
 
 
 def _check_node(config: Config, name: str) -> None:
@@ -186,6 +206,7 @@ def list_config_resources(
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION  # As Kafka answers for unknown types.
         return answer
     try:
+        context.broker.topics.admit_to_cluster(context.session, Operation.DESCRIBE_CONFIGS)
         for kind in dict.fromkeys(kinds):
             answer.config_resources += [
                 ListConfigResourcesResponse.Resource(resource_name=name, resource_type=kind)
@@ -307,13 +328,18 @@ async def _alter(context: Context, alteration: _Alteration, *, validate_only: bo
             raise InvalidRequest(_unknown(alteration.resource_type))
 
 
+def _own_edit(edit: _Edit) -> _Edit:
+    name, value = own_config(edit.name, edit.value)
+    return edit._replace(name=name, value=value)
+
+
 async def _alter_topic(context: Context, alteration: _Alteration, *, validate_only: bool) -> None:
     topics, session = context.broker.topics, context.session
-    topic = topics.describe(session, alteration.name)
+    topic = topics.open_configs(session, alteration.name)
     changes: dict[str, str | None] = dict.fromkeys(topic.overrides) if alteration.replaces else {}
     entries = topic_entries(topic.overrides, context.inherited)
     current = {entry.name: entry.value or "" for entry in entries}
-    for edit in alteration.edits:
+    for edit in map(_own_edit, alteration.edits):
         if edit.operation == Change.DELETE and not is_known(edit.name):
             # As in Kafka: what is not set, and could not be, is not there afterwards. Another
             # version may have set it.
@@ -338,11 +364,11 @@ async def _alter_resource(
 ) -> None:
     resources, session = context.broker.resources, context.session
     kind = KINDS[ResourceType(alteration.resource_type)]
-    held = resources.describe(session, kind, alteration.name)
+    held = resources.open(session, kind, alteration.name)
     changes: dict[str, str | None] = dict.fromkeys(held) if alteration.replaces else {}
     current = {
         entry.name: entry.value or ""
-        for entry in _entries(context, alteration.resource_type, alteration.name)
+        for entry in _held_entries(context, kind, alteration.name, held)
     }
     for edit in alteration.edits:
         if edit.operation == Change.DELETE:
@@ -360,7 +386,7 @@ async def _alter_resource(
 
 
 def _alter_loggers(context: Context, alteration: _Alteration, *, validate_only: bool) -> None:
-    context.broker.resources.admit_to_loggers(context.session, Operation.ALTER)
+    context.broker.resources.admit_to_loggers(context.session, Operation.ALTER_CONFIGS)
     _check_node(context.broker.config, alteration.name)
     if alteration.replaces:
         raise InvalidRequest("levels of loggers are changed one by one: IncrementalAlterConfigs")

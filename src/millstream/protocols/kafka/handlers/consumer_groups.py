@@ -16,6 +16,7 @@ from millstream.kafka_wire.apis.groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
+from millstream.kafka_wire.schema import NO_OPERATIONS
 from millstream.model import LogId
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
@@ -91,11 +92,13 @@ async def describe(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(
-        groups=[await _described(context, group_id) for group_id in request.group_ids]
+        groups=[await _described(context, group_id, request) for group_id in request.group_ids]
     )
 
 
-async def _described(context: Context, group_id: str) -> _Group:
+async def _described(
+    context: Context, group_id: str, request: ConsumerGroupDescribeRequest
+) -> _Group:
     try:
         group = await context.broker.consumer_groups.describe(context.session, group_id)
     except RequestError as problem:
@@ -116,6 +119,9 @@ async def _described(context: Context, group_id: str) -> _Group:
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
         members=[_member(member) for member in group.members],
+        authorized_operations=context.broker.groups.operations(context.session, group_id)
+        if request.include_authorized_operations
+        else NO_OPERATIONS,
     )
 
 

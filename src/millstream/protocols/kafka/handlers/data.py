@@ -287,7 +287,7 @@ def _epoch_end(
     return answer
 
 
-def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponse.Topic(

@@ -4,7 +4,8 @@ A node advertises the address that the client dialled, unless it is configured w
 client that came through a port forward, a container or a tunnel comes the same way again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 from millstream.control.catalog import Topic
 from millstream.engine.controller import Quorum
@@ -30,7 +31,7 @@ from millstream.kafka_wire.apis.table import (
     api_versions,
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
-from millstream.kafka_wire.schema import NO_ID
+from millstream.kafka_wire.schema import NO_ID, NO_OPERATIONS
 from millstream.names import INTERNAL_TOPICS, METADATA_TOPIC
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
@@ -61,10 +62,15 @@ def api_versions_handler(
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    if not wants_all:
+        await _awake(context, request.topics or [])
     topics = (
-        [_described(context, topic) for topic in context.broker.topics.list(context.session)]
+        [
+            _described(context, topic, request)
+            for topic in context.broker.topics.list(context.session)
+        ]
         if wants_all
-        else [await _wanted(context, topic, request) for topic in request.topics or []]
+        else [await _metadata_topic(context, topic, request) for topic in request.topics or []]
     )
     return MetadataResponse(
         brokers=[
@@ -75,27 +81,44 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         cluster_id=context.broker.cluster_id,
         controller_id=context.broker.node_id,
         topics=topics,
+        cluster_authorized_operations=context.broker.topics.cluster_operations(context.session)
+        if request.include_cluster_authorized_operations
+        else NO_OPERATIONS,
     )
 
 
-async def _wanted(
+async def _awake(context: Context, wants: Sequence[MetadataRequest.Topic]) -> None:
+    """Open the logs that the client is about to use, all at once."""
+    topics: list[Topic] = []
+    for want in wants:
+        name = _asked_name(want)
+        with suppress(RequestError):
+            topics.append(
+                context.broker.topics.describe_id(context.session, want.topic_id)
+                if name is None
+                else context.broker.topics.describe(context.session, name)
+            )
+    await context.broker.partitions.awake(context.session, topics)
+
+
+async def _metadata_topic(
     context: Context, want: MetadataRequest.Topic, request: MetadataRequest
 ) -> _MetadataTopic:
     topics, session = context.broker.topics, context.session
     name = _asked_name(want)
     try:
         if name is None:
-            return _described(context, topics.describe_id(session, want.topic_id))
-        return _described(context, topics.describe(session, name))
+            return _described(context, topics.describe_id(session, want.topic_id), request)
+        return _described(context, topics.describe(session, name), request)
     except UnknownTopic as unknown:
         if name is None:
             return _refused(context, want, ErrorCode.UNKNOWN_TOPIC_ID)
-        is_wanted = request.allow_auto_topic_creation and split_filtered(name) is None
-        if not (is_wanted and context.broker.config.auto_create_topics):
+        may_create = request.allow_auto_topic_creation and split_filtered(name) is None
+        if not (may_create and context.broker.config.auto_create_topics):
             return _refused(context, want, code_for(unknown))
     except RequestError as problem:
         return _refused(context, want, code_for(problem))
-    return await _created(context, want, name)
+    return await _created(context, want, name, request)
 
 
 def _asked_name(want: MetadataRequest.Topic) -> str | None:
@@ -103,7 +126,9 @@ def _asked_name(want: MetadataRequest.Topic) -> str | None:
     return want.name if want.topic_id == NO_ID else None
 
 
-async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> _MetadataTopic:
+async def _created(
+    context: Context, want: MetadataRequest.Topic, name: str, request: MetadataRequest
+) -> _MetadataTopic:
     """Create a topic that a request names, as Kafka's brokers do by default."""
     config = context.broker.config
     try:
@@ -117,7 +142,7 @@ async def _created(context: Context, want: MetadataRequest.Topic, name: str) -> 
         topic = context.broker.topics.describe(context.session, name)
     except RequestError as problem:
         return _refused(context, want, code_for(problem))
-    return _described(context, topic)
+    return _described(context, topic, request)
 
 
 def _refused(context: Context, want: MetadataRequest.Topic, code: ErrorCode) -> _MetadataTopic:
@@ -127,12 +152,15 @@ def _refused(context: Context, want: MetadataRequest.Topic, code: ErrorCode) -> 
     return _MetadataTopic(error_code=code, name=name, topic_id=want.topic_id, partitions=[])
 
 
-def _described(context: Context, topic: Topic) -> _MetadataTopic:
+def _described(context: Context, topic: Topic, request: MetadataRequest) -> _MetadataTopic:
     leaderships = context.broker.partitions.leadership(context.session, topic)
     return _MetadataTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=context.broker.topics.operations(context.session, topic.name)
+        if request.include_topic_authorized_operations
+        else NO_OPERATIONS,
         partitions=[
             _MetadataTopic.Partition(
                 error_code=_leader_error(leadership.leader),
@@ -166,6 +194,9 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
                 port=context.dialled.port,
             )
         ],
+        cluster_authorized_operations=context.broker.topics.cluster_operations(context.session)
+        if request.include_cluster_authorized_operations
+        else NO_OPERATIONS,
     )
 
 
@@ -230,10 +261,10 @@ def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """One page: topics in the order of their names, from the cursor on."""
-    known: Mapping[str, Topic] = {
-        topic.name: topic for topic in context.broker.topics.list(context.session)
-    }
-    names = sorted({topic.name for topic in request.topics} or known)
+    topics_of_node, session = context.broker.topics, context.session
+    names = sorted(
+        {t.name for t in request.topics} or {t.name for t in topics_of_node.list(session)}
+    )
     cursor, left = request.cursor, min(request.response_partition_limit, PAGE_PARTITIONS_MAX)
     topics: list[_PagedTopic] = []
     for name in names:
@@ -242,13 +273,10 @@ def describe_topic_partitions(
             if name < cursor.topic_name:
                 continue
             start = cursor.partition_index if name == cursor.topic_name else 0
-        topic = known.get(name)
-        if topic is None:
-            topics.append(
-                _PagedTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
-                )
-            )
+        try:
+            topic = topics_of_node.describe(session, name)
+        except RequestError as problem:
+            topics.append(_PagedTopic(error_code=code_for(problem), name=name, partitions=[]))
             continue
         if left <= 0:
             return _page(topics, TopicCursor(topic_name=name, partition_index=start))
@@ -271,6 +299,7 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=context.broker.topics.operations(context.session, topic.name),
         partitions=[
             _PagedTopic.Partition(
                 error_code=_leader_error(leadership.leader),

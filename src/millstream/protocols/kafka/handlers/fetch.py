@@ -2,7 +2,7 @@
 
 Owns the translation between Kafka's fetch and the engine's words. What a session remembers and
 leaves out is `fetch_sessions`'; waiting for records is the engine's. A batch leaves as a range of
-the file it lies in, unless the engine had to sift it.
+the file it lies in, unless the engine had to filter it.
 """
 
 import asyncio
@@ -169,8 +169,10 @@ def _fetched(partition: int, part: Slice, isolation: Isolation) -> _Fetched:
     aborted = None
     if isolation is Isolation.READ_COMMITTED:
         aborted = [
-            _Fetched.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-            for one in part.aborted
+            _Fetched.AbortedTransaction(
+                producer_id=transaction.producer_id, first_offset=transaction.first_offset
+            )
+            for transaction in part.aborted
         ]
     diverging = None
     if part.diverging is not None:

@@ -29,6 +29,7 @@ from millstream.kafka_wire.apis.groups import (
     SyncGroupResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
+from millstream.kafka_wire.schema import NO_OPERATIONS
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.group_states import STATES, type_of
@@ -221,11 +222,11 @@ async def describe_groups(
     context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=[await _described(context, group_id) for group_id in request.groups]
+        groups=[await _described(context, group_id, request) for group_id in request.groups]
     )
 
 
-async def _described(context: Context, group_id: str) -> _Described:
+async def _described(context: Context, group_id: str, request: DescribeGroupsRequest) -> _Described:
     try:
         group = await context.broker.groups.describe(context.session, group_id)
     except RequestError as problem:
@@ -246,6 +247,9 @@ async def _described(context: Context, group_id: str) -> _Described:
         group_state=STATES[group.state],
         protocol_type=group.protocol_type,
         protocol_data=group.protocol or "",
+        authorized_operations=context.broker.groups.operations(context.session, group_id)
+        if request.include_authorized_operations
+        else NO_OPERATIONS,
         members=[
             _Described.Member(
                 member_id=member.member_id,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 
 from millstream.control.catalog import Topic
+from millstream.engine.gate import Operation
 from millstream.engine.partitions.service import Leadership
 from millstream.errors import InvalidPlacement, InvalidRequest, RequestError, UnknownTopic
 from millstream.kafka_wire.apis.admin import (
@@ -47,8 +48,10 @@ async def describe_log_dirs(
     context: Context, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     try:
+        context.broker.topics.admit_to_cluster(context.session, Operation.DESCRIBE)
         topics = context.broker.topics.list(context.session)
     except RequestError as problem:
+        # Before v3 there is no place for the code: as in Kafka, nothing is listed.
         return DescribeLogDirsResponse(error_code=code_for(problem), results=[])
     partitions_by_topic: dict[str, set[int]] = {}
     for requested in request.topics or ():
@@ -95,11 +98,12 @@ def alter_replica_log_dirs(
     context: Context, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """A node has one directory: moving a replica there is done already, no other is known."""
+    refusal = _refusal(context, Operation.ALTER)
     results: dict[str, list[_Moved]] = {}
     for directory in request.dirs:
         is_here = directory.path.rstrip("/") == directory_of(context.broker.config).rstrip("/")
         for topic in directory.topics:
-            held = _leaderships(context, topic.name)
+            held = refusal or _leaderships(context, topic.name)
             parts = results.setdefault(topic.name, [])
             for index in topic.partitions:
                 code = ErrorCode.NONE if is_here else ErrorCode.LOG_DIR_NOT_FOUND
@@ -121,22 +125,26 @@ def alter_replica_log_dirs(
 
 def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """The outcome of an election: partitions that have a leader, and those that cannot have one."""
+    refusal = _refusal(context, Operation.ALTER)
     try:
-        if request.election_type not in set(ElectionType):
+        if refusal is None and request.election_type not in set(ElectionType):
             raise InvalidRequest(f"election type {request.election_type} is not known")
-        election = ElectionType(request.election_type)
+        election = ElectionType.PREFERRED if refusal else ElectionType(request.election_type)
         if request.topic_partitions is None:
+            if refusal is not None:
+                raise refusal
             return _elect_where_needed(context, election)
     except RequestError as problem:
         return ElectLeadersResponse(error_code=code_for(problem), replica_election_results=[])
     return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if refusal is None else code_for(refusal),
         replica_election_results=[
             ElectLeadersResponse.Topic(
                 topic=want.topic,
-                partition_result=_elected(context, want.topic, want.partitions, election),
+                partition_result=_elected(context, want.topic, want.partitions, election, refusal),
             )
             for want in request.topic_partitions
-        ]
+        ],
     )
 
 
@@ -155,10 +163,14 @@ def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeader
 
 
 def _elected(
-    context: Context, topic: str, indexes: Sequence[int], election: ElectionType
+    context: Context,
+    topic: str,
+    indexes: Sequence[int],
+    election: ElectionType,
+    refusal: RequestError | None = None,
 ) -> list[_Elected]:
     results = []
-    held = _leaderships(context, topic)
+    held = refusal or _leaderships(context, topic)
     for index in indexes:
         try:
             code, message = _standing(_at(held, topic, index), election)
@@ -190,6 +202,11 @@ def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Refuse to move replicas; asking for the nodes they are on is granted."""
+    refusal = _refusal(context, Operation.ALTER)
+    if refusal is not None:
+        return AlterPartitionReassignmentsResponse(
+            error_code=code_for(refusal), error_message=str(refusal), responses=[]
+        )
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
@@ -224,10 +241,24 @@ def _reassigned(
 def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    refusal = _refusal(context, Operation.DESCRIBE)
+    if refusal is not None:
+        return ListPartitionReassignmentsResponse(
+            error_code=code_for(refusal), error_message=str(refusal), topics=[]
+        )
     return ListPartitionReassignmentsResponse(topics=[])
 
 
 # -- parts -------------------------------------------------------------------------------------
+
+
+def _refusal(context: Context, operation: Operation) -> RequestError | None:
+    """Why the client may not do that to the cluster."""
+    try:
+        context.broker.topics.admit_to_cluster(context.session, operation)
+    except RequestError as problem:
+        return problem
+    return None
 
 
 def _leaderships(context: Context, topic: str) -> list[Leadership] | RequestError:

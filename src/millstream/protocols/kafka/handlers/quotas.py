@@ -22,7 +22,7 @@ from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 
 # Kafka's words for the parts of an entity, and ours.
-_FIELDS = {"user": "user", "client-id": "client_id"}
+_FIELDS = {"user": "user", "client-id": "client_id", "ip": "ip"}
 
 _Described = DescribeClientQuotasResponse.Entry
 _Altered = AlterClientQuotasResponse.Entry
@@ -146,7 +146,7 @@ def _read(parts: Sequence[QuotaEntity]) -> Entity:
         if part.entity_name == DEFAULT:
             raise InvalidRequest(f"{DEFAULT} is spelled as a null name")
         names[field] = DEFAULT if part.entity_name is None else part.entity_name
-    return Entity(names.get("user"), names.get("client_id"))
+    return Entity(names.get("user"), names.get("client_id"), names.get("ip"))
 
 
 def _spelled(entity: Entity) -> list[QuotaEntity]:

@@ -36,8 +36,10 @@ _BUILT_IN_NODE = Config()
 
 NAMES: dict[ResourceKind, Mapping[str, str]] = {
     ResourceKind.NODE: RUN_TIME_SETTINGS,
-    ResourceKind.GROUP: {TopicConfig.config(one): one for one in GROUP_SETTINGS},
-    ResourceKind.CLIENT_METRICS: {TopicConfig.config(one): one for one in CLIENT_METRICS_SETTINGS},
+    ResourceKind.GROUP: {TopicConfig.config(setting): setting for setting in GROUP_SETTINGS},
+    ResourceKind.CLIENT_METRICS: {
+        TopicConfig.config(setting): setting for setting in CLIENT_METRICS_SETTINGS
+    },
 }
 _LISTS = {"metrics", "match"}
 

@@ -8,6 +8,7 @@ other code, however temporary its reason, ends it.
 from collections.abc import Awaitable, Iterable, Sequence
 
 from millstream.codec.markers import ControlKind, Marker
+from millstream.engine.gate import Operation
 from millstream.engine.transactions.service import Outcomes
 from millstream.errors import InvalidRequest, RequestError
 from millstream.internal_topics.transactions import TransactionState
@@ -30,7 +31,7 @@ from millstream.kafka_wire.apis.transactions import (
     WriteTxnMarkersResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
-from millstream.model import NO_PRODUCER, Appended, Producer, TopicPartition
+from millstream.model import NO_PRODUCER, SYSTEM_SESSION, Appended, Producer, TopicPartition
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 
@@ -95,6 +96,13 @@ async def add_partitions_to_txn(
     context: Context, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     if context.version >= _MANY_TRANSACTIONS:
+        try:
+            context.broker.topics.admit_to_cluster(context.session, Operation.CLUSTER_ACTION)
+        except RequestError as problem:
+            return AddPartitionsToTxnResponse(
+                error_code=code_for(problem), results_by_transaction=[]
+            )
+        context = context._replace(session=SYSTEM_SESSION)  # As brokers ask one another.
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 _AddResult(

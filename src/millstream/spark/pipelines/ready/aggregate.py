@@ -15,12 +15,11 @@ from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines.queries import (
     Context,
     Sink,
-    ToBatches,
     ToFiles,
     ToTopic,
     run_stream,
     source,
-    write,
+    upserts,
 )
 from millstream.spark.pipelines.ready import records
 from millstream.spark.pipelines.ready.records import EVENT_TIME, FromTopic
@@ -156,9 +155,7 @@ def run(context: Context, parameters: Parameters) -> Summary:
     else:
         frame = as_records(frame, parameters)
     if parameters.emit == "updates":
-        # Spark lets no sink in Python take updates, so each batch is written as one of its own.
-        mode = "update"
-        sink = ToBatches(lambda batch, _: write(context, batch, topic=parameters.to))
+        mode, sink = "update", upserts(context, topic=parameters.to)
     summary = run_stream(context, frame, query=OBSERVED, sink=sink, output_mode=mode)
     return summary.with_details(**records.left_out(summary.details, OBSERVED))
 

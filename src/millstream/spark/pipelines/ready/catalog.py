@@ -26,6 +26,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "validate": ("validate", "good rows on, bad rows to the dead letters"),
     "aggregate": ("aggregate", "figures of event-time windows"),
     "dedup": ("dedup", "each event once"),
+    "watch": ("watch", "keys that fall silent, and those that are back"),
     "enrich": ("enrich", "join with a table or another stream"),
     "dlq-report": ("dlq_report", "dead letters by reason, topic and time"),
     "redrive": ("redrive", "dead letters back to where they came from"),

@@ -43,6 +43,26 @@ class Parameters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         records.positive(samples=self.samples)
 
 
+def letter_headers(reason: Column, error: Column) -> Column:
+    """The headers of the dead letter of a row with a column `record`."""
+    facts = {name: F.col(f"{records.RECORD}.{name}") for name in ("topic", "partition", "offset")}
+    facts |= {"reason": reason, "error": error}
+    aside = put_aside(F.col(f"{records.RECORD}.headers"), facts["topic"])
+    return records.with_headers(
+        aside, {f"{DLQ_HEADER_PREFIX}{name}": fact for name, fact in facts.items()}
+    )
+
+
+def as_letters(frame: DataFrame, *, reason: Column, error: Column) -> DataFrame:
+    """Rows for the sink: the dead letter of every row, for the dead letters of its topic."""
+    return frame.select(
+        F.concat(f"{records.RECORD}.topic", F.lit(DLQ_TOPIC_SUFFIX)).alias("topic"),
+        F.col(f"{records.RECORD}.key").alias("key"),
+        F.col(f"{records.RECORD}.value").alias("value"),
+        letter_headers(reason, error).alias("headers"),
+    )
+
+
 def put_aside(headers: Column, topic: Column) -> Column:
     """A record's headers as its dead letter has them, before it says why.
 

@@ -12,11 +12,11 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # As all of Spark's documentation has it.
 
-from millstream.names import DLQ_HEADER_PREFIX, DLQ_TOPIC_SUFFIX
+from millstream.names import DLQ_TOPIC_SUFFIX
 from millstream.spark.errors import InvalidOption
 from millstream.spark.pipelines.queries import Context, ToTopic, run_stream, source
 from millstream.spark.pipelines.ready import records
-from millstream.spark.pipelines.ready.dlq_report import put_aside
+from millstream.spark.pipelines.ready.dlq_report import letter_headers
 from millstream.spark.pipelines.ready.records import IS_MALFORMED, RECORD, WRITTEN, FromTopic
 from millstream.spark.pipelines.summaries import Summary
 
@@ -135,21 +135,14 @@ def checked(frame: DataFrame, parameters: Parameters) -> DataFrame:
 def routed(frame: DataFrame, parameters: Parameters) -> DataFrame:
     is_bad = F.size(_FAILED) > 0
     headers = F.col(f"{RECORD}.headers")
-    letter = {
-        f"{DLQ_HEADER_PREFIX}topic": F.col(f"{RECORD}.topic"),
-        f"{DLQ_HEADER_PREFIX}partition": F.col(f"{RECORD}.partition"),
-        f"{DLQ_HEADER_PREFIX}offset": F.col(f"{RECORD}.offset"),
-        f"{DLQ_HEADER_PREFIX}reason": F.array_join(_FAILED, ", "),
-        f"{DLQ_HEADER_PREFIX}error": F.array_join(_BROKEN, "; "),
-    }
-    aside = put_aside(headers, F.col(f"{RECORD}.topic"))
+    letter = letter_headers(F.array_join(_FAILED, ", "), F.array_join(_BROKEN, "; "))
     own = F.concat(f"{RECORD}.topic", F.lit(DLQ_TOPIC_SUFFIX))
     dlq = own if parameters.dlq is None else F.lit(parameters.dlq)
     columns = {
         "topic": F.when(is_bad, dlq).otherwise(F.lit(parameters.target)),
         "key": F.col(f"{RECORD}.key"),
         "value": F.col(f"{RECORD}.value"),
-        "headers": F.when(is_bad, records.with_headers(aside, letter)).otherwise(headers),
+        "headers": F.when(is_bad, letter).otherwise(headers),
     }
     return frame.select(*(columns[name].alias(name) for name in WRITTEN))
 

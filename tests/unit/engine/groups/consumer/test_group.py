@@ -28,11 +28,11 @@ FIRST = min(ALL)
 def pair() -> tuple[Hall, Reader, Reader]:
     """A group at rest, of two."""
     hall = Hall()
-    one, two = Reader(hall, "one"), Reader(hall, "two")
-    one.join()
-    two.join()
-    settle(one, two)
-    return hall, one, two
+    first, second = Reader(hall, "one"), Reader(hall, "two")
+    first.join()
+    second.join()
+    settle(first, second)
+    return hall, first, second
 
 
 # -- sharing ---------------------------------------------------------------------------------------
@@ -50,31 +50,31 @@ def test_the_first_member_gets_everything_at_once() -> None:
 
 def test_a_newcomer_gets_its_part_when_the_other_has_given_it_up() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one"), Reader(hall, "two")
-    one.join()
+    first, second = Reader(hall, "one"), Reader(hall, "two")
+    first.join()
 
-    assert two.join().assignment == frozenset()
+    assert second.join().assignment == frozenset()
     assert hall.group.state is ConsumersState.RECONCILING
-    asked = one.beat()
+    asked = first.beat()
     assert (asked.epoch, len(asked.assignment or ())) == (1, 2)
-    assert two.beat().assignment is None
-    assert one.beat().epoch == 2
-    assert two.beat().assignment == ALL - one.owned
+    assert second.beat().assignment is None
+    assert first.beat().epoch == 2
+    assert second.beat().assignment == ALL - first.owned
     assert hall.group.state is ConsumersState.STABLE
 
 
 def test_a_member_that_has_what_it_should_have_is_not_told_again() -> None:
-    _, one, _ = pair()
+    _, first, _ = pair()
 
-    assert one.beat().assignment is None
+    assert first.beat().assignment is None
 
 
 def test_a_full_heartbeat_is_answered_in_full() -> None:
-    _, one, _ = pair()
+    _, first, _ = pair()
 
-    answer = one.beat(names=("orders",), rebalance_timeout_ms=REBALANCE_MS)
+    answer = first.beat(names=("orders",), rebalance_timeout_ms=REBALANCE_MS)
 
-    assert answer.assignment == one.owned
+    assert answer.assignment == first.owned
 
 
 def test_a_crowd_does_not_have_its_shares_worked_out_for_each_one() -> None:
@@ -93,21 +93,21 @@ def test_a_crowd_does_not_have_its_shares_worked_out_for_each_one() -> None:
 
 
 def test_what_a_member_leaves_goes_to_the_others() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
 
-    assert one.leave().epoch == -1
+    assert first.leave().epoch == -1
     assert hall.group.state is ConsumersState.ASSIGNING
-    settle(two)
+    settle(second)
 
-    assert two.owned == ALL
+    assert second.owned == ALL
 
 
 def test_a_group_that_everyone_left_is_empty_and_goes_on_counting() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     epoch = hall.group.epoch
 
-    one.leave()
-    two.leave()
+    first.leave()
+    second.leave()
 
     assert hall.group.state is ConsumersState.EMPTY
     assert Reader(hall, "three").join().epoch > epoch
@@ -137,114 +137,114 @@ def test_an_assignor_that_does_not_exist_is_refused() -> None:
 
 def test_a_group_takes_only_so_many_members() -> None:
     hall = Hall(rules=ConsumerRules(members_max=1))
-    one = Reader(hall, "one")
-    one.join()
+    reader = Reader(hall, "one")
+    reader.join()
 
     with pytest.raises(GroupFull):
         Reader(hall, "two").join()
 
-    one.join()
+    reader.join()
 
 
 # -- topics ----------------------------------------------------------------------------------------
 
 
 def test_partitions_that_are_added_join_the_group() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
 
     hall.topics.put("orders", 6)
-    settle(one, two)
+    settle(first, second)
 
-    assert one.owned | two.owned == hall.topics.partitions()
-    assert len(one.owned) == len(two.owned) == 3
+    assert first.owned | second.owned == hall.topics.partitions()
+    assert len(first.owned) == len(second.owned) == 3
 
 
 def test_a_topic_that_is_made_later_joins_the_group() -> None:
     hall = Hall(Topics(orders=1))
-    one = Reader(hall, "one", "orders", "payments")
-    one.join()
+    reader = Reader(hall, "one", "orders", "payments")
+    reader.join()
 
     hall.topics.put("payments", 2)
-    settle(one)
+    settle(reader)
 
-    assert one.owned == hall.topics.partitions()
+    assert reader.owned == hall.topics.partitions()
 
 
 def test_a_topic_that_is_deleted_and_made_again_is_another() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
 
     hall.topics.remove("orders")
-    settle(one, two)
-    assert one.owned | two.owned == frozenset()
+    settle(first, second)
+    assert first.owned | second.owned == frozenset()
     hall.topics.put("orders", 4)
-    settle(one, two)
+    settle(first, second)
 
-    assert one.owned | two.owned == hall.topics.partitions()
-    assert (one.owned | two.owned).isdisjoint(ALL)
+    assert first.owned | second.owned == hall.topics.partitions()
+    assert (first.owned | second.owned).isdisjoint(ALL)
 
 
 def test_a_topic_without_readers_changes_nothing() -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
     epoch = hall.group.epoch
 
     hall.topics.put("other", 3)
-    one.beat()
+    first.beat()
 
     assert hall.group.epoch == epoch
 
 
 def test_a_member_may_change_what_it_reads() -> None:
     hall = Hall(Topics(orders=2, payments=2))
-    one = Reader(hall, "one", "orders")
-    one.join()
+    reader = Reader(hall, "one", "orders")
+    reader.join()
 
-    one.beat(names=("payments",))
-    settle(one)
+    reader.beat(names=("payments",))
+    settle(reader)
 
-    assert one.owned == hall.topics.partitions("payments")
+    assert reader.owned == hall.topics.partitions("payments")
 
 
 def test_a_pattern_finds_topics_now_and_later() -> None:
     hall = Hall(Topics(**{"eu.a": 1, "eu.b": 1, "us.a": 1}))
-    one = Reader(hall, "one", names=None, pattern=r"eu\..*")
-    one.join()
-    assert one.owned == hall.topics.partitions("eu.a", "eu.b")
+    reader = Reader(hall, "one", names=None, pattern=r"eu\..*")
+    reader.join()
+    assert reader.owned == hall.topics.partitions("eu.a", "eu.b")
 
     hall.topics.put("eu.c", 1)
-    settle(one)
+    settle(reader)
 
-    assert one.owned == hall.topics.partitions("eu.a", "eu.b", "eu.c")
+    assert reader.owned == hall.topics.partitions("eu.a", "eu.b", "eu.c")
 
 
 def test_a_pattern_is_read_besides_names_and_can_be_taken_back() -> None:
     hall = Hall(Topics(orders=1, payments=1))
-    one = Reader(hall, "one", pattern="pay.*")
-    one.join()
-    assert one.owned == hall.topics.partitions()
+    reader = Reader(hall, "one", pattern="pay.*")
+    reader.join()
+    assert reader.owned == hall.topics.partitions()
 
-    one.beat(pattern="")
-    settle(one)
+    reader.beat(pattern="")
+    settle(reader)
 
-    assert one.owned == hall.topics.partitions("orders")
+    assert reader.owned == hall.topics.partitions("orders")
 
 
 def test_one_that_joins_again_without_its_pattern_has_none() -> None:
     hall = Hall(Topics(orders=1, payments=1))
-    one = Reader(hall, "one", pattern="pay.*")
-    one.join()
+    reader = Reader(hall, "one", pattern="pay.*")
+    reader.join()
 
-    one.joining = replace(one.joining, pattern=None)
-    one.join()
+    reader.joining = replace(reader.joining, pattern=None)
+    reader.join()
 
-    assert one.owned == hall.topics.partitions("orders")
+    assert reader.owned == hall.topics.partitions("orders")
 
 
 def test_a_pattern_that_is_none_changes_nothing() -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
     before = hall.group.changes(0)
 
     with pytest.raises(InvalidPattern):
-        one.beat(pattern="(")
+        first.beat(pattern="(")
     with pytest.raises(InvalidPattern):
         Reader(hall, "three", names=None, pattern="(").join()
 
@@ -256,80 +256,80 @@ def test_a_pattern_that_is_none_changes_nothing() -> None:
 
 
 def test_a_member_from_the_future_is_fenced() -> None:
-    _, one, _ = pair()
+    _, first, _ = pair()
 
     with pytest.raises(FencedMember):
-        one.beat(epoch=one.epoch + 1)
+        first.beat(epoch=first.epoch + 1)
 
 
 def test_a_member_from_long_ago_is_fenced() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     hall.topics.put("orders", 6)
-    settle(one, two)
+    settle(first, second)
 
     with pytest.raises(FencedMember):
-        one.beat(epoch=1)
+        first.beat(epoch=1)
 
 
 def test_a_member_that_missed_an_answer_goes_on_from_its_previous_epoch() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     hall.topics.put("orders", 6)
-    epoch = one.epoch
-    response = one.beat(is_answer_lost=True)
+    epoch = first.epoch
+    response = first.beat(is_answer_lost=True)
 
-    again = one.beat()
+    again = first.beat()
 
-    assert one.epoch == epoch + 1
+    assert first.epoch == epoch + 1
     assert (again.epoch, again.assignment) == (response.epoch, response.assignment)
-    settle(one, two)
+    settle(first, second)
 
 
 def test_a_member_that_missed_what_it_is_to_give_up_is_told_again() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one"), Reader(hall, "two")
-    one.join()
-    two.join()
-    response = one.beat(is_answer_lost=True)
+    first, second = Reader(hall, "one"), Reader(hall, "two")
+    first.join()
+    second.join()
+    response = first.beat(is_answer_lost=True)
 
-    assert one.beat().assignment == response.assignment
-    settle(one, two)
+    assert first.beat().assignment == response.assignment
+    settle(first, second)
 
 
 @pytest.mark.parametrize("owned", [None, frozenset({LogId(FIRST.topic_id, 99)})])
 def test_a_member_in_its_previous_epoch_must_own_what_it_may(
     owned: frozenset[LogId] | None,
 ) -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
     hall.topics.put("orders", 6)
-    one.beat(is_answer_lost=True)
+    first.beat(is_answer_lost=True)
 
     with pytest.raises(FencedMember):
-        one.beat(owned=owned)
+        first.beat(owned=owned)
 
 
 def test_a_join_whose_answer_was_lost_is_repeated() -> None:
     hall = Hall()
-    one = Reader(hall, "one")
-    one.join(is_answer_lost=True)
+    reader = Reader(hall, "one")
+    reader.join(is_answer_lost=True)
 
-    assert one.join().assignment == ALL
+    assert reader.join().assignment == ALL
     assert len(hall.group.members) == 1
 
 
 def test_a_fenced_member_that_joins_again_owns_nothing_and_gets_its_part() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     hall.topics.put("orders", 8)
-    settle(one, two)
+    settle(first, second)
 
-    assert one.join().assignment == one.owned
-    assert len(one.owned) == 4
+    assert first.join().assignment == first.owned
+    assert len(first.owned) == 4
 
 
 def test_a_stranger_is_told_so() -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
 
     with pytest.raises(UnknownMember):
-        one.beat(member_id="nobody")
+        first.beat(member_id="nobody")
     with pytest.raises(UnknownMember):
         Reader(hall, "nobody").leave()
 
@@ -338,40 +338,40 @@ def test_a_stranger_is_told_so() -> None:
 
 
 def test_a_silent_member_loses_its_place() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     hall.pass_ms(SESSION_MS - 1)
-    two.beat()
+    second.beat()
 
     assert hall.pass_ms(1) == ["one"]
-    settle(two)
+    settle(second)
 
-    assert two.owned == ALL
+    assert second.owned == ALL
     with pytest.raises(UnknownMember):
-        one.beat()
+        first.beat()
 
 
 def test_a_member_that_does_not_give_up_in_time_loses_its_place() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
-    one.join()
-    two.join()
-    one.beat()
+    first, second = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
+    first.join()
+    second.join()
+    first.beat()
 
     hall.pass_ms(9_999)
-    one.beat(owned=ALL)
-    two.beat()
+    first.beat(owned=ALL)
+    second.beat()
     assert hall.pass_ms(1) == ["one"]
 
-    settle(two)
-    assert two.owned == ALL
+    settle(second)
+    assert second.owned == ALL
 
 
 def test_a_member_that_gave_up_in_time_keeps_its_place() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
-    one.join()
-    two.join()
-    settle(one, two)
+    first, second = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
+    first.join()
+    second.join()
+    settle(first, second)
 
     assert hall.pass_ms(20_000) == []
 
@@ -454,26 +454,26 @@ def test_one_that_is_away_may_not_beat() -> None:
 
 
 def test_a_member_commits_in_its_epoch() -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
 
-    hall.group.check_commit("one", one.epoch, min(one.owned))
+    hall.group.check_commit("one", first.epoch, min(first.owned))
     with pytest.raises(StaleMemberEpoch):
-        hall.group.check_commit("one", one.epoch + 1, min(one.owned))
+        hall.group.check_commit("one", first.epoch + 1, min(first.owned))
     with pytest.raises(UnknownMember):
-        hall.group.check_commit("nobody", one.epoch, min(one.owned))
+        hall.group.check_commit("nobody", first.epoch, min(first.owned))
     with pytest.raises(UnknownMember):
-        hall.group.check_commit("", -1, min(one.owned))
+        hall.group.check_commit("", -1, min(first.owned))
 
 
 def test_a_commit_of_an_older_epoch_counts_for_what_it_had_then_and_has_still() -> None:
-    hall, one, two = pair()
-    old_epoch, kept = one.epoch, min(one.owned)
+    hall, first, second = pair()
+    old_epoch, kept = first.epoch, min(first.owned)
     hall.topics.put("orders", 8)
-    settle(one, two)
-    gained = max(one.owned)
+    settle(first, second)
+    gained = max(first.owned)
 
     hall.group.check_commit("one", old_epoch, kept)
-    for partition in (gained, min(two.owned)):
+    for partition in (gained, min(second.owned)):
         with pytest.raises(StaleMemberEpoch):
             hall.group.check_commit("one", old_epoch, partition)
 
@@ -485,60 +485,60 @@ def test_anyone_may_commit_for_a_group_without_members() -> None:
 
 
 def test_a_question_must_be_of_the_very_epoch() -> None:
-    hall, one, _ = pair()
+    hall, first, _ = pair()
 
-    hall.group.check_member("one", one.epoch)
+    hall.group.check_member("one", first.epoch)
     with pytest.raises(StaleMemberEpoch):
-        hall.group.check_member("one", one.epoch - 1)
+        hall.group.check_member("one", first.epoch - 1)
 
 
 # -- restarts --------------------------------------------------------------------------------------
 
 
 def test_a_restart_is_not_noticed() -> None:
-    hall, one, two = pair()
+    hall, first, second = pair()
     epoch = hall.group.epoch
 
     hall.restart()
 
     assert hall.group.state is ConsumersState.STABLE
-    assert one.beat().assignment is None
-    assert (hall.group.epoch, one.epoch) == (epoch, epoch)
-    settle(one, two)
+    assert first.beat().assignment is None
+    assert (hall.group.epoch, first.epoch) == (epoch, epoch)
+    settle(first, second)
 
 
 def test_a_restart_in_the_midst_of_a_rebalance_loses_nothing() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one"), Reader(hall, "two")
-    one.join()
-    two.join()
-    one.beat()
+    first, second = Reader(hall, "one"), Reader(hall, "two")
+    first.join()
+    second.join()
+    first.beat()
 
     hall.restart()
-    assert two.beat().assignment is None
-    settle(one, two)
+    assert second.beat().assignment is None
+    settle(first, second)
 
-    assert one.owned | two.owned == ALL
-    assert one.owned.isdisjoint(two.owned)
+    assert first.owned | second.owned == ALL
+    assert first.owned.isdisjoint(second.owned)
 
 
 def test_after_a_restart_everybody_has_a_session_to_be_heard_of() -> None:
-    hall, _, two = pair()
+    hall, _, second = pair()
     hall.pass_ms(SESSION_MS - 1)
 
     hall.restart()
     hall.pass_ms(SESSION_MS - 1)
-    two.beat()
+    second.beat()
 
     assert hall.pass_ms(1) == ["one"]
 
 
 def test_one_that_did_not_give_up_is_still_due_after_a_restart() -> None:
     hall = Hall()
-    one, two = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
-    one.join()
-    two.join()
-    one.beat()
+    first, second = Reader(hall, "one", rebalance_timeout_ms=10_000), Reader(hall, "two")
+    first.join()
+    second.join()
+    first.beat()
 
     hall.restart()
 
@@ -547,10 +547,10 @@ def test_one_that_did_not_give_up_is_still_due_after_a_restart() -> None:
 
 def test_what_was_not_saved_is_saved_the_next_time() -> None:
     hall = Hall()
-    one = Reader(hall, "one")
-    hall.group.beat(one.joining, hall.topics, hall.now_ms)  # And then the log refused.
+    reader = Reader(hall, "one")
+    hall.group.beat(reader.joining, hall.topics, hall.now_ms)  # And then the log refused.
 
-    one.join()
+    reader.join()
     hall.restart()
 
-    assert one.beat().epoch == 1
+    assert reader.beat().epoch == 1

@@ -34,7 +34,11 @@ NEEDS = {
 def step(holding: Holding, target: frozenset[LogId], owned: frozenset[LogId] | None) -> Holding:
     """At the target epoch 5, with C in the hands of somebody else."""
     return advanced(
-        holding, target=target, target_epoch=5, owned=owned, is_free=lambda one: one != C
+        holding,
+        target=target,
+        target_epoch=5,
+        owned=owned,
+        is_free=lambda partition: partition != C,
     )
 
 

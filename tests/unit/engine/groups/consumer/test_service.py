@@ -9,7 +9,7 @@ import pytest
 
 from millstream.config import Config, Limits, Timing
 from millstream.control.resources import GROUP_SETTINGS, ResourceKind
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.engine.groups.consumer.reconciliation import AWAY, LEAVING
 from millstream.engine.groups.consumer.vocabulary import Beat, Beaten, ConsumersState
 from millstream.engine.groups.views import Commit, Committed
@@ -95,9 +95,9 @@ async def commit(node: Node, **member: Any) -> RequestError | None:
 
 
 async def committed(node: Node) -> int:
-    found = (await node.groups.fetch_offsets(SESSION, GROUP, [ORDERS]))[ORDERS]
-    assert isinstance(found, Committed), found
-    return found.offset
+    committed = (await node.groups.fetch_offsets(SESSION, GROUP, [ORDERS]))[ORDERS]
+    assert isinstance(committed, Committed), committed
+    return committed.offset
 
 
 async def state_of(node: Node) -> ConsumersState:
@@ -110,8 +110,8 @@ async def state_of(node: Node) -> ConsumersState:
 def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            one, two = await pair(node)
-            before = await one.beat()
+            first, second = await pair(node)
+            before = await first.beat()
             await node.resources.alter(
                 SESSION,
                 ResourceKind.GROUP,
@@ -119,7 +119,7 @@ def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
                 {"consumer_heartbeat_interval_ms": "700", "consumer_session_timeout_ms": "2000"},
             )
 
-            response = await one.beat()
+            response = await first.beat()
             await asyncio.sleep(2.5)
             # The other was last heard of under the old timeout, which still holds for it.
             members = (await node.consumer_groups.describe(SESSION, GROUP)).members
@@ -129,7 +129,7 @@ def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
             await node.resources.alter(
                 SESSION, ResourceKind.GROUP, GROUP, dict.fromkeys(GROUP_SETTINGS)
             )
-            assert (await two.beat()).heartbeat_interval_ms == before.heartbeat_interval_ms
+            assert (await second.beat()).heartbeat_interval_ms == before.heartbeat_interval_ms
 
     run(story())
 
@@ -140,12 +140,12 @@ def test_a_group_obeys_settings_of_its_own_from_the_next_heartbeat_on() -> None:
 def test_two_members_share_a_topic() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            one, two = await pair(node)
+            first, second = await pair(node)
             topic = node.topics.describe(SESSION, "orders")
             group = await node.consumer_groups.describe(SESSION, GROUP)
 
-            assert one.owned | two.owned == {topic.log(index) for index in range(4)}
-            assert len(one.owned) == len(two.owned) == 2
+            assert first.owned | second.owned == {topic.log(index) for index in range(4)}
+            assert len(first.owned) == len(second.owned) == 2
             assert group.state is ConsumersState.STABLE
             assert (group.epoch, group.target_epoch, group.assignor) == (2, 2, "uniform")
             described = group.members[0]
@@ -186,12 +186,12 @@ def test_what_a_member_is_told_is_durable_and_not_before() -> None:
 def test_a_member_that_goes_silent_is_removed() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            _, two = await pair(node)
+            _, second = await pair(node)
             for _ in range(10):
                 await asyncio.sleep(5)
-                await two.beat()
+                await second.beat()
 
-            assert len(two.owned) == 4
+            assert len(second.owned) == 4
             assert len((await node.consumer_groups.describe(SESSION, GROUP)).members) == 1
 
     run(story())
@@ -472,20 +472,20 @@ def test_what_cannot_be_saved_is_not_told_and_is_saved_later() -> None:
 
     async def first_life() -> None:
         async with running_groups(files=files) as node:
-            one = Reader(node, "one")
-            await one.join()
+            ann = Reader(node, "one")
+            await ann.join()
             files.space_left = 0
             with pytest.raises(StorageUnavailable):
                 await Reader(node, "two").join()
             with pytest.raises(StorageUnavailable):
-                await one.beat()
+                await ann.beat()
             files.space_left = None
-            two = Reader(node, "two")
-            await two.join()
+            second = Reader(node, "two")
+            await second.join()
             for _ in range(3):
-                await one.beat()
-                await two.beat()
-            assert len(one.owned) == len(two.owned) == 2
+                await ann.beat()
+                await second.beat()
+            assert len(ann.owned) == len(second.owned) == 2
 
     async def second_life() -> None:
         async with running_groups(files=files) as node:
@@ -499,10 +499,10 @@ def test_what_cannot_be_saved_is_not_told_and_is_saved_later() -> None:
 def test_a_coordinator_that_lost_its_partition_says_so_and_begins_anew() -> None:
     async def story() -> None:
         async with running_groups() as node:
-            one, _ = await pair(node)
+            first, _ = await pair(node)
             coordinator = await node._engine.group_coordinators.find(GROUP)
             group = coordinator.groups[GROUP]
-            beating = asyncio.ensure_future(one.beat(names=("orders", "other")))
+            beating = asyncio.ensure_future(first.beat(names=("orders", "other")))
             await asyncio.sleep(0)
             assert not group.is_committed
 
@@ -510,7 +510,7 @@ def test_a_coordinator_that_lost_its_partition_says_so_and_begins_anew() -> None
 
             with pytest.raises(NotCoordinator):
                 await beating
-            assert (await one.beat()).epoch >= one.epoch
+            assert (await first.beat()).epoch >= first.epoch
 
     run(story())
 
@@ -518,14 +518,14 @@ def test_a_coordinator_that_lost_its_partition_says_so_and_begins_anew() -> None
 # -- rights ----------------------------------------------------------------------------------------
 
 
-class NotThisTopic:
+class NotThisTopic(Everyone):
     """Strangers may join, and know of every topic but one."""
 
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION or resource != "topic:secret"
 
 
-class NoMembers:
+class NoMembers(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION
 

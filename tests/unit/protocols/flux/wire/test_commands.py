@@ -128,7 +128,6 @@ def test_a_command_with_wrong_words_is_told_how_it_is_used(line: str) -> None:
         (("REPLAY", "REPLAY x", "REPLAY FIRST 0", "REPLAY LAST 0"), "invalid replay mode"),
         (("REPLAY TIME", "REPLAY TIME x", "REPLAY TIME 1.x", "REPLAY SEQ"), "invalid replay mode"),
         (("REPLAY SEQ 1 2 3", "REPLAY TIME 1 0", "REPLAY TIME 9999999999999"), "invalid replay"),
-        (("CONNECT {}",), "unknown command 'CONNECT'"),
     ],
 )
 def test_other_mistakes_have_the_words_of_the_original(lines: tuple[str, ...], text: str) -> None:

@@ -28,7 +28,7 @@ def parser(known: Known | None = None, bounds: Bounds = BOUNDS) -> Parser:
     return Parser({} if known is None else known, bounds)
 
 
-def told(requests: list[Request]) -> list[object]:
+def parts_of(requests: list[Request]) -> list[object]:
     """Requests as values: a run of publications becomes its publications, one by one."""
     values: list[object] = []
     for request in requests:
@@ -47,7 +47,7 @@ def told(requests: list[Request]) -> list[object]:
 
 
 def parsed(stream: bytes) -> list[object]:
-    return told(list(parser().feed(stream)))
+    return parts_of(list(parser().feed(stream)))
 
 
 def test_publications_in_a_row_are_one_request() -> None:
@@ -57,7 +57,7 @@ def test_publications_in_a_row_are_one_request() -> None:
 
     assert [type(request.command) for request in requests] == [Publications, Ping, Publications]
     assert sum(len(request) for request in requests) == len(stream)
-    assert told(requests) == [
+    assert parts_of(requests) == [
         (b"a.b", (), b"hi"),
         (b"a.c", (), b""),
         (b"a.b", (), b"ho"),
@@ -74,14 +74,14 @@ def test_the_same_line_is_the_same_heading_for_everybody() -> None:
     assert isinstance(first.command, Publications)
     assert isinstance(second.command, Publications)
     (heading,) = first.command.headings
-    assert [one is heading for one in second.command.headings] == [True, True, False]
+    assert [other is heading for other in second.command.headings] == [True, True, False]
 
 
 def test_what_is_known_of_lines_is_bounded() -> None:
     known: Known = {}
     stream = b"".join(b"PUB subject.%d 1\r\nx\r\n" % n for n in range(KNOWN_LINES_MAX + 10))
 
-    assert len(told(list(parser(known).feed(stream)))) == KNOWN_LINES_MAX + 10
+    assert len(parts_of(list(parser(known).feed(stream)))) == KNOWN_LINES_MAX + 10
 
     assert len(known) <= KNOWN_LINES_MAX
 
@@ -89,9 +89,11 @@ def test_what_is_known_of_lines_is_bounded() -> None:
 def test_headers_come_before_the_payload() -> None:
     block = b"Msg-ID: 7\r\nTrace-ID: a: b\r\n\r\n"
 
-    (one,) = parsed(b"HPUB orders.us %d %d\r\n%bhello\r\n" % (len(block), len(block) + 5, block))
+    (request,) = parsed(
+        b"HPUB orders.us %d %d\r\n%bhello\r\n" % (len(block), len(block) + 5, block)
+    )
 
-    assert one == (b"orders.us", (("ms-message-id", b"7"), ("Trace-ID", b"a: b")), b"hello")
+    assert request == (b"orders.us", (("ms-message-id", b"7"), ("Trace-ID", b"a: b")), b"hello")
 
 
 def test_headers_of_no_bytes_are_none() -> None:
@@ -155,8 +157,8 @@ def test_acks_in_a_row_are_one_request_up_to_a_bound() -> None:
 
     requests = list(parser().feed(stream))
 
-    assert [len(told([request])) for request in requests] == [ACKS_MAX, 2, 1]
-    assert told(requests[1:]) == [
+    assert [len(parts_of([request])) for request in requests] == [ACKS_MAX, 2, 1]
+    assert parts_of(requests[1:]) == [
         (ACKS_MAX, None),
         (5, None),
         Mistake("usage: ACK <seq> [sid | durable name]"),
@@ -176,12 +178,12 @@ def test_commands_do_not_depend_on_how_the_stream_is_cut(data: Any) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(STREAM)), max_size=12)))
     whole = parsed(STREAM)
 
-    one = parser()
+    frame_parser = parser()
     edges = [0, *cuts, len(STREAM)]
-    got = told([r for i, j in pairwise(edges) for r in one.feed(STREAM[i:j])])
+    got = parts_of([r for i, j in pairwise(edges) for r in frame_parser.feed(STREAM[i:j])])
 
     assert got == whole
-    assert one.unfinished_bytes == 0
+    assert frame_parser.unfinished_bytes == 0
 
 
 def published(subject: bytes, payload: bytes, headers: bytes = b"") -> tuple[bytes, object]:
@@ -218,11 +220,11 @@ def test_every_stream_is_read_as_it_was_spelled(
     stream = b"".join(spelled for spelled, _ in commands)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
 
-    one = parser()
+    frame_parser = parser()
     edges = [0, *cuts, len(stream)]
-    requests = [r for i, j in pairwise(edges) for r in one.feed(stream[i:j])]
+    requests = [r for i, j in pairwise(edges) for r in frame_parser.feed(stream[i:j])]
 
-    assert told(requests) == [expected for _, expected in commands]
+    assert parts_of(requests) == [expected for _, expected in commands]
 
 
 TRICKY = [
@@ -254,17 +256,17 @@ def test_mixed_publications_are_read_one_by_one_or_at_once(
     order = random.choices(TRICKY[:kinds], [100] * min(kinds, 4) + [1] * (kinds - 4), k=1_000)
     stream = b"".join(spelled for spelled, _ in order)
 
-    one = parser()
+    frame_parser = parser()
     chunks = [stream[at : at + chunk] for at in range(0, len(stream), chunk)]
-    requests = [request for some in chunks for request in one.feed(some)]
+    requests = [request for some in chunks for request in frame_parser.feed(some)]
 
-    assert told(requests) == [expected for _, expected in order]
+    assert parts_of(requests) == [expected for _, expected in order]
 
 
 def test_a_stream_may_come_one_byte_at_a_time() -> None:
-    one = parser()
+    frame_parser = parser()
 
-    got = told([r for byte in STREAM for r in one.feed(bytes([byte]))])
+    got = parts_of([r for byte in STREAM for r in frame_parser.feed(bytes([byte]))])
 
     assert got == parsed(STREAM)
 
@@ -272,36 +274,38 @@ def test_a_stream_may_come_one_byte_at_a_time() -> None:
 @settings(deadline=None, max_examples=sized(300))
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_no_bytes_break_the_parser(garbage: bytes, chunk: int) -> None:
-    one = parser()
+    frame_parser = parser()
     for at in range(0, len(garbage), chunk):
-        list(one.feed(garbage[at : at + chunk]))
+        list(frame_parser.feed(garbage[at : at + chunk]))
 
-    assert one.unfinished_bytes <= len(garbage)
+    assert frame_parser.unfinished_bytes <= len(garbage)
 
 
 def test_a_payload_in_many_pieces_is_put_together_once() -> None:
     size = 2 * 2**20
-    one = parser(bounds=Bounds(line_bytes_max=100, header_bytes_max=9, payload_bytes_max=size))
-    list(one.feed(b"PUB a %d\r\n" % size))
+    frame_parser = parser(
+        bounds=Bounds(line_bytes_max=100, header_bytes_max=9, payload_bytes_max=size)
+    )
+    list(frame_parser.feed(b"PUB a %d\r\n" % size))
     tracemalloc.start()
     for _ in range(size // 2**10):
-        assert list(one.feed(bytes(2**10))) == []
-    assert one.unfinished_bytes == size + len(b"PUB a %d\r\n" % size)
+        assert list(frame_parser.feed(bytes(2**10))) == []
+    assert frame_parser.unfinished_bytes == size + len(b"PUB a %d\r\n" % size)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    (request,) = one.feed(b"\r\n")
+    (request,) = frame_parser.feed(b"\r\n")
 
-    assert len(told([request])[0][2]) == size  # type: ignore[index]
+    assert len(parts_of([request])[0][2]) == size  # type: ignore[index]
     assert peak < 2 * size
 
 
 def test_what_is_refused_takes_no_memory() -> None:
-    one = parser()
-    (mistake,) = one.feed(b"PUB a 100000000\r\n")
+    frame_parser = parser()
+    (mistake,) = frame_parser.feed(b"PUB a 100000000\r\n")
     for _ in range(1_000):
-        assert list(one.feed(bytes(1_000))) == []
-        assert one.unfinished_bytes == 0
+        assert list(frame_parser.feed(bytes(1_000))) == []
+        assert frame_parser.unfinished_bytes == 0
     (endless,) = parser().feed(b"x" * 1_000)
 
     assert mistake.command == Mistake("a payload of more than 1000 bytes")

@@ -69,7 +69,7 @@ def test_a_reply_has_the_opcode_of_its_request_but_for_auth() -> None:
         for opcode in OPERATIONS
     }
 
-    different = {opcode for opcode, told in answered.items() if told != opcode}
+    different = {opcode for opcode, answer in answered.items() if answer != opcode}
     assert different == {Opcode.AUTH}
     assert answered[Opcode.AUTH] == Opcode.AUTH_RESPONSE
 

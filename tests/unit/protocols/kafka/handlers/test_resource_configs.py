@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from millstream.config import Config, Limits
-from millstream.engine.gate import Operation
+from millstream.engine.gate import Everyone, Operation
 from millstream.errors import BatchTooLarge
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import Acks, Session
@@ -33,7 +33,7 @@ from tests.unit.protocols.kafka.test_configs_handlers import (
 LEADER_RATE = "leader.replication.throttled.rate"
 
 
-class OnlyTests:
+class OnlyTests(Everyone):
     def allows(self, session: Session, operation: Operation, resource: str) -> bool:
         return session == SESSION
 
@@ -82,7 +82,7 @@ def test_the_setting_of_a_node_wins_over_that_of_all_and_a_topic_over_both() -> 
                 ("log.retention.ms", str(7 * 24 * 60 * 60 * 1000), 5),
             ]
             assert (broker.value, broker.config_source, broker.read_only) == ("2", 2, False)
-            assert {name: one.config_source for name, one in every.items()} == {
+            assert {name: config.config_source for name, config in every.items()} == {
                 "log.retention.ms": 3
             }
 

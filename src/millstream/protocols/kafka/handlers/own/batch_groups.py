@@ -1,6 +1,6 @@
 """Handlers of batch groups, an API that only Millstream has, for clients that know it.
 
-Translates between the two requests and the engine's batch groups. ApiVersions leaves these keys out
+Translates between the requests and the engine's batch groups. ApiVersions leaves these keys out
 for other clients, so the keys cannot collide with theirs.
 """
 
@@ -11,6 +11,8 @@ from millstream.kafka_wire.apis.millstream import (
     BeginBatchResponse,
     EndBatchRequest,
     EndBatchResponse,
+    RenewBatchRequest,
+    RenewBatchResponse,
 )
 from millstream.kafka_wire.error_codes import code_for
 from millstream.model import Producer
@@ -45,4 +47,17 @@ async def end_batch(context: Context, request: EndBatchRequest) -> EndBatchRespo
     return EndBatchResponse()
 
 
-HANDLERS: dict[int, Handler] = {10_000: begin_batch, 10_001: end_batch}
+async def renew_batch(context: Context, request: RenewBatchRequest) -> RenewBatchResponse:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    name = request.transactional_id
+    members = {} if name is None else {name: producer}
+    try:
+        await context.broker.batch_groups.renew(
+            context.session, request.group, request.term, members
+        )
+    except RequestError as problem:
+        return RenewBatchResponse(error_code=code_for(problem), error_message=str(problem))
+    return RenewBatchResponse()
+
+
+HANDLERS: dict[int, Handler] = {10_000: begin_batch, 10_001: end_batch, 10_022: renew_batch}

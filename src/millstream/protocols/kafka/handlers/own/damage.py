@@ -76,4 +76,4 @@ async def skip_damage(context: Context, request: SkipDamageRequest) -> SkipDamag
     )
 
 
-HANDLERS: dict[int, Handler] = {10_011: list_damage, 10_012: skip_damage}
+HANDLERS: dict[int, Handler] = {10_018: list_damage, 10_019: skip_damage}

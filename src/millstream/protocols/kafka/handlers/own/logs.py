@@ -6,6 +6,8 @@ The figures are those of the replicas on this node, leaders or not.
 from millstream.engine.partitions.service import PartitionHealth
 from millstream.errors import RequestError
 from millstream.kafka_wire.apis.millstream import (
+    DescribeFilteredReadsRequest,
+    DescribeFilteredReadsResponse,
     DescribeLogsRequest,
     DescribeLogsResponse,
     DescribeStorageRequest,
@@ -69,4 +71,22 @@ def describe_storage(context: Context, request: DescribeStorageRequest) -> Descr
     )
 
 
-HANDLERS: dict[int, Handler] = {10_007: describe_logs, 10_020: describe_storage}
+def describe_filtered_reads(
+    context: Context, request: DescribeFilteredReadsRequest
+) -> DescribeFilteredReadsResponse:
+    try:
+        figures = context.broker.partitions.filter_figures(context.session, request.topic)
+    except RequestError as problem:
+        return DescribeFilteredReadsResponse(
+            error_code=code_for(problem), error_message=str(problem)
+        )
+    return DescribeFilteredReadsResponse(
+        read_bytes=figures.read_bytes, skipped_bytes=figures.skipped_bytes
+    )
+
+
+HANDLERS: dict[int, Handler] = {
+    10_007: describe_logs,
+    10_020: describe_storage,
+    10_021: describe_filtered_reads,
+}

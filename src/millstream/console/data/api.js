@@ -1,0 +1,76 @@
+// The broker's REST. The console knows the broker by /v1, the schema registry and /health only.
+import { parseExact } from './json.js';
+
+export class ApiError extends Error {
+  constructor(status, problem, method, path) {
+    super(problem.message || problem.detail || problem.title || `the broker answered ${status}`);
+    this.status = status;
+    this.code = problem.error || String(problem.error_code ?? '');
+    this.requestId = problem.instance || '';
+    this.fields = problem.fields || [];
+    this.retriable = problem.retriable === true || status === 503;
+    this.method = method;
+    this.path = path;
+  }
+}
+
+let csrf = '';
+export const setCsrf = (token) => {
+  csrf = token || '';
+};
+
+export function address(path, query = {}) {
+  const entries = Object.entries(query).filter(([, value]) => value != null && value !== '');
+  return entries.length ? `${path}?${new URLSearchParams(entries)}` : path;
+}
+
+// {data, etag}. Raises ApiError with the broker's sentence; a broken connection has status 0.
+export async function call(method, path, { query, body, etag, signal, type = 'application/json', key } = {}) {
+  const headers = { Accept: 'application/json' };
+  if (body !== undefined) headers['Content-Type'] = type;
+  if (method !== 'GET' && csrf) headers['X-Millstream-Csrf'] = csrf;
+  if (etag) headers['If-Match'] = etag;
+  if (key) headers['Idempotency-Key'] = key;
+  let answer;
+  try {
+    answer = await fetch(address(path, query), {
+      method,
+      headers,
+      signal,
+      body: body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError(0, { message: 'The broker does not answer.', retriable: true }, method, path);
+  }
+  const text = await answer.text();
+  let data = null;
+  try {
+    data = text ? parseExact(text) : null;
+  } catch {
+    data = { message: text.slice(0, 400) };
+  }
+  if (!answer.ok) {
+    if (answer.status === 401) dispatchEvent(new CustomEvent('login-needed'));
+    throw new ApiError(answer.status, data && typeof data === 'object' ? data : {}, method, path);
+  }
+  return { data, etag: answer.headers.get('ETag'), location: answer.headers.get('Location'), status: answer.status };
+}
+
+export const get = async (path, options) => (await call('GET', path, options)).data;
+export const post = async (path, body, options) => (await call('POST', path, { ...options, body })).data;
+
+// All pages of a list, at most `most` items. The list says whether it was cut.
+export async function all(path, { query = {}, most = 10000, signal } = {}) {
+  const items = [];
+  let after = null;
+  do {
+    const page = await get(path, { query: { limit: 1000, ...query, after }, signal });
+    items.push(...page.items);
+    after = page.next;
+  } while (after && items.length < most);
+  items.isCut = Boolean(after);
+  return items;
+}
+
+export const part = (name) => encodeURIComponent(name);

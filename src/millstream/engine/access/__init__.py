@@ -1,0 +1,1 @@
+"""Who clients are: logins, users, and what is remembered of failures."""

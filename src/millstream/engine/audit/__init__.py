@@ -1,0 +1,1 @@
+"""The audit trail: what is noted, how it is summed, written, queried."""

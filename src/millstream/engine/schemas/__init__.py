@@ -1,0 +1,1 @@
+"""The schema registry: versions of schemas by subject, ids, compatibility, checks of records."""

@@ -1,0 +1,1 @@
+"""Metrics and health, for programs that watch the node."""

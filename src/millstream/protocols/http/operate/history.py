@@ -1,0 +1,70 @@
+"""The main series of a node over time: 15 minutes by the second, 24 hours by the minute.
+
+Counters are kept as rates. `note` is called once a second with the values of that second; memory
+has a bound: a ring of doubles for each series and step.
+"""
+
+from array import array
+from collections.abc import Mapping
+from typing import Final
+
+SECONDS: Final = 15 * 60
+MINUTES: Final = 24 * 60
+# Of each series: the unit, for people.
+SERIES: Final[Mapping[str, str]] = {
+    "appended_records": "records/s",
+    "appended_bytes": "bytes/s",
+    "read_bytes": "bytes/s",
+    "requests": "requests/s",
+    "connections": "connections",
+    "request_memory_bytes": "bytes",
+    "loop_late_s": "seconds",
+    "sync_s": "seconds",
+    "dead_letters": "records/s",
+    "delayed_records": "records",
+}
+
+
+class Ring:
+    """The last values, oldest first; `start` is the number of the first one."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values = array("d")
+        self.end = 0  # The number of the next value.
+
+    def add(self, value: float) -> None:
+        if len(self._values) < self._size:
+            self._values.append(value)
+        else:
+            self._values[self.end % self._size] = value
+        self.end += 1
+
+    def last(self, count: int) -> list[float]:
+        count = min(count, len(self._values))
+        return [self._values[at % self._size] for at in range(self.end - count, self.end)]
+
+
+class History:
+    def __init__(self) -> None:
+        self.by_second = {name: Ring(SECONDS) for name in SERIES}
+        self.by_minute = {name: Ring(MINUTES) for name in SERIES}
+        self.last_ms = 0  # When the last second was noted.
+        self._sums = dict.fromkeys(SERIES, 0.0)
+        self._count = 0
+
+    def note(self, now_ms: int, values: Mapping[str, float]) -> None:
+        self.last_ms = now_ms
+        self._count += 1
+        for name, ring in self.by_second.items():
+            value = values.get(name, 0.0)
+            ring.add(value)
+            self._sums[name] += value
+        if self._count == 60:
+            for name, ring in self.by_minute.items():
+                ring.add(self._sums[name] / 60)
+            self._sums = dict.fromkeys(SERIES, 0.0)
+            self._count = 0
+
+    def latest(self) -> dict[str, float]:
+        return {name: (ring.last(1) or [0.0])[0] for name, ring in self.by_second.items()}

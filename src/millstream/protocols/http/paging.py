@@ -1,0 +1,66 @@
+"""Cuts lists into pages. A cursor names a place in the list's order, so it survives changes.
+
+Names match as text that they contain, or as a pattern if there is a `*` in it.
+"""
+
+import fnmatch
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from millstream.protocols.http.problems import HttpProblem
+
+T = TypeVar("T")
+
+CURSOR_LENGTH_MAX = 2**20  # A place in each of 20,000 partitions.
+
+
+# Any: a place is whatever orders the list: names, numbers or pairs of them.
+def cursor_of(*place: Any) -> str:
+    """The opaque text of a place."""
+    return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def place_of(cursor: str, *kinds: type) -> tuple[Any, ...] | None:
+    """The place in a cursor, None for an empty one; raise 400 for text that is no cursor."""
+    if not cursor:
+        return None
+    try:
+        if len(cursor) > CURSOR_LENGTH_MAX:
+            raise ValueError
+        text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        place: tuple[Any, ...] = msgspec.json.decode(text, type=tuple[kinds])  # type: ignore[valid-type]
+    except (ValueError, msgspec.MsgspecError):
+        raise HttpProblem(
+            HTTPStatus.BAD_REQUEST,
+            "invalid_request",
+            f"{cursor[:100]!r} is not a cursor of this list: take the `next` of a page",
+            fields=("after",),
+        ) from None
+    return place
+
+
+def page(
+    names: Sequence[T], key: Callable[[T], str], after: str, limit: int
+) -> tuple[Sequence[T], str | None]:
+    """A page of what is sorted by `key`, and the cursor of the next one."""
+    place = place_of(after, str)
+    start = 0 if place is None else bisect_right(names, place[0], key=key)
+    chosen = names[start : start + limit]
+    is_last = start + limit >= len(names)
+    return chosen, None if is_last else cursor_of(key(chosen[-1]))
+
+
+def name_filter(pattern: str) -> Callable[[str], bool]:
+    """Whether a name fits: it contains the text, or matches a pattern with `*`."""
+    if not pattern:
+        return lambda name: True
+    if "*" in pattern:
+        matches = re.compile(fnmatch.translate(pattern)).match
+        return lambda name: matches(name) is not None
+    return lambda name: pattern in name

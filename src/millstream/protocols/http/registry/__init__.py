@@ -1,0 +1,1 @@
+"""The REST interface of the schema registry, as Confluent's clients know it."""

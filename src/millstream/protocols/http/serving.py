@@ -1,0 +1,460 @@
+"""Answers requests: finds the route, checks the head, asks for a login, calls the handler.
+
+Shared by all connections. A reply that is known at once is returned as it is; anything else is a
+coroutine. Errors become the body that the API of the path has for them.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Generator
+from dataclasses import dataclass
+from http import HTTPStatus
+from inspect import isawaitable
+from typing import Any, NamedTuple, Protocol
+
+from millstream.base_error import MillstreamError
+from millstream.engine.access.login import Login
+from millstream.errors import ProtocolError
+from millstream.model import Buffer, Session
+from millstream.protocols.conversation import Pace, PushChannel
+from millstream.protocols.http.browsers import (
+    check_host,
+    check_origin,
+    cors_headers,
+    preflight_headers,
+)
+from millstream.protocols.http.calls import Call
+from millstream.protocols.http.context import Services, State
+from millstream.protocols.http.decoding import accepted_type, read_body, read_params
+from millstream.protocols.http.encoding import encode_reply
+from millstream.protocols.http.identity import session_of
+from millstream.protocols.http.problems import HttpProblem, Problem, problem_of
+from millstream.protocols.http.remembered import Remembered, fingerprint
+from millstream.protocols.http.router import (
+    EVENTS_TYPE,
+    NDJSON_TYPE,
+    Api,
+    Match,
+    Needs,
+    Route,
+    Router,
+)
+from millstream.protocols.http.streams import (
+    Incoming,
+    Outgoing,
+    last_chunk,
+    send_events,
+    send_lines,
+)
+from millstream.protocols.http.turns import Turns
+from millstream.protocols.http.wire.requests import Request
+from millstream.protocols.http.wire.responses import response, stream_head
+
+_log = logging.getLogger(__name__)
+
+REQUEST_ID_LENGTH_MAX = 100
+KEY_LENGTH_MAX = 200
+HEALTH_NOUNS = {"health", "healthz", "livez", "readyz"}
+
+Reply = list[Buffer]
+# Any: PEP 492 leaves the yield and send types of a coroutine to the loop.
+Outcome = Coroutine[Any, Any, Reply] | Reply
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection, as far as answers need it."""
+
+    session: Session
+    login: Login | None
+    channel: PushChannel
+    pace: Pace
+
+
+class Idle(Protocol):
+    """A connection, as far as making room needs it."""
+
+    @property
+    def idle_since(self) -> float | None: ...
+
+    def cut(self) -> None: ...
+
+
+class Exchange(NamedTuple):
+    """A request that is being answered."""
+
+    client: Client
+    request: Request
+    request_id: str
+    api: Api
+    match: Match | None
+    refusal: HttpProblem | None  # Of the path or the method, told after the login.
+    incoming: Incoming | None
+
+
+class Server:
+    def __init__(self, services: Services, router: Router) -> None:
+        self.services = services
+        self.router = router
+        self.settings = services.config.http
+        self._turns = Turns(
+            services.elapsed_s, services.metrics, share_max=self.settings.loop_share_max
+        )
+        self._remembered = Remembered(self.settings.answers_remembered_max)
+        self._streams: Counter[str] = Counter()  # By principal.
+        self._gateways: set[Idle] = set()
+        self._request_count = 0
+        self._request_prefix = f"{services.entropy.getrandbits(32):08x}"
+
+    def enter(self, gateway: Idle) -> bool:
+        """Count a connection; close the longest idle one if there are too many, else refuse."""
+        if len(self._gateways) >= self.settings.connections_max:
+            idle = [(since, other) for other in self._gateways if (since := other.idle_since)]
+            if not idle:
+                return False
+            min(idle, key=lambda pair: pair[0])[1].cut()
+        self._gateways.add(gateway)
+        return True
+
+    def leave(self, gateway: Idle) -> None:
+        self._gateways.discard(gateway)
+
+    def begin(self, client: Client, request: Request, incoming: Incoming | None) -> Outcome:
+        """Answer now, or return the coroutine that does."""
+        exchange = self._open(client, request, incoming)
+        try:
+            answer = self._check(exchange)
+            if answer is not None:
+                return answer
+            if client.login is not None and not self._is_public(exchange):
+                return self._guarded(exchange, self._after_login(client.login, exchange))
+            outcome = self._call(exchange, client.session)
+            return outcome if isinstance(outcome, list) else self._guarded(exchange, outcome)
+        except MillstreamError as error:
+            return self._refuse(exchange, problem_of(error))
+        except Exception as error:
+            return self._fail(exchange, error)
+
+    async def _guarded(self, exchange: Exchange, outcome: Coroutine[Any, Any, Reply]) -> Reply:
+        try:
+            return await outcome
+        except ProtocolError:
+            raise
+        except MillstreamError as error:
+            return self._refuse(exchange, problem_of(error))
+        except Exception as error:
+            return self._fail(exchange, error)
+
+    # -- before the handler ------------------------------------------------------------------------
+
+    def _open(self, client: Client, request: Request, incoming: Incoming | None) -> Exchange:
+        request_id = request.headers.get("x-request-id", "")
+        if not (0 < len(request_id) <= REQUEST_ID_LENGTH_MAX and request_id.isprintable()):
+            self._request_count += 1
+            request_id = f"{self._request_prefix}-{self._request_count:x}"
+        try:
+            match = self.router.find(request.method, request.raw_parts)
+            return Exchange(client, request, request_id, match.api, match, None, incoming)
+        except HttpProblem as refusal:
+            api = self.router.api_of(request.raw_parts)
+            return Exchange(client, request, request_id, api, None, refusal, incoming)
+
+    def _check(self, exchange: Exchange) -> Reply | None:
+        """Raise what keeps a request out whatever it asks for; answer a browser's preflight."""
+        request = exchange.request
+        check_host(request, self.settings)
+        state = self.services.state()
+        if state is not State.READY and not _is_health(request):
+            raise HttpProblem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                state.value,
+                f"the node is {state.value}",
+                retry_after_ms=1_000,
+            )
+        if request.method == "OPTIONS" and exchange.match is None:
+            headers = preflight_headers(request, self.settings)
+            if headers is not None:
+                return [response(HTTPStatus.NO_CONTENT, b"", headers=headers)]
+        check_origin(request, self.settings, is_tls=exchange.client.session.is_tls)
+        return None
+
+    def _is_public(self, exchange: Exchange) -> bool:
+        match = exchange.match
+        if match is None:
+            return False
+        if match.api.name == "monitoring" and exchange.request.parts[:1] == ("metrics",):
+            return self.services.config.security.public_metrics
+        return match.route.needs is Needs.NOTHING
+
+    async def _after_login(self, login: Login, exchange: Exchange) -> Reply:
+        login.count_request()
+        session = await session_of(
+            exchange.request,
+            exchange.client.session,
+            self.services.logins,
+            changes=exchange.request.method not in {"GET", "HEAD", "OPTIONS"},
+        )
+        login.admit()
+        answer = self._call(exchange, session)
+        return answer if isinstance(answer, list) else await answer
+
+    # -- the handler -------------------------------------------------------------------------------
+
+    def _call(self, exchange: Exchange, session: Session) -> Outcome:
+        if exchange.refusal is not None:
+            raise exchange.refusal
+        match, request = exchange.match, exchange.request
+        assert match is not None
+        api, route, values = match
+        kind = accepted_type(request, api, route)
+        params, wants_text = read_params(request, api, route, values)
+        call = Call(
+            services=self.services,
+            session=session,
+            request_id=exchange.request_id,
+            is_login_required=exchange.client.login is not None,
+            is_known=exchange.client.login is None or session is not exchange.client.session,
+            revision=_revision(request),
+            key=self._key(request),
+            cursor=request.headers.get("last-event-id", ""),
+            accept=kind,
+            receive=None if exchange.incoming is None else exchange.incoming.receive,
+            query=request.query,
+            extra=request.headers,
+        )
+        if exchange.incoming is not None:
+            if route.stream_handler is None:
+                raise HttpProblem(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                    "unsupported_media_type",
+                    f"{route.path} takes no lines of JSON",
+                )
+            lines = route.stream_handler(call, params)
+            return self._stream(exchange, session, NDJSON_TYPE, lines)
+        arguments = [call, params]
+        if route.body is not None:
+            arguments.append(read_body(request, api, route))
+        elif request.body and api.is_strict and route.body is None:
+            raise HttpProblem(
+                HTTPStatus.BAD_REQUEST, "invalid_request", f"{route.method} here takes no body"
+            )
+        finish = _Finish(self, exchange, kind, wants_text)
+        if (
+            call.key
+            and route.method == "POST"
+            and not route.is_stream
+            and exchange.incoming is None
+        ):
+            return self._once(exchange, session, call.key, route, arguments, finish)
+        return self._run(exchange, session, route, arguments, finish)
+
+    def _run(
+        self,
+        exchange: Exchange,
+        session: Session,
+        route: Route,
+        arguments: list[Any],
+        finish: "_Finish",
+    ) -> Outcome:
+        result = route.handler(*arguments)
+        if route.is_stream:
+            return self._stream(exchange, session, route.sends, result)
+        if isinstance(result, Generator):
+            return self._later(self._turns.run(result, route.path), route, finish)
+        if isawaitable(result):
+            return self._later(result, route, finish)
+        return finish.reply(route, result)
+
+    # Any: an awaitable of whatever the handler returns.
+    async def _later(self, result: Any, route: Route, finish: "_Finish") -> Reply:
+        value = await result
+        if isinstance(value, Generator):
+            value = await self._turns.run(value, route.path)
+        return finish.reply(route, value)
+
+    async def _once(
+        self,
+        exchange: Exchange,
+        session: Session,
+        key: str,
+        route: Route,
+        arguments: list[Any],
+        finish: "_Finish",
+    ) -> Reply:
+        """The answer to the first request with this key; a repetition gets the same."""
+        request = exchange.request
+        now = asyncio.get_running_loop().time()
+        place = (str(session.principal), request.method, request.path, key)
+        slot = self._remembered.open(place, fingerprint(request), now)
+        if slot.is_taken:
+            return [await slot.answer()]
+        try:
+            outcome = self._run(exchange, session, route, arguments, finish)
+            reply = outcome if isinstance(outcome, list) else await outcome
+        except MillstreamError as error:
+            reply = self._refuse(exchange, problem_of(error))
+        except BaseException:
+            slot.forget()
+            raise
+        whole = b"".join(reply)
+        slot.keep(whole, is_final=not whole.startswith((b"HTTP/1.1 5", b"HTTP/1.1 429")))
+        return reply
+
+    async def _stream(
+        self, exchange: Exchange, session: Session, kind: str, items: AsyncIterator[Any]
+    ) -> Reply:
+        principal = str(session.principal)
+        client = exchange.client
+        self._take_stream(principal)
+        try:
+            # The first items come before the head: what is refused is an answer, not a stream.
+            first = [item async for item in _first(items)]
+        except BaseException:
+            self._leave_stream(principal)
+            raise
+        outgoing = Outgoing(
+            client.channel, client.pace, held_bytes_max=self.settings.stream_held_bytes_max
+        )
+        until = asyncio.timeout(None)
+        loop = asyncio.get_running_loop()
+        outgoing.open()
+        client.pace.on_stop = lambda: until.reschedule(loop.time()) if not until.expired() else None
+        try:
+            headers = self._headers(exchange) | {"X-Accel-Buffering": "no"}
+            head = stream_head(kind, headers=headers)
+            client.channel.send([head])
+            if kind == EVENTS_TYPE:
+                await send_events(outgoing, _chained(first, items), until)
+            else:
+                await send_lines(outgoing, _chained(first, items), until)
+        except Exception as error:
+            self.services.report(error)
+            raise ProtocolError("a stream was cut by an unexpected error") from error
+        finally:
+            client.pace.on_stop = None
+            outgoing.close()
+            self._leave_stream(principal)
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()
+        return last_chunk()
+
+    def _take_stream(self, principal: str) -> None:
+        settings = self.settings
+        is_full = self._streams.total() >= settings.streams_max
+        if is_full or self._streams[principal] >= settings.principal_streams_max:
+            name = "http.streams_max" if is_full else "http.principal_streams_max"
+            raise HttpProblem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too_many_streams",
+                f"as many streams are open as {name} allows",
+                retry_after_ms=5_000,
+            )
+        self._streams[principal] += 1
+
+    def _leave_stream(self, principal: str) -> None:
+        self._streams[principal] -= 1
+        self._streams += Counter()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _headers(self, exchange: Exchange) -> dict[str, str]:
+        headers = {"X-Request-Id": exchange.request_id}
+        if self.settings.cors_origins:
+            headers |= cors_headers(exchange.request, self.settings)
+        return headers
+
+    def _refuse(self, exchange: Exchange, problem: Problem) -> Reply:
+        if exchange.incoming is not None:
+            exchange.request.is_last = True  # Its body was not read: nothing behind it can be.
+        kind, body = exchange.api.shape(problem, exchange.request_id)
+        headers = self._headers(exchange) | dict(problem.headers)
+        if problem.retry_after_ms:
+            headers["Retry-After"] = str(-(-problem.retry_after_ms // 1000))
+        return [
+            response(
+                problem.status,
+                body,
+                kind=kind,
+                headers=headers,
+                is_head=exchange.request.method == "HEAD",
+                is_last=exchange.request.is_last,
+            )
+        ]
+
+    def _fail(self, exchange: Exchange, error: Exception) -> Reply:
+        """Our own mistake: an answer with the id that the log line has, then the end."""
+        request_id = exchange.request_id
+        _log.error("a request failed id=%s request=%r", request_id, exchange.request)
+        self.services.report(error)
+        exchange.request.is_last = True
+        problem = Problem(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "internal_error",
+            f"a mistake of the broker; its log has the request id {request_id}",
+        )
+        return self._refuse(exchange, problem)
+
+    def _key(self, request: Request) -> str:
+        key = request.headers.get("idempotency-key", "")
+        if len(key) > KEY_LENGTH_MAX:
+            raise HttpProblem(
+                HTTPStatus.BAD_REQUEST,
+                "invalid_request",
+                f"Idempotency-Key of {len(key)} characters, at most {KEY_LENGTH_MAX}",
+            )
+        return key
+
+
+class _Finish:
+    """Encodes the handler's result as the response."""
+
+    __slots__ = ("_exchange", "_kind", "_server", "_wants_text")
+
+    def __init__(self, server: Server, exchange: Exchange, kind: str, wants_text: bool) -> None:
+        self._server = server
+        self._exchange = exchange
+        self._kind = kind
+        self._wants_text = wants_text  # Numbers as strings.
+
+    # Any: whatever the route declares as its reply.
+    def reply(self, route: Route, value: Any) -> Reply:
+        request = self._exchange.request
+        status, kind, body, headers = encode_reply(
+            route, value, self._kind, numbers_as_text=self._wants_text
+        )
+        return [
+            response(
+                status,
+                body,
+                kind=kind,
+                headers=self._server._headers(self._exchange) | headers,
+                is_head=request.method == "HEAD",
+                is_last=request.is_last,
+            )
+        ]
+
+
+# Any: items of a stream, which only its sender knows.
+async def _first(items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for item in items:
+        yield item
+        return
+
+
+async def _chained(first: list[Any], items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    for item in first:
+        yield item
+    async for item in items:
+        yield item
+
+
+def _is_health(request: Request) -> bool:
+    parts = request.parts
+    return parts[:1] != () and (parts[0] in HEALTH_NOUNS or parts == ("api", "v1", "health"))
+
+
+def _revision(request: Request) -> str | None:
+    tag = request.headers.get("if-match")
+    return None if tag is None else tag.removeprefix("W/").strip('"')

@@ -1,0 +1,1 @@
+"""Handlers of ACLs, roles and explained decisions."""

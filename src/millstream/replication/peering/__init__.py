@@ -1,0 +1,1 @@
+"""Peer links of a node: liveness, quiescence and confirmed reads of all its groups."""

@@ -1,0 +1,52 @@
+"""A JSON Schema of a registry: its text, what it references, how it reads others."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from msgspec import MsgspecError
+from msgspec.json import decode
+
+from millstream.schemas.definition import Difference, References
+from millstream.schemas.json.compatibility import incompatibilities
+from millstream.schemas.json.document import Document, text_of
+
+
+class JsonSchema:
+    """Raises `InvalidSchema` for a text that is none."""
+
+    def __init__(self, text: str, references: References) -> None:
+        self.document = Document(text, references)
+
+    @cached_property
+    def canonical_text(self) -> str:
+        return text_of(self.document.root)
+
+    def normalized_text(self) -> str:
+        return text_of(self.document.root, sort=True)
+
+    def formatted_text(self, form: str) -> str:
+        return self.canonical_text
+
+    def record_names(self) -> list[str]:
+        root = self.document.root
+        title = root.get("title") if isinstance(root, dict) else None
+        return [title] if isinstance(title, str) else []
+
+    def value_checker(self, indexes: Sequence[int]) -> Callable[[bytes], None]:
+        """Numbers are read as IEEE doubles where they do not fit an integer."""
+        validator = self.document.validator
+        assert validator is not None
+
+        def check(data: bytes) -> None:
+            try:
+                value = decode(data)
+                if not validator.is_valid(value):
+                    validator.validate(value)
+            except (MsgspecError, ValueError, RecursionError) as problem:
+                lines = str(problem).splitlines()
+                raise ValueError(lines[0] if lines else type(problem).__name__) from None
+
+        return check
+
+    def differences(self, writer: "JsonSchema") -> Sequence[Difference]:
+        return incompatibilities(self.document.place(), writer.document.place())

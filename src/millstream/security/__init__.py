@@ -1,0 +1,1 @@
+"""Settings of security: how listeners are secured, which logins are taken, where secrets are."""

@@ -1,0 +1,216 @@
+"""Gathers the vital figures of a node for its health checks.
+
+Looked at when a probe asks, for a hundredth of the time at most, and every `WATCH_S`, so that a
+change is logged. Nothing here waits: free space and the ends of certificates come from a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from millstream.errors import NoSpace
+from millstream.metrics import (
+    APPENDED_BYTES,
+    APPENDED_RECORDS,
+    DEAD_LETTERS,
+    READ_BYTES,
+    REQUESTS,
+    SYNC_ROUNDS,
+    SYNC_SECONDS,
+)
+from millstream.model import CONTROL_LOG, LogId
+from millstream.protocols.http.monitoring.checks import (
+    LEADERLESS_S_MAX,
+    HealthRecord,
+    Status,
+    Verdict,
+    Vitals,
+    verdicts,
+)
+from millstream.replication.space import refusals
+from millstream.server.listeners import Listeners
+from millstream.server.node import Node, Phase
+from millstream.server.system.loop_monitor import LoopMonitor
+from millstream.server.system.machine import DiskSpace
+
+_log = logging.getLogger(__name__)
+
+LONG_LOOK_S = 0.001
+LOOK_SHARE = 100  # A look that took 1 ms holds for 100: thousands of partitions take so long.
+WATCH_S = 10
+SYNC_WINDOW_S = 60.0
+
+
+class Checked(NamedTuple):
+    verdict: Verdict
+    since_ms: int
+    latency_s: float
+
+
+class VitalSigns:
+    def __init__(
+        self,
+        node: Node,
+        listeners: Listeners,
+        monitor: LoopMonitor,
+        *,
+        elapsed_s: Callable[[], float],
+        disk_space: Callable[[], DiskSpace | None],
+        certificate_ends_s: Callable[[], float | None],
+    ) -> None:
+        """`disk_space` and `certificate_ends_s`, the seconds until the first certificate ends, may
+        block: a thread calls them."""
+        self.on_change: list[Callable[[Verdict, Status], None]] = []
+        self._node = node
+        self._listeners = listeners
+        self._monitor = monitor
+        self._elapsed_s = elapsed_s
+        self._disk_space = disk_space
+        self._certificate_ends_s = certificate_ends_s
+        self._record = HealthRecord()
+        self._leaderless_since: dict[LogId, float] = {}
+        self._loading_since: float | None = None
+        self._space: DiskSpace | None = None
+        self._ends_at_s: float | None = None
+        self._clock_ahead_s: float | None = None  # The wall clock before the even one.
+        self._clock_step_s = 0.0
+        self._stepped_at = float("-inf")
+        self._last: list[Checked] = []
+        self._looked_at = float("-inf")
+        self._totals: dict[str, float] = {}
+        self._rounds = (0.0, 0.0)  # Seconds and number of sync rounds.
+        self._noted_at = elapsed_s()
+
+    async def run(self) -> None:
+        """Look every 10 s and note the figures of each second, until cancelled."""
+        seconds = 0
+        while True:
+            if seconds % WATCH_S == 0:
+                await self.refresh()
+                self.checks()
+            await asyncio.sleep(1.0)
+            seconds += 1
+            self._note_figures()
+
+    def _note_figures(self) -> None:
+        metrics = self._node.metrics
+        totals = {
+            "appended_records": metrics.value(APPENDED_RECORDS),
+            "appended_bytes": metrics.value(APPENDED_BYTES),
+            "read_bytes": metrics.value(READ_BYTES),
+            "requests": metrics.total(REQUESTS),
+            "dead_letters": metrics.total(DEAD_LETTERS),
+        }
+        sync_s, rounds = metrics.value(SYNC_SECONDS), metrics.value(SYNC_ROUNDS)
+        before, now = self._totals, self._elapsed_s()
+        passed_s = max(now - self._noted_at, 0.001)
+        values = {
+            name: (total - before.get(name, 0.0)) / passed_s for name, total in totals.items()
+        }
+        new_rounds = rounds - self._rounds[1]
+        values["sync_s"] = (sync_s - self._rounds[0]) / new_rounds if new_rounds else 0.0
+        values["connections"] = self._listeners.connection_count
+        values["request_memory_bytes"] = self._listeners.held_bytes
+        values["loop_late_s"] = self._monitor.recent_late_s()
+        values["delayed_records"] = self._node.delayed_count()
+        self._totals, self._noted_at, self._rounds = totals, now, (sync_s, rounds)
+        self._node.history.note(self._node.clock.now_ms(), values)
+
+    async def refresh(self) -> None:
+        """Ask the outside: free space, and the ends of certificates."""
+        self._space = await self._node.threads.run(self._disk_space)
+        ends_s = await self._node.threads.run(self._certificate_ends_s)
+        self._ends_at_s = None if ends_s is None else self._elapsed_s() + ends_s
+        self._look_at_clock()
+
+    def checks(self) -> list[Checked]:
+        """All checks; those of a moment ago if looking takes long."""
+        began = self._elapsed_s()
+        took_s = self._last[0].latency_s if self._last else 0.0
+        if took_s > LONG_LOOK_S and began - self._looked_at < took_s * LOOK_SHARE:
+            return self._last
+        self._looked_at = began
+        current = verdicts(self.vitals())
+        now_ms = self._node.clock.now_ms()
+        for verdict, before in self._record.note(current, now_ms):
+            level = logging.INFO if verdict.status is Status.HEALTHY else logging.WARNING
+            _log.log(
+                level,
+                "health check=%s is %s, was %s: %s value=%s limit=%s",
+                verdict.name,
+                verdict.status.word,
+                before.word,
+                verdict.message,
+                verdict.value,
+                verdict.limit,
+            )
+            for tell in self.on_change:
+                tell(verdict, before)
+        took_s = self._elapsed_s() - began
+        self._last = [
+            Checked(verdict, self._record.since_ms(verdict.name), took_s) for verdict in current
+        ]
+        return self._last
+
+    def vitals(self) -> Vitals:
+        node, now = self._node, self._elapsed_s()
+        hub, limits = node.hub, node.config.limits
+        refused = refusals(hub.replicas, hub.damaged)
+        damaged = {log_id for log_id, problem in refused.items() if not problem.is_transient}
+        damaged |= {log_id for log_id, replica in hub.replicas.items() if replica.log.damage()}
+        loop = asyncio.get_running_loop()
+        return Vitals(
+            disk_free_bytes=None if self._space is None else self._space.free_bytes,
+            disk_total_bytes=0 if self._space is None else self._space.total_bytes,
+            is_disk_full=any(isinstance(problem, NoSpace) for problem in refused.values()),
+            is_reserve_used=self._space is not None and not node.has_reserve,
+            slowest_sync_s=hub.commits.slow_rounds.most(loop.time() - SYNC_WINDOW_S),
+            has_sync_failed=hub.commits.failure is not None,
+            damaged_logs=len(damaged),
+            is_control_log_damaged=CONTROL_LOG in damaged,
+            partitions=len(hub.replicas),
+            leaderless=self._leaderless(now),
+            loop_late_s=self._monitor.recent_late_s(),
+            memory_bytes=self._listeners.held_bytes,
+            memory_bytes_max=limits.request_bytes_max,
+            connections=self._listeners.connection_count,
+            connections_max=limits.connections_max,
+            coordinators_loading_s=self._loading(now),
+            delayed_late_s=node.delayed_late_ms() / 1000,
+            clock_step_s=self._clock_step_s if now - self._stepped_at < SYNC_WINDOW_S else 0.0,
+            certificate_days=None
+            if self._ends_at_s is None
+            else (self._ends_at_s - now) / (24 * 60 * 60),
+        )
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _leaderless(self, now: float) -> int:
+        """Partitions that have had no leader for longer than an election takes."""
+        if self._node.phase is not Phase.READY:
+            return 0
+        without = {
+            log_id for log_id, replica in self._node.hub.replicas.items() if replica.leader is None
+        }
+        since = self._leaderless_since
+        for log_id in since.keys() - without:
+            del since[log_id]
+        for log_id in without:
+            since.setdefault(log_id, now)
+        return sum(now - began > LEADERLESS_S_MAX for began in since.values())
+
+    def _loading(self, now: float) -> float:
+        if not self._node.are_coordinators_loading():
+            self._loading_since = None
+            return 0.0
+        if self._loading_since is None:
+            self._loading_since = now
+        return now - self._loading_since
+
+    def _look_at_clock(self) -> None:
+        ahead_s = self._node.clock.now_ms() / 1000 - self._elapsed_s()
+        before, self._clock_ahead_s = self._clock_ahead_s, ahead_s
+        if before is not None and abs(ahead_s - before) > 1.0:
+            self._clock_step_s = ahead_s - before
+            self._stepped_at = self._elapsed_s()

@@ -1,0 +1,1 @@
+"""Other people's clients of schema registries, against ours."""

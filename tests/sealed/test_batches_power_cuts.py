@@ -1,0 +1,3 @@
+"""The tests of `tests.properties.test_batches_power_cuts` over encrypted logs."""
+
+from tests.properties.test_batches_power_cuts import *

@@ -1,0 +1,66 @@
+"""Avro values are checked to their end, whatever their types allow."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+
+from millstream.schemas.avro.schema import AvroSchema
+from millstream.schemas.avro.values import check_steps
+
+LIST = '{"type":"record","name":"L","fields":[{"name":"next","type":["null","L"]}]}'
+NULLS = '{"type":"array","items":"null"}'
+ALL = """{"type":"record","name":"R","fields":[
+  {"name":"i","type":"int"},{"name":"s","type":"string"},{"name":"b","type":"bytes"},
+  {"name":"f","type":{"type":"fixed","name":"F","size":2}},
+  {"name":"e","type":{"type":"enum","name":"E","symbols":["A","B"]}},
+  {"name":"a","type":{"type":"array","items":"long"}},
+  {"name":"m","type":{"type":"map","values":"double"}},{"name":"u","type":["null","boolean"]}]}"""
+VALUE: dict[str, Any] = {
+    "i": -5, "s": "é", "b": b"x", "f": b"ab", "e": "B", "a": [1, 2], "m": {"k": 1.5}, "u": True,
+}  # fmt: skip
+
+
+def test_both_ways_take_what_fastavro_writes_and_no_part_of_it() -> None:
+    out = BytesIO()
+    schema = AvroSchema(ALL, {})
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(ALL)), VALUE)
+    data = out.getvalue()
+
+    schema.value_checker(())(data)
+    check_steps(schema.type, data)
+
+    for bad in (data[:-1], data + b"\0"):
+        with pytest.raises(ValueError, match=r".+"):
+            schema.value_checker(())(bad)
+        with pytest.raises(ValueError, match=r".+"):
+            check_steps(schema.type, bad)
+
+
+def test_a_list_of_a_million_entries_is_checked_without_recursion() -> None:
+    check = AvroSchema(LIST, {}).value_checker(())
+
+    check(b"\x02" * 1_000_000 + b"\0")
+    with pytest.raises(ValueError, match="bytes"):
+        check(b"\x02" * 1_000_000)
+
+
+def test_values_without_bytes_are_bounded() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        AvroSchema(NULLS, {}).value_checker(())(b"\x80\x80\x80\x80\x10\0")
+
+
+def test_records_that_double_in_each_other_are_bounded() -> None:
+    inner, known = '"null"', ""
+    for at in range(40):
+        name = f"T{at}"
+        known = (
+            f'{{"type":"record","name":"{name}","fields":['
+            f'{{"name":"a","type":{inner if at == 0 else known}}},'
+            f'{{"name":"b","type":{inner}}}]}}'
+        )
+        inner = f'"{name}"'
+    with pytest.raises(ValueError, match="more than"):
+        AvroSchema(known, {}).value_checker(())(b"")
