@@ -69,8 +69,8 @@ async def fill(node: Node) -> int:
         await node.topics.create(SESSION, topic, settings=settings)
     size = 0
     for first in range(0, RECORDS, BATCH_RECORDS):
-        wanted = [record(first + at, at) for at in range(BATCH_RECORDS)]
-        plain, packed = encode_batch(wanted), encode_batch(wanted, codec=Codec.ZSTD)
+        records = [record(first + at, at) for at in range(BATCH_RECORDS)]
+        plain, packed = encode_batch(records), encode_batch(records, codec=Codec.ZSTD)
         size += len(plain)
         for topic in SETTINGS:
             data = packed if topic == "zstd" else plain
@@ -80,12 +80,12 @@ async def fill(node: Node) -> int:
 
 async def read(node: Node, case: Case) -> float:
     """Seconds of the processor to go through the whole topic."""
-    wanted = None if case.where is None else parse(case.where)
+    filter_ = None if case.where is None else parse(case.where)
     target, offset = TopicPartition(case.topic, 0), 0
     started = time.process_time()
     while offset < RECORDS:
         want = Want(target, offset, FETCH_BYTES)
-        (part,) = await node.partitions.read(SESSION, [want], filter=wanted)
+        (part,) = await node.partitions.read(SESSION, [want], filter=filter_)
         assert part.records is not None
         offset = part.records.end_offset
         part.records.read()

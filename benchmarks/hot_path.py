@@ -226,7 +226,7 @@ def main() -> None:
         if not fnmatch(cell.name, arguments.cells):
             continue
         slices = measure(peers, cell)
-        columns = " ".join(f"{statistics.median(one):10.1f}" for one in slices)
+        columns = " ".join(f"{statistics.median(column):10.1f}" for column in slices)
         ratio = statistics.median(before / after for before, after in zip(*slices[:2], strict=True))
         print(
             f"{cell.name:34} {columns}" + (f" {ratio:6.2f}" if len(peers) > 1 else ""), flush=True

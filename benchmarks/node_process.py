@@ -18,11 +18,11 @@ from pathlib import Path
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config
-from millstream.model import Acks, Session, TopicPartition
+from millstream.model import Acks, Session, TopicPartition, user_principal
 from millstream.server.node import Node, build_node, running
 from millstream.server.system.real_ports import real_ports
 
-SESSION = Session(principal="bench")
+SESSION = Session(principal=user_principal("bench"))
 BATCH_BYTES = 64 * 1024
 IN_FLIGHT = 16
 

@@ -82,13 +82,13 @@ GOALS_MS = {
 
 def measure(directory: Path) -> dict[str, float]:
     """Everything once, in seconds."""
-    found = {HELP: command("--help")}
-    with serving(directory) as (found[ACCEPTED], address, started):
-        found[ACKED] = write(address) - started
-        found[LIST] = command("topic", "list", "--bootstrap", address)
-        found[PRODUCE] = command("produce", "orders", "hello", "--bootstrap", address)
-    found[FIRST], found[NEXT], found[PROCESS] = fixture()
-    return found
+    runs = {HELP: command("--help")}
+    with serving(directory) as (runs[ACCEPTED], address, started):
+        runs[ACKED] = write(address) - started
+        runs[LIST] = command("topic", "list", "--bootstrap", address)
+        runs[PRODUCE] = command("produce", "orders", "hello", "--bootstrap", address)
+    runs[FIRST], runs[NEXT], runs[PROCESS] = fixture()
+    return runs
 
 
 def command(*arguments: str) -> float:
@@ -142,11 +142,11 @@ def write(address: str) -> float:
 
 
 def fixture() -> list[float]:
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", FIXTURE], capture_output=True, text=True, env=ENVIRONMENT, check=True
     )
-    found: list[float] = json.loads(told.stdout)
-    return found
+    seconds: list[float] = json.loads(finished.stdout)
+    return seconds
 
 
 def free_port() -> int:
@@ -158,12 +158,12 @@ def free_port() -> int:
 
 def figures(runs: list[dict[str, float]], load: tuple[float, float]) -> list[Figure]:
     """Medians in milliseconds, against the goals; `load` is the machine's, before and after."""
-    found = []
+    samples = []
     for name, settings in SETTINGS.items():
         times = [1000 * run[name] for run in runs]
         median, goal = statistics.median(times), GOALS_MS.get(name)
         spread = f"median of {len(times)} runs, {min(times):.0f} to {max(times):.0f} ms"
-        found.append(
+        samples.append(
             Figure(
                 name,
                 median,
@@ -173,7 +173,7 @@ def figures(runs: list[dict[str, float]], load: tuple[float, float]) -> list[Fig
                 None if goal is None else median < goal,
             )
         )
-    return found
+    return samples
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from benchmarks.report import Figure, publish
 from millstream.codec.batch import PREFIX_BYTES, read_header, stamp
 from millstream.config import Config
 from millstream.metrics import SYNC_ROUNDS
-from millstream.model import Acks, Boundary, Epoch, NodeId, TopicPartition
+from millstream.model import Acks, Boundary, Epoch, ReplicaId, TopicPartition
 from millstream.server.node import build_node, running
 from millstream.server.system.real_ports import real_ports
 from millstream.settings import TopicSettings
@@ -52,7 +52,7 @@ def open_bench_log(root: Path) -> Log:
         settings=TopicSettings(),
         cache=LogCache(index_bytes_max=32 * 2**20, open_files_max=1000),
         start_offset=0,
-        boundaries=[Boundary(Epoch(1), 0, frozenset({NodeId(1)}))],
+        boundaries=[Boundary(Epoch(1), 0, frozenset({ReplicaId(1)}))],
         producer_ids_max=1000,
         decompressed_bytes_max=64 * 2**20,
     )

@@ -30,7 +30,8 @@ def main() -> None:
             for size in series.sizes:
                 if arguments.size_max is not None and size > arguments.size_max:
                     continue
-                for peer in peers[:1] if series.is_ours_alone else peers:
+                is_alone = series.is_ours_alone or size > (arguments.peer_size_max or size)
+                for peer in peers[:1] if is_alone else peers:
                     point = measured(series, peer, size, root)
                     print(series.name, size, peer.name, point.problem or point.figures, flush=True)
                     points.append(point)
@@ -52,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     names = [series.name for series in SERIES]
     parser.add_argument("--series", nargs="+", choices=names, help="only these")
     parser.add_argument("--size-max", type=int, help="leave out larger sizes")
+    parser.add_argument("--peer-size-max", type=int, help="measure larger sizes without Kafka")
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--no-pictures", action="store_true", help="without curves")
     return parser.parse_args()

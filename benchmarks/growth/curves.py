@@ -13,6 +13,7 @@ TITLES = {
     "idle_cpu_percent": "CPU while idle, % of a core",
     "rss_mb": "memory, MB",
     "create_s": "create, s",
+    "stop_s": "stop, s",
     "start_clean_s": "start after a clean stop, s",
     "start_killed_s": "start after kill -9, s",
     "join_s": "all members assigned, s",

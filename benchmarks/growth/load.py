@@ -4,6 +4,7 @@ import itertools
 import resource
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -39,6 +40,17 @@ def create_topics(server: Server, partition_count: int) -> float:
     return time.perf_counter() - started
 
 
+def fill_topics(server: Server, partition_count: int) -> None:
+    """Write one record to each partition: an empty one has no files."""
+    settings = {"bootstrap.servers": server.address, "acks": "all", "linger.ms": 5}
+    producer = Producer(settings)
+    for topic in _topics(partition_count):
+        for partition in range(topic.num_partitions):
+            _produce_patiently(producer, topic.topic, b"x" * 100, partition=partition)
+    if producer.flush(ANSWER_SECONDS_MAX):
+        raise LoadFailed(f"{partition_count} partitions did not get a record each")
+
+
 def last_topic(partition_count: int) -> str:
     """Return the name of the topic that `create_topics` creates last."""
     return _name(partition_count // PARTITIONS_PER_TOPIC - 1)
@@ -71,7 +83,7 @@ def produce_and_wait(producer: Producer, topic: str, value: bytes) -> None:
     errors: list[object] = []
     producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
     if producer.flush(ANSWER_SECONDS_MAX) or errors != [None]:
-        raise LoadFailed(f"a record for {topic} was not acknowledged: {errors}")
+        raise LoadFailed(f"a record for {topic} was not acknowledged: {list(map(str, errors))}")
 
 
 def probe(server: Server, topic: str = "probe") -> dict[str, float]:
@@ -144,11 +156,11 @@ def group(server: Server, topic: str, member_count: int) -> Iterator[float]:
         "session.timeout.ms": 45_000,
     }
     started = time.perf_counter()
+    members: list[Consumer] = []
     with ExitStack() as stack:
-        members = []
+        stack.callback(_close_all, members)
         for _ in range(member_count):
             member = Consumer(settings)
-            stack.callback(member.close)
             member.subscribe([topic])
             members.append(member)
         until = started + ANSWER_SECONDS_MAX
@@ -158,6 +170,14 @@ def group(server: Server, topic: str, member_count: int) -> Iterator[float]:
             for member in members:
                 member.poll(0.002)
         yield time.perf_counter() - started
+
+
+def _close_all(members: list[Consumer]) -> None:
+    """Close all at once: a consumer that leaves begins a rebalance, and waits in it for members
+    that are not polled any more until their `max.poll.interval.ms` is over."""
+    if members:
+        with ThreadPoolExecutor(len(members)) as pool:
+            list(pool.map(Consumer.close, members))
 
 
 def raise_descriptor_limit(count: int) -> None:

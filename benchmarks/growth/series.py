@@ -47,12 +47,18 @@ class Point:
 
 
 def partitions(server: Server, size: int) -> Figures:
-    figures = {"create_s": load.create_topics(server, size)} | resting(server)
+    figures = {"create_s": load.create_topics(server, size)}
+    load.fill_topics(server, size)
+    figures |= resting(server)
     topic = load.last_topic(size)
-    for name, end in (("start_clean_s", server.stop), ("start_killed_s", server.kill)):
-        end()
-        settle()
-        figures[name] = _first_ack(server, topic)
+    started = time.perf_counter()
+    server.stop()
+    figures["stop_s"] = time.perf_counter() - started
+    settle()
+    figures["start_clean_s"] = _first_ack(server, topic)
+    server.kill()
+    settle()
+    figures["start_killed_s"] = _first_ack(server, topic)
     return figures
 
 

@@ -1,12 +1,13 @@
 """The growth figures as tables, with the goals that some of them have."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from benchmarks.growth.curves import TITLES
 from benchmarks.growth.series import DURABILITY, IDLE_SECONDS, SERIES, Point
 from benchmarks.kafka.peers import MILLSTREAM
-from benchmarks.report import keep, machine, number, table
+from benchmarks.report import RESULTS, keep, machine, number, table
 
 # At most this, for our own broker: series, size, figure.
 GOALS: Mapping[tuple[str, int, str], float] = {
@@ -26,7 +27,12 @@ def publish(
     versions: Mapping[str, str],
     circumstances: Mapping[str, str],
 ) -> None:
-    """Print the tables and write them to `benchmarks/results/growth.{md,json}`."""
+    """Print the tables and write them to `benchmarks/results/growth.{md,json}`.
+
+    Series that were not measured now keep the points of their last run.
+    """
+    measured = {point.series for point in points}
+    points = [*points, *(point for point in _kept() if point.series not in measured)]
     facts = machine() | dict(versions) | dict(circumstances)
     lines = ["# growth", "", f"`{command}`", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
@@ -38,6 +44,14 @@ def publish(
             lines += ["", f"## {series.name}", "", *_table(series.unit, own)]
     content = {"command": command, "machine": facts, "points": [asdict(p) for p in points]}
     keep("growth", "\n".join(lines) + "\n", content)
+
+
+def _kept() -> list[Point]:
+    path = RESULTS / "growth.json"
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return [Point(**point) for point in content["points"]]
 
 
 def _table(unit: str, points: Sequence[Point]) -> list[str]:

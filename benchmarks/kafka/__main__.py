@@ -11,8 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.kafka.before import publish_before
-from benchmarks.kafka.cells import PARTITIONS, QUICK, SIZES, Plan, Run
-from benchmarks.kafka.install import Unavailable, kafka_jars, nats_environment
+from benchmarks.kafka.cells import PARTITIONS, PARTS, QUICK, SIZES, Plan, Run
+from benchmarks.kafka.install import (
+    Unavailable,
+    kafka_jars,
+    nats_environment,
+    performance_program,
+)
 from benchmarks.kafka.peers import (
     DURABILITIES,
     Durability,
@@ -30,9 +35,11 @@ def main() -> None:
     plan = QUICK if arguments.quick else Plan()
     if arguments.rounds:
         plan = replace(plan, rounds=arguments.rounds)
+    plan = replace(plan, parts=tuple(arguments.only))
     if arguments.full:
         plan = replace(plan, latency_sizes=SIZES, perf_test_acks=("1", "all"))
         plan = replace(plan, perf_test_partitions=PARTITIONS)
+    program = _available(performance_program, "the compiled client")
     jars = None if arguments.before else _available(kafka_jars)
     peers = _peers(jars, arguments.before)
     durabilities: tuple[Durability, ...] = tuple(
@@ -43,12 +50,20 @@ def main() -> None:
     # On the disk that the checkout is on; /tmp may be memory.
     root = Path(tempfile.mkdtemp(prefix="bench-", dir=".")).resolve()
     try:
-        run = Run(plan=plan, peers=_chosen(peers, arguments.peers), jars=jars, root=root)
+        run = Run(
+            plan=plan,
+            peers=_chosen(peers, arguments.peers),
+            jars=jars,
+            root=root,
+            program=program,
+        )
         run.measure(durabilities)
     finally:
         shutil.rmtree(root)
     part = "before" if arguments.before else "kafka"
     part += "-quick" if arguments.quick else ""
+    if plan.parts != PARTS:  # The results of a whole run stay.
+        part = "-".join([part, *plan.parts])
     # Where the other checkout stands says nothing to others: its commit is among the versions.
     words = ["CHECKOUT" if word == str(arguments.before) else word for word in sys.argv[1:]]
     command = " ".join(["python -m benchmarks.kafka", *words])
@@ -61,6 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka")
     parser.add_argument("--quick", action="store_true", help="one round of tiny runs, to develop")
     parser.add_argument("--full", action="store_true", help="latency and perf-test in all cells")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
     parser.add_argument("--durability", nargs="+", choices=DURABILITIES, default=DURABILITIES)
     parser.add_argument("--before", type=Path, help="a checkout of the commit to compare with")
@@ -80,11 +96,11 @@ def _peers(jars: Path | None, before: Path | None) -> list[Peer]:
     return peers
 
 
-def _available(get: Callable[[], Path]) -> Path | None:
+def _available(get: Callable[[], Path], name: str = "a peer") -> Path | None:
     try:
         return get()
     except Unavailable as problem:
-        print(f"going on without a peer: {problem}", file=sys.stderr)
+        print(f"going on without {name}: {problem}", file=sys.stderr)
         return None
 
 

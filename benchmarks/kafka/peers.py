@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ JAVA = (
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
     *("-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
 )
+# In the directory of a server that has metrics.
+HTTP_PORT_FILE = "http-port"
 CLUSTER_ID = "bWlsbHN0cmVhbS1iZW5jaA"
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +62,9 @@ def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
     def prepare(directory: Path, port: int, durability: Durability) -> list[str]:
         configuration = directory / "millstream.toml"
         configuration.write_text(settings, encoding="utf-8")
-        others = [f"--flux-port={flux_port}", "--classic-port=0", "--http-port=0"]
+        http_port = free_port()
+        (directory / HTTP_PORT_FILE).write_text(str(http_port), encoding="utf-8")
+        others = [f"--flux-port={flux_port}", "--classic-port=0", f"--http-port={http_port}"]
         data = ["--data-dir", str(directory / "data"), "--durability", durability]
         return [program, "serve", f"--config={configuration}", f"--port={port}", *others, *data]
 
@@ -73,6 +78,7 @@ def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
             "write": "durability=write: synced every 500 ms in the background",
         },
         prepare=prepare,
+        environment={"MILLSTREAM_LISTENERS": "kafka,flux,classic,http"},
     )
 
 
@@ -85,7 +91,12 @@ def millstream_before(checkout: Path) -> Peer:
         check=True,
     ).stdout.strip()
     source = {"PYTHONPATH": str((checkout / "src").resolve())}
-    return replace(millstream(), name=BEFORE, version=commit, environment=source)
+    peer = millstream()
+    environment = {**peer.environment, **source}
+    if "    listeners:" not in (checkout / "src/millstream/config.py").read_text(encoding="utf-8"):
+        del environment["MILLSTREAM_LISTENERS"]  # It was called so before there was HTTP.
+        environment["MILLSTREAM_DOORS"] = "kafka,flux,classic"
+    return replace(peer, name=BEFORE, version=commit, environment=environment)
 
 
 def apache_kafka(jars: Path) -> Peer:
@@ -243,6 +254,18 @@ class Server:
         assert self._process is not None
         tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e9
+
+    def metric(self, name: str) -> float | None:
+        """The value of a metric without labels; None for a peer that has no metrics."""
+        port_file = self._directory / HTTP_PORT_FILE
+        if not port_file.exists():
+            return None
+        url = f"http://{HOST}:{port_file.read_text(encoding='utf-8')}/metrics"
+        with urllib.request.urlopen(url, timeout=START_SECONDS_MAX) as response:
+            for line in response.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        return None
 
     def pin(self, cores: set[int]) -> None:
         """Let it run on these cores alone, with all the threads that it has and will have."""

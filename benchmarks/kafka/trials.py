@@ -21,6 +21,7 @@ from benchmarks.kafka.comparison import percentile
 from benchmarks.kafka.job import RUN_SECONDS_MAX, Job, Told
 from benchmarks.kafka.peers import HOST, ROOT, Peer, Server
 
+STALLS = "millstream_loop_stalls_total"
 CLIENT_SECONDS_MAX = RUN_SECONDS_MAX + 60
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 PERF_TEST_SAID = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
@@ -71,7 +72,7 @@ class Client:
         except subprocess.TimeoutExpired:
             self._fail()
         if self._process.returncode != 0:
-            raise TrialFailed(f"{self._name}: {_last_line(error)}")
+            raise TrialFailed(f"{self._name}: {last_line(error)}")
         result: dict[str, list[int] | float] = json.loads(out)
         return result
 
@@ -82,12 +83,12 @@ class Client:
     def _fail(self) -> None:
         self._process.kill()
         _, error = self._process.communicate()
-        raise TrialFailed(f"{self._name}: {_last_line(error)}")
+        raise TrialFailed(f"{self._name}: {last_line(error)}")
 
 
 def throughput(server: Server, cell: Cell, *, topic: str, count: int) -> dict[str, float]:
     """Write `count` records as fast as possible, then read them all back."""
-    job = _job(server, cell, topic, count)
+    job = job_of(server, cell, topic, count)
     values: dict[str, float] = {}
     for action in ("produce", "consume"):
         settle()
@@ -97,6 +98,7 @@ def throughput(server: Server, cell: Cell, *, topic: str, count: int) -> dict[st
         result = client.result()
         values[f"{action}_per_s"] = count / _number(result["seconds"])
         values[f"{action}_client_busy"] = _number(result["busy"])
+        values[f"{action}_client_cpu_us"] = _number(result["cpu_seconds"]) / count * 1e6
         values[f"{action}_cpu_us"] = (server.cpu_seconds() - cpu) / count * 1e6
     return values
 
@@ -107,8 +109,9 @@ def latency(
     """Write and read at once, at a fixed rate; in milliseconds from when a record was due."""
     warm_count = int(rate * warm_s)
     count = warm_count + int(rate * measured_s)
-    job = _job(server, cell, topic, count, rate=rate, warm_count=warm_count)
+    job = job_of(server, cell, topic, count, rate=rate, warm_count=warm_count)
     settle()
+    stalls = server.metric(STALLS)
     receiver = Client(server.peer, "receive", job)
     try:
         sender = Client(server.peer, "send", job)
@@ -124,11 +127,13 @@ def latency(
         for client in (sender, receiver):
             client.kill()
     values: dict[str, float] = {}
-    for what, latencies in (("ack", acked), ("end_to_end", arrived)):
+    for kind, latencies in (("ack", acked), ("end_to_end", arrived)):
         assert isinstance(latencies, list)
         ordered = sorted(latencies)
         for name, share in PERCENTILES.items():
-            values[f"{what}_{name}_ms"] = percentile(ordered, share) / 1000
+            values[f"{kind}_{name}_ms"] = percentile(ordered, share) / 1000
+    if stalls is not None:
+        values["stalls"] = (server.metric(STALLS) or 0.0) - stalls
     return values
 
 
@@ -137,8 +142,8 @@ def perf_test(
 ) -> dict[str, float]:
     """kafka-producer-perf-test: Kafka's Java producer at its defaults, as fast as it can."""
     # The first half warms the JVM up and is not counted.
-    job = _job(server, cell, topic, 2 * count)
-    _do(server.peer, "create", job)
+    job = job_of(server, cell, topic, 2 * count)
+    do(server.peer, "create", job)
     settle()
     result = subprocess.run(
         [
@@ -162,15 +167,15 @@ def perf_test(
     )
     said = PERF_TEST_SAID.findall(result.stdout)
     if result.returncode != 0 or not said:
-        raise TrialFailed(f"kafka-producer-perf-test: {_last_line(result.stdout + result.stderr)}")
-    _do(server.peer, "check", job)
+        raise TrialFailed(f"kafka-producer-perf-test: {last_line(result.stdout + result.stderr)}")
+    do(server.peer, "check", job)
     return {"perf_test_per_s": float(said[-1][1])}
 
 
 def start(server: Server) -> dict[str, float]:
     """From the start of the process to its first ack, and what it holds in memory then."""
     cell = Cell(size=100, acks="all", partitions=1)
-    client = Client(server.peer, "first_ack", _job(server, cell, "first", 1))
+    client = Client(server.peer, "first_ack", job_of(server, cell, "first", 1))
     client.go()
     try:
         started_ns = server.start()
@@ -227,7 +232,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def _job(server: Server, cell: Cell, topic: str, count: int, **paced: int) -> Job:
+def job_of(server: Server, cell: Cell, topic: str, count: int, **paced: int) -> Job:
     return Job(
         address=server.address,
         topic=topic,
@@ -239,7 +244,8 @@ def _job(server: Server, cell: Cell, topic: str, count: int, **paced: int) -> Jo
     )
 
 
-def _do(peer: Peer, action: str, job: Job) -> None:
+def do(peer: Peer, action: str, job: Job) -> None:
+    """Have a client process take one step that is not measured."""
     client = Client(peer, action, job)
     client.go()
     client.result()
@@ -256,6 +262,6 @@ def _number(value: list[int] | float) -> float:
     return value
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1] if lines else "it said nothing"

@@ -129,19 +129,19 @@ class Listener:
             self._heard.feed(data)
             self._unread.append(data)
             return
-        found = self._messages.feed(data)
-        self.arrivals.append((time.time(), found))
-        self._read_count += len(found)
+        arrived = self._messages.feed(data)
+        self.arrivals.append((time.time(), arrived))
+        self._read_count += len(arrived)
         if self._acknowledges:
-            self._outgoing += b"".join([b"ACK %b\r\n" % token for token, _ in found])
+            self._outgoing += b"".join([b"ACK %b\r\n" % token for token, _ in arrived])
 
     def check(self) -> None:
         """Prove that every number came, and came once."""
         for data in self._unread:
             self.arrivals.append((0.0, self._messages.feed(data)))
-        numbers = [number for _, found in self.arrivals for _, number in found]
-        wanted = {b"%016d" % number for number in range(self._count)}
-        missing, more = len(wanted - set(numbers)), len(numbers) - self._count
+        numbers = [number for _, messages in self.arrivals for _, number in messages]
+        expected = {b"%016d" % number for number in range(self._count)}
+        missing, more = len(expected - set(numbers)), len(numbers) - self._count
         if missing or more:
             raise Broken(f"{missing} of {self._count} missing, {more} more than were published")
 
@@ -160,10 +160,10 @@ def fan_out(task: Task, go: Go) -> dict[str, object]:
     go()
     watch = Stopwatch()
     pump([publisher, *listeners])
-    told = watch.stop()
+    usage = watch.stop()
     for listener in listeners:
         listener.check()
-    return told
+    return usage
 
 
 def one_by_one(task: Task, go: Go) -> dict[str, object]:
@@ -204,11 +204,11 @@ def fetch_flymq(task: Task, go: Go) -> dict[str, object]:
     with flymq.FlymqConnection(task.host, task.port) as client:
         go()
         watch = Stopwatch()
-        offset, found = 0, 0
+        offset, matched = 0, 0
         while offset < task.count:
             count, offset = client.fetch(task.topic, offset, task.where)
-            found += count
-        return watch.stop() | {"found": found}
+            matched += count
+        return watch.stop() | {"found": matched}
 
 
 def defer(task: Task, go: Go) -> dict[str, object]:
@@ -220,12 +220,12 @@ def defer(task: Task, go: Go) -> dict[str, object]:
     lead_s = lead(task, time_deferring(task, connection))
     first_ms = int((time.time() + lead_s) * 1000)
     dues = [first_ms + int(at * task.spread_s * 1000 / task.count) for at in range(task.count)]
-    told = publish_deferred(task, connection, subjects(task.topic, 1)[0], dues)
+    usage = publish_deferred(task, connection, subjects(task.topic, 1)[0], dues)
     if time.time() * 1000 >= first_ms:
         raise Broken(f"the first was due before all {task.count} were pending")
     pump([listener])
     listener.check()
-    return told | lateness(listener.arrivals, dues)
+    return usage | lateness(listener.arrivals, dues)
 
 
 def time_deferring(task: Task, connection: socket.socket) -> float:
@@ -240,10 +240,10 @@ def time_deferring(task: Task, connection: socket.socket) -> float:
 
 def lead(task: Task, record_s: float) -> float:
     """How far off the first must be so that all are pending before it is due."""
-    wanted = LEAD_S_MIN + LEAD_FACTOR * record_s * task.count
-    if wanted > LEAD_S_MAX:
-        raise Broken(f"{task.count} records would take about {wanted:.0f} s to be taken in")
-    return wanted
+    lead_s = LEAD_S_MIN + LEAD_FACTOR * record_s * task.count
+    if lead_s > LEAD_S_MAX:
+        raise Broken(f"{task.count} records would take about {lead_s:.0f} s to be taken in")
+    return lead_s
 
 
 def publish_deferred(
@@ -262,7 +262,9 @@ def lateness(
     arrivals: Sequence[tuple[float, list[tuple[bytes, bytes]]]], dues_ms: Sequence[int]
 ) -> dict[str, object]:
     """Percentiles in milliseconds; a record that came early is worse than any."""
-    late = sorted(at * 1000 - dues_ms[int(number)] for at, found in arrivals for _, number in found)
+    late = sorted(
+        at * 1000 - dues_ms[int(number)] for at, messages in arrivals for _, number in messages
+    )
     if late[0] < 0:
         raise Broken(f"a record came {-late[0]:.3f} ms before it was due")
     return {
@@ -305,12 +307,12 @@ def subscribed(task: Task, dialect: Dialect, *, is_timed: bool = False) -> Liste
     return Listener(connection, dialect, task, is_timed=is_timed)
 
 
-def hear(connection: socket.socket, wanted: bytes) -> None:
+def hear(connection: socket.socket, expected: bytes) -> None:
     heard = b""
-    while wanted not in heard:
+    while expected not in heard:
         part = connection.recv(4096)
         if not part or b"-ERR" in heard:
-            raise Broken(f"no {wanted!r} but {heard!r}")
+            raise Broken(f"no {expected!r} but {heard!r}")
         heard += part
 
 

@@ -54,10 +54,10 @@ class FlymqConnection:
 def produce_request(topic: str, size: int) -> tuple[bytes, bytes]:
     """What stands before and behind a value of `size` bytes in a request to produce it."""
     mark = b"?" * size
-    head, found, tail = _spelled(Opcode.PRODUCE, bodies.Produce(topic, b"", mark, 0)).partition(
+    head, marked, tail = _spelled(Opcode.PRODUCE, bodies.Produce(topic, b"", mark, 0)).partition(
         mark
     )
-    assert found
+    assert marked
     return head, tail
 
 

@@ -65,13 +65,13 @@ def read_topic(task: "Task", go: Go) -> dict[str, object]:
     go()
     watch = Stopwatch()
     consumer.assign([TopicPartition(task.topic, 0, 0)])
-    told, found, is_end = watch.stop(), 0, False
+    usage, received, is_end = watch.stop(), 0, False
     while not is_end:
         messages = consumer.consume(READ_COUNT, timeout=0.02)
         errors = [error for message in messages if (error := message.error()) is not None]
         if len(messages) > len(errors):
-            told = watch.stop()
-            found += len(messages) - len(errors)
+            usage = watch.stop()
+            received += len(messages) - len(errors)
         for error in errors:
             if error.code() != KafkaError._PARTITION_EOF:
                 raise Broken(str(error))
@@ -79,7 +79,7 @@ def read_topic(task: "Task", go: Go) -> dict[str, object]:
         if time.monotonic() > until:
             raise Broken(f"the end of {task.topic} was not reached")
     consumer.close()
-    return told | {"found": found}
+    return usage | {"found": received}
 
 
 def _settings(address: str) -> dict[str, str | int | bool]:

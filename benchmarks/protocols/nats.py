@@ -30,8 +30,12 @@ class Streams:
 
     def create(self, stream: str) -> None:
         """Kept in files, on one node; all else is the default."""
-        wanted: dict[str, object] = {"name": stream, "subjects": [f"{stream}.>"], "storage": "file"}
-        self._ask(f"STREAM.CREATE.{stream}", wanted)
+        settings: dict[str, object] = {
+            "name": stream,
+            "subjects": [f"{stream}.>"],
+            "storage": "file",
+        }
+        self._ask(f"STREAM.CREATE.{stream}", settings)
 
     def delete(self, stream: str) -> None:
         self._ask(f"STREAM.DELETE.{stream}", {})
@@ -42,8 +46,8 @@ class Streams:
         if state["messages"] != count or state["last_seq"] != count:
             raise Broken(f"{stream} holds {state['messages']}, {count} were acknowledged")
         for number in samples:
-            found = self._ask(f"STREAM.MSG.GET.{stream}", {"seq": number + 1})
-            if base64.b64decode(found["message"]["data"]) != value(number, size):
+            answer = self._ask(f"STREAM.MSG.GET.{stream}", {"seq": number + 1})
+            if base64.b64decode(answer["message"]["data"]) != value(number, size):
                 raise Broken(f"record {number} of {stream} was not read back")
 
     # Any: JSON of many shapes, of which the callers know a few fields.

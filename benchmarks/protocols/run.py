@@ -208,8 +208,8 @@ class Run:
                 ways: dict[str, Trial] = {NO_FILTER: partial(_on_topic, trials.read_all, task)}
                 for word, share in SHARES.items():
                     for way, read in {VIEW: trials.read_view, FETCH: trials.fetch_where}.items():
-                        found = replace(task, where=word)
-                        ways[f"{way}, one of {share}"] = partial(_on_topic, read, found)
+                        filtered = replace(task, where=word)
+                        ways[f"{way}, one of {share}"] = partial(_on_topic, read, filtered)
                 for name, trial in ways.items():
                     self._try(side, DEFAULT_DURABILITY, f"read {name}", 0, trial)
         except (TrialFailed, Broken) as problem:
@@ -226,16 +226,16 @@ class Run:
         keeps: bool = True,
     ) -> None:
         self._topics += 1
-        what = f"{side.name}, {durability}, {setting}, round {number + 1}"
+        title = f"{side.name}, {durability}, {setting}, round {number + 1}"
         try:
             values = trial(side, f"bench-{self._topics:03d}")
         except (
             *(TrialFailed, Broken, NotRunning, KafkaException),
             *(OSError, subprocess.SubprocessError),
         ) as problem:
-            self._fail(f"{what}: {problem}")
+            self._fail(f"{title}: {problem}")
             return
-        _say(f"{what}: " + ", ".join(f"{name} {value:,.1f}" for name, value in values.items()))
+        _say(f"{title}: " + ", ".join(f"{name} {value:,.1f}" for name, value in values.items()))
         if keeps:
             self._keep(side.name, durability, setting, number, values)
 

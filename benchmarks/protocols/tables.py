@@ -67,7 +67,7 @@ def render(run: Run, *, command: str, facts: Mapping[str, str]) -> str:
 
 
 def _settings(plan: Plan) -> list[str]:
-    told = {
+    cells = {
         f"Millstream {__version__}": "sync: +OK after an fdatasync that many records share; "
         "write: after the write, synced every 500 ms in the background",
         f"JetStream, nats-server {NATS_SERVER_VERSION}": "streams in files; sync: "
@@ -96,7 +96,7 @@ def _settings(plan: Plan) -> list[str]:
         "filtered reading": "`value contains` in a view, a text in FETCH; unless all that match "
         "and no others are read there is no figure",
     }
-    return [f"- {name}: {text}" for name, text in told.items()]
+    return [f"- {name}: {text}" for name, text in cells.items()]
 
 
 def _publishing(samples: Samples) -> list[str]:
@@ -138,7 +138,7 @@ def _fan_out(samples: Samples) -> list[str]:
 
 def _deferred(run: Run) -> list[str]:
     plan = run.plan
-    what = (
+    subject = (
         f"{plan.deferred_count:,} of {SIZES[-1]} B pending, due over {plan.deferred_spread_s:g} s "
         f"({plan.deferred_count / plan.deferred_spread_s:,.0f}/s)"
     )
@@ -160,7 +160,7 @@ def _deferred(run: Run) -> list[str]:
             below(p99, JITTER_MS_GOAL, f"p99 < {JITTER_MS_GOAL} ms"),
             None if early is None else Goal(text="never early", is_met=early >= 0),
         ]
-        rows.append([durability, what, " / ".join(times), taken_in, _verdicts(goals)])
+        rows.append([durability, subject, " / ".join(times), taken_in, _verdicts(goals)])
     late = "arrival after due, ms: min / p50 / p99 / max"
     return table(["durability", "records", late, "taken in, records/s", "goals"], rows)
 
@@ -191,8 +191,8 @@ def _row(
 ) -> list[str]:
     rates = [number(samples.median(side, durability, setting, "per_s")) for side in sides]
     why = [_median(samples, sides, durability, setting, name) for name in WHY]
-    what = setting.removeprefix("publish ").removeprefix("fan out ")
-    return [durability, what, *rates, number(ratio), _verdicts(goals), *why]
+    subject = setting.removeprefix("publish ").removeprefix("fan out ")
+    return [durability, subject, *rates, number(ratio), _verdicts(goals), *why]
 
 
 def _heads(sides: Sequence[str], unit: str, rival: str) -> list[str]:
@@ -215,7 +215,7 @@ def _at_least(value: float | None, least: int) -> Goal | None:
 
 
 def _settings_of(samples: Samples, durability: str, start: str) -> list[str]:
-    found = dict.fromkeys(
+    names = dict.fromkeys(
         sample.setting for sample in samples.all if sample.durability == durability
     )
-    return [setting for setting in found if setting.startswith(start)]
+    return [setting for setting in names if setting.startswith(start)]

@@ -120,9 +120,11 @@ def defer(side: Side, *, topic: str, size: int, count: int, spread_s: float) -> 
     task = side.task(topic, size=size, count=count)
     task = replace(task, window=WINDOW, spread_s=spread_s, acknowledges=True)
     with stored(side, task, is_in_order=False):
-        told = run(side, "defer", task)
-    per_s = count / told.pop("seconds")
-    return {f"deferred_{name}": value for name, value in told.items()} | {"deferred_per_s": per_s}
+        figures = run(side, "defer", task)
+    per_s = count / figures.pop("seconds")
+    return {f"deferred_{name}": value for name, value in figures.items()} | {
+        "deferred_per_s": per_s
+    }
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def filled(side: Side, *, topic: str, size: int, count: int) -> Iterator[Task]:
 def read_all(side: Side, task: Task) -> dict[str, float]:
     """Without a filter, to compare with."""
     values = measured(side, "read_topic", task, task.count)
-    return _found(values, task.count)
+    return _matching(values, task.count)
 
 
 def read_view(side: Side, task: Task) -> dict[str, float]:
@@ -149,37 +151,37 @@ def read_view(side: Side, task: Task) -> dict[str, float]:
         topics.create(view, {"view.of": task.topic, "view.where": where})
         values = measured(side, "read_topic", replace(task, topic=view), task.count)
         topics.delete(view)
-    return _found(values, task.count // SHARES[task.where])
+    return _matching(values, task.count // SHARES[task.where])
 
 
 def fetch_where(side: Side, task: Task) -> dict[str, float]:
     """With FETCH and a filter, over FlyMQ."""
     values = measured(side, "fetch_flymq", task, task.count)
-    return _found(values, task.count // SHARES[task.where])
+    return _matching(values, task.count // SHARES[task.where])
 
 
 def measured(side: Side, action: str, task: Task, count: int) -> dict[str, float]:
     """`count` is what rates and costs are taken of."""
     settle()
     before = side.server.cpu_seconds()
-    told = run(side, action, task)
+    figures = run(side, action, task)
     cpu = side.server.cpu_seconds() - before
     values = {
-        "per_s": count / told.pop("seconds"),
+        "per_s": count / figures.pop("seconds"),
         "cpu_us": cpu / count * 1e6,
-        "client_busy": told.pop("busy"),
+        "client_busy": figures.pop("busy"),
     }
-    return values | told
+    return values | figures
 
 
 def run(side: Side, action: str, task: Task) -> dict[str, float]:
     client = Client(speaking(side.server.peer), action, task)
     try:
         client.go()
-        told = client.result()
+        figures = client.result()
     finally:
         client.kill()
-    return {name: value for name, value in told.items() if not isinstance(value, list)}
+    return {name: value for name, value in figures.items() if not isinstance(value, list)}
 
 
 def speaking(peer: Peer) -> Peer:
@@ -213,8 +215,8 @@ def pinned(server: Server, cores: frozenset[int]) -> Iterator[tuple[int, ...]]:
         server.pin(every)
 
 
-def _found(values: dict[str, float], count: int) -> dict[str, float]:
-    found = values.pop("found")
-    if found != count:
-        raise TrialFailed(f"{found:,.0f} records were read, {count:,} were there to be found")
+def _matching(values: dict[str, float], count: int) -> dict[str, float]:
+    matching = values.pop("found")
+    if matching != count:
+        raise TrialFailed(f"{matching:,.0f} records were read, {count:,} were there to be found")
     return values

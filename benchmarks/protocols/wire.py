@@ -60,12 +60,12 @@ DIALECTS = {"flux": FLUX, "core nats": CORE_NATS, "jetstream": JETSTREAM}
 
 def tails(size: int) -> list[bytes]:
     """What follows the number in a value: the value of number `n` ends in number `n % 100`."""
-    rest = size - NUMBER_BYTES
-    found = []
+    padding_bytes = size - NUMBER_BYTES
+    fields = []
     for number in range(TAIL_COUNT):
         words = [b"", HALF if number % 2 == 0 else b"none", RARE if number == 0 else b"none"]
-        found.append(b" ".join(words)[:rest].ljust(rest, b"x"))
-    return found
+        fields.append(b" ".join(words)[:padding_bytes].ljust(padding_bytes, b"x"))
+    return fields
 
 
 def value(number: int, size: int) -> bytes:
@@ -126,18 +126,18 @@ class Messages:
 
     def __init__(self, dialect: Dialect, size: int) -> None:
         self._pattern = re.compile(dialect.message.replace(b"%d", b"%d" % size))
-        self._rest = b""
+        self._unread = b""
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        data = self._rest + data
-        found: list[tuple[bytes, bytes]] = self._pattern.findall(data)
+        data = self._unread + data
+        pairs: list[tuple[bytes, bytes]] = self._pattern.findall(data)
         last = data.rfind(b"MSG ")
         whole = self._pattern.match(data, last) if last >= 0 else None
         if whole is not None:
             last = whole.end()
         # Without a beginning: whatever it is, it is shorter than a word that begins one.
-        self._rest = data[last:] if last >= 0 else data[-3:]
-        return found
+        self._unread = data[last:] if last >= 0 else data[-3:]
+        return pairs
 
 
 class Allowance:

@@ -22,9 +22,11 @@ from benchmarks.spark import trials
 from benchmarks.spark.connectors import (
     MILLSTREAM,
     OURS,
+    OURS_ALIKE,
     OURS_AT_LEAST_ONCE,
     PARQUET,
     THEIRS,
+    THEIRS_ALIKE,
     Connector,
 )
 from benchmarks.spark.trials import Place
@@ -52,7 +54,7 @@ Trial = Callable[[int], dict[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much is measured; the defaults take about five minutes on two cores."""
+    """How much is measured; the defaults take about ten minutes on two cores."""
 
     rounds: int = 3
     warm_rounds: int = 2  # Unreported: what runs on the JVM gets faster for as long.
@@ -91,6 +93,11 @@ class Run:
     @property
     def sources(self) -> list[Connector]:
         return [OURS, THEIRS] if self.has_connector else [OURS]
+
+    @property
+    def alike(self) -> list[Connector]:
+        """Both at equal settings; without the other there is nothing to compare."""
+        return [OURS_ALIKE, THEIRS_ALIKE] if self.has_connector else []
 
     @property
     def sinks(self) -> list[Connector]:
@@ -167,7 +174,7 @@ class Run:
 
             return trial
 
-        ways = {source.name: reading(source) for source in self.sources}
+        ways = {source.name: reading(source) for source in [*self.sources, *self.alike]}
         self._rounds(f"read {size} B", ways | {PARQUET: reading(None)}, warm=self.plan.warm_rounds)
 
     def _measure_writes(self, place: Place, size: int, rows: DataFrame) -> None:
@@ -180,7 +187,7 @@ class Run:
 
             return trial
 
-        ways = {sink.name: writing(sink) for sink in self.sinks}
+        ways = {sink.name: writing(sink) for sink in [*self.sinks, *self.alike]}
         self._rounds(f"write {size} B", ways, warm=self.plan.warm_rounds)
 
     def _measure_floors(self, place: Place) -> None:
@@ -206,7 +213,8 @@ class Run:
 
     def _measure_latency(self, place: Place) -> None:
         setting = f"{self.plan.latency_size} B at {LATENCY_RATE:,} records/s"
-        ways = {one.name: self._latency_of(place, one) for one in self.sources}
+        both = [*self.sources, *self.alike]
+        ways = {connector.name: self._latency_of(place, connector) for connector in both}
         # Once unreported: records that wait for a first trigger delay all that come after them.
         self._rounds(setting, ways, warm=1)
 
@@ -232,14 +240,14 @@ class Run:
                 self._try(name, setting, number, ways[name])
 
     def _try(self, name: str, setting: str, number: int, trial: Trial) -> None:
-        what = f"{name}, {setting}, round {number + 1}"
+        title = f"{name}, {setting}, round {number + 1}"
         try:
             values = trial(number)
         except BROKEN as problem:
-            self.failures.append(f"{what}: {_first_line(problem)}")
+            self.failures.append(f"{title}: {_first_line(problem)}")
             _say(self.failures[-1])
             return
-        _say(f"{what}: " + ", ".join(f"{key} {value:,.3f}" for key, value in values.items()))
+        _say(f"{title}: " + ", ".join(f"{key} {value:,.3f}" for key, value in values.items()))
         for key, value in values.items():
             if number >= 0:
                 self.samples.add(

@@ -193,9 +193,9 @@ def fingerprint(frame: DataFrame) -> dict[str, int]:
     return row.asDict()
 
 
-def check_counts(found: dict[str, int], wanted: dict[str, int]) -> None:
-    if found != wanted:
-        raise TrialFailed(f"found {found}, expected {wanted}")
+def check_counts(counts: dict[str, int], expected: dict[str, int]) -> None:
+    if counts != expected:
+        raise TrialFailed(f"found {counts}, expected {expected}")
 
 
 def _started(writer: Any, place: Place, name: str) -> StreamingQuery:  # Spark's stream writer.

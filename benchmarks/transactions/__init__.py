@@ -1,0 +1,1 @@
+"""Short transactions, one after the other, beside Apache Kafka."""
