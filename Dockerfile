@@ -11,7 +11,10 @@ RUN pip install --no-cache-dir --no-index --find-links /wheels millstream && rm 
 USER millstream
 VOLUME /var/lib/millstream
 EXPOSE 9092 4222 9999
-ENV MILLSTREAM_DATA_DIR=/var/lib/millstream/data MILLSTREAM_HOST=0.0.0.0
+# The network of a container is what its operator publishes: bind published ports to loopback, or set
+# MILLSTREAM_SECURITY__PROTOCOL, before others can reach them (docs/security/five-minutes.md).
+ENV MILLSTREAM_DATA_DIR=/var/lib/millstream/data MILLSTREAM_HOST=0.0.0.0 \
+    MILLSTREAM_SECURITY__ALLOW_INSECURE_NETWORK=true
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s \
     CMD ["millstream", "health", "--bootstrap", "127.0.0.1:9092"]
 STOPSIGNAL SIGTERM
