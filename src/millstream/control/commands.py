@@ -159,10 +159,47 @@ class ReplaceAcls(Command, frozen=True, kw_only=True):
     added: tuple[Acl, ...]
 
 
+class InviteNode(Command, frozen=True, kw_only=True):
+    """Let one node join until `expires_ms`: the one that knows the secret with this hash."""
+
+    secret_hash: bytes
+    made_ms: int
+    expires_ms: int
+
+
+class RegisterNode(Command, frozen=True, kw_only=True):
+    """A node joins, or says that its addresses, rack or version have changed."""
+
+    node_id: int
+    directory_id: UUID
+    peer: tuple[str, int]  # Where other nodes reach it.
+    listeners: dict[str, tuple[str, int]]
+    roles: tuple[str, ...]
+    version: str
+    joined_ms: int
+    rack: str = ""
+    machine: str = ""
+    invitation: bytes = b""  # The hash of its secret; of a node that is new.
+
+
+class ChangeNode(Command, frozen=True, kw_only=True):
+    """Drain a node, take it back, or remove it for ever."""
+
+    node_id: int
+    state: str
+
+
+NodeCommand = InviteNode | RegisterNode | ChangeNode
 AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
 AnyCommand = (
-    TopicCommand | ReserveProducerIds | RaiseSchemaIds | AlterQuotas | AlterResource | AccessCommand
+    TopicCommand
+    | ReserveProducerIds
+    | RaiseSchemaIds
+    | AlterQuotas
+    | AlterResource
+    | AccessCommand
+    | NodeCommand
 )
 
 # What `decode` raises for bytes that are no command of this version.

@@ -12,19 +12,21 @@ from millstream.control.commands import (
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    NodeCommand,
     RaiseSchemaIds,
     ReserveProducerIds,
     decode,
 )
+from millstream.control.nodes import Invitation, Node, Nodes
 from millstream.control.quotas import Entity, Quotas
 from millstream.control.quotas import check as check_quotas
 from millstream.control.resources import Resource, ResourceKind, Resources
 from millstream.control.resources import check as check_resource
 from millstream.errors import InvalidRequest, RequestError, UnusableCommand
 
-# The reply to a command: the topic, entity or resource it changed, the ids it reserved, or the
-# highest id of a schema.
-Outcome = Topic | Entity | Resource | AccessChange | range | int
+# The reply to a command: the topic, entity, resource or node it changed, the ids it reserved, or
+# the highest id of a schema.
+Outcome = Topic | Entity | Resource | AccessChange | Node | Invitation | range | int
 
 
 class State:
@@ -35,6 +37,7 @@ class State:
         self.quotas = Quotas()
         self.resources = Resources()
         self.access = Access()
+        self.nodes = Nodes()
         self.schema_ids: dict[str, int] = {}  # The highest ones given, by context.
         self.applied_offset = 0
         self._producer_ids = 0  # How many were reserved, ever.
@@ -53,6 +56,8 @@ class State:
             check_resource(Resource(ResourceKind(command.kind), command.name), command.changes)
         elif isinstance(command, AccessCommand):
             self.access.check(command)
+        elif isinstance(command, NodeCommand):
+            self.nodes.check(command)
         else:
             self.catalog.check(command)
 
@@ -85,6 +90,8 @@ class State:
             return self.resources.apply(command)
         if isinstance(command, AccessCommand):
             return self.access.apply(command, offset)
+        if isinstance(command, NodeCommand):
+            return self.nodes.apply(command, offset)
         owner = self.catalog.owner_of(command.name)
         topic = self.catalog.apply(command)
         if self.catalog.owner_of(command.name) != owner:

@@ -10,6 +10,7 @@ from enum import IntEnum
 from millstream import errors
 from millstream.errors import RequestError
 from millstream.errors import access as access_errors
+from millstream.errors import cluster as cluster_errors
 from millstream.errors import delayed as delayed_errors
 from millstream.errors import deliveries as delivery_errors
 from millstream.errors import groups as group_errors
@@ -287,6 +288,10 @@ CODES: dict[type[RequestError], ErrorCode] = {
     group_errors.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     schema_errors.SchemaRefused: ErrorCode.INVALID_REQUEST,
+    cluster_errors.UnknownNode: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    cluster_errors.NodeRefused: ErrorCode.INVALID_REQUEST,
+    cluster_errors.InvalidInvitation: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    cluster_errors.UnknownOutcome: ErrorCode.REQUEST_TIMED_OUT,
     group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
 }
 

@@ -19,10 +19,12 @@ from millstream.control.commands import (
     AlterTopic,
     AlterUsers,
     AnyCommand,
+    ChangeNode,
     CreateTopic,
     DeleteRole,
     DeleteTopic,
     PutRole,
+    RegisterNode,
     RemoveAcls,
     ReplaceAcls,
     ReserveProducerIds,
@@ -34,7 +36,7 @@ from millstream.security.audit_events import TEXT_LENGTH_MAX, Facts
 CONTROL_EVENTS: Final = frozenset(
     event
     for event in EVENTS
-    if event.partition(".")[0] in {"topic", "user", "acl", "role", "quota", "config"}
+    if event.partition(".")[0] in {"topic", "user", "acl", "role", "quota", "config", "cluster"}
 )
 ACLS_NAMED_MAX = 100  # In one event; the others are counted.
 UNKNOWN_ACTOR = Actor(principal="System:unknown", at_ms=0)
@@ -99,6 +101,11 @@ def _acts(command: AnyCommand, fate: Fate) -> Iterator[_Act]:
             yield _Act("quota.change", "cluster", {**entity, "quotas": quotas})
         case AlterResource(kind=kind, name=name, changes=changes):
             yield _Act("config.change", f"{kind}:{name}", {"settings": changes})
+        case RegisterNode(node_id=node_id, peer=(host, port), version=version):
+            details = {"peer": f"{host}:{port}", "version": version}
+            yield _Act("cluster.join", f"node:{node_id}", details)
+        case ChangeNode(node_id=node_id, state="removed"):
+            yield _Act("cluster.leave", f"node:{node_id}", {})
         case ReserveProducerIds():
             return
 

@@ -14,7 +14,7 @@ import msgspec
 
 from millstream import errors
 from millstream.base_error import MillstreamError
-from millstream.errors import access, delayed, deliveries, groups, schemas, views
+from millstream.errors import access, cluster, delayed, deliveries, groups, schemas, views
 
 RETRY_AFTER_MS: Final = 1_000
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -85,6 +85,10 @@ ERRORS: Final[Mapping[type[MillstreamError], HTTPStatus]] = MappingProxyType(
         access.UnsupportedPrincipal: _422,
         access.TooManyAcls: _409,
         access.AuthorizationOff: _409,
+        cluster.UnknownNode: _404,
+        cluster.NodeRefused: _409,
+        cluster.InvalidInvitation: _403,
+        cluster.UnknownOutcome: HTTPStatus.GATEWAY_TIMEOUT,
         groups.InvalidGroupId: _422,
         groups.GroupNotFound: _404,
         groups.GroupNotEmpty: _409,

@@ -1,0 +1,206 @@
+"""The nodes of a cluster and the invitations to it, as a fold over commands.
+
+Owns the rules for registering, draining and removing nodes. Pure. A cluster of one that was never
+asked to grow registers nothing: its founders are its nodes.
+
+Invariant: a node id is given once. It belongs to the data directory that registered it, and a
+removed one is refused for ever: a replica that lost its data never votes under its old name.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from uuid import UUID
+
+import msgspec
+
+from millstream.control.commands import (
+    ChangeNode,
+    InviteNode,
+    NodeCommand,
+    RegisterNode,
+)
+from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownNode
+from millstream.model import NODE_BITS, NodeId
+
+CONTROLLER, BROKER = "controller", "broker"
+ROLES = (CONTROLLER, BROKER)
+INVITATIONS_MAX = 1_000  # That are open: expired ones are forgotten when another is made.
+LISTENERS_MAX = 100
+ADDRESS_LENGTH_MAX = 255
+
+
+class NodeState(Enum):
+    ACTIVE = "active"
+    DRAINING = "draining"  # It leads nothing and gets no new replicas.
+    REMOVED = "removed"
+
+
+# A node that is removed stays so: another machine would answer under its name.
+TRANSITIONS: dict[tuple[NodeState, NodeState], bool] = {
+    (NodeState.ACTIVE, NodeState.DRAINING): True,
+    (NodeState.DRAINING, NodeState.ACTIVE): True,
+    (NodeState.ACTIVE, NodeState.REMOVED): True,
+    (NodeState.DRAINING, NodeState.REMOVED): True,
+}
+
+Address = tuple[str, int]
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: NodeId
+    directory_id: UUID
+    peer: Address
+    listeners: dict[str, Address]  # Where clients of each listener are sent.
+    rack: str
+    machine: str  # What fails together. Empty: this node alone.
+    roles: tuple[str, ...]
+    version: str
+    state: NodeState
+    registered_offset: int  # Of the command that gave it its id.
+
+    @property
+    def machine_name(self) -> str:
+        return self.machine or f"node-{self.node_id}"
+
+
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
+    secret_hash: bytes
+    expires_ms: int
+
+
+class Nodes:
+    """All nodes, removed ones included. `apply` changes them, or raises and changes nothing."""
+
+    def __init__(self) -> None:
+        self.version = 0  # Grows with every change.
+        self._nodes: dict[NodeId, Node] = {}
+        self._invitations: dict[bytes, Invitation] = {}
+
+    def all(self) -> list[Node]:
+        """Every node that was ever registered, by its id."""
+        return [self._nodes[node_id] for node_id in sorted(self._nodes)]
+
+    def members(self) -> list[Node]:
+        """The nodes that are part of the cluster, draining ones included, by their ids."""
+        return [node for node in self.all() if node.state is not NodeState.REMOVED]
+
+    def find(self, node_id: int) -> Node:
+        node = self._nodes.get(NodeId(node_id))
+        if node is None:
+            raise UnknownNode(node_id)
+        return node
+
+    def get(self, node_id: int) -> Node | None:
+        return self._nodes.get(NodeId(node_id))
+
+    def next_id(self) -> NodeId:
+        """An id that no node has ever had."""
+        return NodeId(max(self._nodes, default=0) + 1)
+
+    def check(self, command: NodeCommand) -> None:
+        """Raise what speaks against proposing a command, by the rules of this version."""
+        match command:
+            case InviteNode():
+                if len(command.secret_hash) != 32:
+                    raise InvalidInvitation("an invitation needs the hash of its secret")
+                if len(self._open(command.made_ms)) >= INVITATIONS_MAX:
+                    raise InvalidInvitation(f"{INVITATIONS_MAX} invitations are open already")
+            case RegisterNode():
+                _check_registration(command)
+                self._check_registered(command)
+            case ChangeNode():
+                self._check_change(command)
+
+    def apply(self, command: NodeCommand, offset: int) -> Node | Invitation:
+        self.version += 1
+        match command:
+            case InviteNode():
+                invitation = Invitation(
+                    secret_hash=command.secret_hash, expires_ms=command.expires_ms
+                )
+                self._invitations = self._open(command.made_ms)
+                self._invitations[command.secret_hash] = invitation
+                return invitation
+            case RegisterNode():
+                return self._register(command, offset)
+            case ChangeNode():
+                node = self._check_change(command)
+                changed = msgspec.structs.replace(node, state=NodeState(command.state))
+                self._nodes[node.node_id] = changed
+                return changed
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def _open(self, now_ms: int) -> dict[bytes, Invitation]:
+        invitations: Mapping[bytes, Invitation] = self._invitations
+        return {key: each for key, each in invitations.items() if each.expires_ms > now_ms}
+
+    def _check_registered(self, command: RegisterNode) -> None:
+        known = self._nodes.get(NodeId(command.node_id))
+        if known is not None:
+            if known.state is NodeState.REMOVED:
+                raise NodeRefused(f"node {command.node_id} was removed from this cluster for ever")
+            if known.directory_id != command.directory_id:
+                raise NodeRefused(
+                    f"node {command.node_id} has another data directory: join with an empty one "
+                    "and get an id of its own"
+                )
+            return
+        if any(each.directory_id == command.directory_id for each in self._nodes.values()):
+            raise NodeRefused(f"the data directory {command.directory_id} has another node id")
+        if not self._nodes:
+            return  # The first node invites itself.
+        invitation = self._invitations.get(command.invitation)
+        if invitation is None:
+            raise InvalidInvitation(
+                "this token was used, or was never given: make one with: millstream cluster invite"
+            )
+        if command.joined_ms >= invitation.expires_ms:
+            raise InvalidInvitation(
+                "this token has expired: make another one with: millstream cluster invite"
+            )
+
+    def _register(self, command: RegisterNode, offset: int) -> Node:
+        self._check_registered(command)
+        known = self._nodes.get(NodeId(command.node_id))
+        self._invitations.pop(command.invitation, None)
+        node = Node(
+            node_id=NodeId(command.node_id),
+            directory_id=command.directory_id,
+            peer=command.peer,
+            listeners=command.listeners,
+            rack=command.rack,
+            machine=command.machine,
+            roles=command.roles,
+            version=command.version,
+            state=NodeState.ACTIVE if known is None else known.state,
+            registered_offset=offset if known is None else known.registered_offset,
+        )
+        self._nodes[node.node_id] = node
+        return node
+
+    def _check_change(self, command: ChangeNode) -> Node:
+        node = self.find(command.node_id)
+        try:
+            after = NodeState(command.state)
+        except ValueError:
+            raise NodeRefused(f"{command.state[:100]!r} is no state of a node") from None
+        if node.state is not after and (node.state, after) not in TRANSITIONS:
+            raise NodeRefused(
+                f"node {node.node_id} is {node.state.value} and cannot become {after.value}"
+            )
+        return node
+
+
+def _check_registration(command: RegisterNode) -> None:
+    if not 0 < command.node_id < 1 << NODE_BITS:
+        raise NodeRefused(f"node_id = {command.node_id} is not in 1 to {(1 << NODE_BITS) - 1}")
+    addresses = [command.peer, *command.listeners.values()]
+    if len(addresses) > LISTENERS_MAX:
+        raise NodeRefused(f"a node has at most {LISTENERS_MAX} listeners, not {len(addresses)}")
+    for host, port in addresses:
+        if not 0 < len(host) <= ADDRESS_LENGTH_MAX or not 0 < port <= 65535:
+            raise NodeRefused(f"{host[:ADDRESS_LENGTH_MAX]!r}:{port} is no address of a node")
+    strangers = set(command.roles) - set(ROLES)
+    if strangers or not command.roles:
+        raise NodeRefused(f"roles are {' and '.join(ROLES)}, not {sorted(command.roles)}")
