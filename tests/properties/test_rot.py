@@ -8,6 +8,7 @@ looks the same.
 """
 
 import asyncio
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.codec.batch import read_header
+from millstream.codec.batch import PREFIX_BYTES, read_header
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config
@@ -26,9 +27,12 @@ from millstream.model import CONTROL_LOG, Acks, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
 from millstream.storage.files.reserve import RESERVE
+from millstream.storage.log.segment import LOG
+from millstream.storage.sealing.batches import batch_headers
 from tests.support.crashing_files import CrashingFiles, Snapshot
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, running_node
 from tests.support.queues import batch_of, message
+from tests.support.sealed import is_sealing
 from tests.support.tiers import sized
 from tests.support.transactions import Writer, stable
 from tests.support.virtual_loop import run
@@ -60,6 +64,7 @@ class World(NamedTuple):
 
     disk: Snapshot
     is_clean: bool
+    is_sealed: bool
     batches: dict[TopicPartition, dict[int, Batch]]
     paths: list[tuple[str, int]]  # Every file with its size.
 
@@ -115,8 +120,12 @@ async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], li
     return collected, refused
 
 
-@cache
 def world(is_clean: bool) -> World:
+    return _world(is_clean, is_sealing())
+
+
+@cache
+def _world(is_clean: bool, is_sealed: bool) -> World:
     files = CrashingFiles()
     batches: dict[TopicPartition, dict[int, Batch]] = {}
     disks: list[Snapshot] = []
@@ -135,7 +144,7 @@ def world(is_clean: bool) -> World:
 
     run(story())
     files.restore(disks[0])
-    return World(disks[0], is_clean, batches, list(sizes(files, "")))
+    return World(disks[0], is_clean, is_sealed, batches, list(sizes(files, "")))
 
 
 def sizes(files: CrashingFiles, directory: str) -> list[tuple[str, int]]:
@@ -183,11 +192,13 @@ async def check(node: Node, it: World) -> None:
 
 def is_last_behind_a_gap(it: World, target: TopicPartition, batch: Batch) -> bool:
     """The one change that cannot be noticed: the base offset of the last batch of a log that is
-    rewritten, after a kill. Such logs have gaps, and no batch behind it says where it belongs.
+    rewritten, after a kill. Such logs have gaps, and no batch behind it says where it belongs. An
+    encrypted batch says so itself.
     """
     last = it.batches[target][max(it.batches[target])]
     is_rewritten = target.topic.startswith("__") or target == TABLE
-    return not it.is_clean and is_rewritten and batch.data[8:] == last.data[8:]
+    is_explained = is_rewritten and not it.is_clean and not it.is_sealed
+    return is_explained and batch.data[8:] == last.data[8:]
 
 
 def is_own(node: Node, target: TopicPartition, batch: Batch) -> bool:
@@ -248,6 +259,30 @@ def test_any_flipped_byte_is_named_or_harmless(is_clean: bool) -> None:
         rot(it, *place(it, share), mask)
 
     flips()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_what_no_checksum_covers_is_named_or_harmless(is_clean: bool) -> None:
+    it = world(is_clean)
+    positions = list(uncovered(it))
+
+    @settings(max_examples=sized(100), deadline=None)
+    @given(st.sampled_from(positions), st.integers(1, 255))
+    def flips(place: tuple[str, int], mask: int) -> None:
+        rot(it, *place, mask)
+
+    flips()
+
+
+def uncovered(it: World) -> Iterator[tuple[str, int]]:
+    """Base offset, length and epoch of the last batch of each segment."""
+    files = CrashingFiles()
+    files.restore(it.disk)
+    for path, size in it.paths:
+        if path.endswith(LOG):
+            *_, (last, _) = batch_headers(files.open(path), size)
+            for position in range(last, last + PREFIX_BYTES):
+                yield path, position
 
 
 @pytest.mark.soak

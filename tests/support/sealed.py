@@ -43,8 +43,12 @@ def sealer_of(directory: str) -> Sealer:
     return Sealer(LogId(uuid5(NAMESPACE_OID, directory), 0), keys, os.urandom)
 
 
+def is_sealing() -> bool:
+    return _state["is_on"]
+
+
 def sealer_if_sealing(directory: str) -> Sealer | None:
-    return sealer_of(directory) if _state["is_on"] else None
+    return sealer_of(directory) if is_sealing() else None
 
 
 def config_if_sealing(config: Config) -> Config:

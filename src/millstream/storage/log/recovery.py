@@ -41,7 +41,7 @@ from millstream.storage.log.segment import (
 )
 from millstream.storage.log.snapshots import Snapshots
 from millstream.storage.log.verifying import BadRange, Unverified, sound_batch_behind, stand_in
-from millstream.storage.sealing.batches import Sealer
+from millstream.storage.sealing.batches import Sealer, prove_offset
 
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.producers|\.terms)", re.ASCII)
 
@@ -77,6 +77,7 @@ def open_log(
     recovery = _Recovery(
         files, directory, settings, start_offset, boundaries, was_clean, clean_end, may_have_gaps
     )
+    recovery.sealer = sealer
     try:
         recovery.choose_segments()
         recovery.run(are_parents_durable=are_parents_durable)
@@ -141,6 +142,7 @@ class _Recovery:
     ) -> None:
         self.kept: list[_Candidate] = []
         self.snapshots: list[Offset] = []
+        self.sealer: Sealer | None = None
         self._files = files
         self._directory = directory
         self._may_have_gaps = may_have_gaps
@@ -301,6 +303,7 @@ class _Recovery:
         expected = candidate.segment.end_offset
         is_near = header.end_offset - candidate.segment.base_offset <= RELATIVE_OFFSET_MAX
         if header.base_offset > expected and self._may_have_gaps and is_near:
+            prove_offset(candidate.file, position, header, self.sealer)
             try:
                 behind = read_header(candidate.file.read(position + header.size, HEADER_BYTES))
             except (CorruptBatch, InvalidBatch):
@@ -380,7 +383,6 @@ class _Recovery:
 
         A batch of another epoch in front of one that is in force was changed: that is damage.
         """
-        position_of_first: int | None = None
         others: list[tuple[int, Header]] = []
         for position, header in self._sound_headers(candidate):
             is_seen = header.end_offset > self._start_offset
@@ -393,9 +395,7 @@ class _Recovery:
                 bad = BadRange(candidate.segment.path, at, other.size, *offsets, reason)
                 candidate.segment.damage = (*candidate.segment.damage, bad)
             others = []
-        if others:
-            position_of_first = others[0][0]
-        return position_of_first
+        return others[0][0] if others else None
 
     def _sound_headers(self, candidate: _Candidate) -> Iterator[tuple[int, Header]]:
         at = 0

@@ -227,6 +227,20 @@ def batch_headers(file: File, end: int) -> Iterator[tuple[int, Header]]:
         at += header.size
 
 
+def prove_offset(file: File, position: int, header: Header, sealer: Sealer | None) -> None:
+    """Raise `InvalidBatch` if the batch was sealed with another base offset.
+
+    No checksum covers a base offset, and behind a gap none is expected. A batch in clear proves
+    nothing.
+    """
+    if sealer is None or not header.attributes & SEALED:
+        return
+    try:
+        sealer.check(header, file.read(position, header.size))
+    except BadSeal as problem:
+        raise InvalidBatch(f"base offset {header.base_offset}: {problem}") from None
+
+
 def missing_key(key_id: int, topic_id: UUID) -> MissingKey:
     return MissingKey(
         f"key {key_id} of topic {topic_id} is missing: restore the keyring that this data "
