@@ -61,3 +61,16 @@ def test_contributing_names_paths_that_exist() -> None:
 
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_fault_that_was_seen_names_tests_that_exist() -> None:
+    page = ROOT / "docs" / "decisions" / "0033-every-fault-has-a-test.md"
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", page.read_text(encoding="utf-8"))
+
+    assert len(named) > 30
+    missing = [
+        f"{path} {name}"
+        for path, name in named
+        if not (ROOT / path).exists() or f"def {name}" not in (ROOT / path).read_text()
+    ]
+    assert missing == []
