@@ -6,12 +6,13 @@ implement them with faults, so that a whole cluster runs inside one test under o
 Invariant: no other module touches a clock, a random source, a file or a socket. A test checks it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeVar
+from uuid import UUID
 
-from millstream.model import Buffer, LogId, ReplicaId
+from millstream.model import Buffer, NodeId
 from millstream.security.secrets import Secret
 
 T = TypeVar("T")
@@ -125,25 +126,88 @@ class SchemaCompiler(Protocol):
 
 
 class PeerMessage(Protocol):
-    """A message from one replica to another, of `raft.messages`."""
+    """A message of a peer link, of `raft.link_messages`."""
 
 
-# Takes a message: the log, the replica that sent it, the replica that it is meant for.
-Receive = Callable[[LogId, ReplicaId, ReplicaId, PeerMessage], None]
+class LinkReceiver(Protocol):
+    """Takes what peer links bring, on the event loop. The hub is one."""
+
+    def link_up(self, node: NodeId) -> None:
+        """A link to this node begins; a link that was there is lost first."""
+
+    def link_lost(self, node: NodeId) -> None:
+        """The link is over. Messages sent over it and not yet received never will be."""
+
+    def receive(self, node: NodeId, message: PeerMessage) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """How a node proves to its peers that it belongs to their cluster."""
+
+    node_id: NodeId
+    cluster_id: str
+    directory_id: UUID  # Of its data: a wiped node comes back as another one.
+    generation: int  # Of the cluster; an older one is refused after an unsafe recovery.
+    key: bytes = field(repr=False)  # The cluster key, which all nodes share.
 
 
 class Links(Protocol):
-    """Best-effort, unordered delivery to other nodes: a message may be lost, late or doubled."""
+    """Peer links to other nodes. A link keeps order and loses nothing while it is up: what cannot
+    be carried ends it.
+    """
 
-    def open(self, receive: Receive) -> None:
-        """Deliver what arrives to `receive`, on the event loop."""
+    def open(self, receiver: LinkReceiver) -> None:
+        """Give what comes to `receiver`. Without `start` there are no links."""
 
-    def send(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        """Never blocks, never raises, never grows without bound."""
+    async def start(self, identity: PeerIdentity, listen: str) -> str:
+        """Accept peers at the address `listen`, HOST:PORT, and return the address that was bound;
+        `StartupError` if it cannot be."""
 
-    def close(self) -> None: ...
+    def set_peers(self, addresses: Mapping[NodeId, str]) -> None:
+        """Have links to exactly these nodes, at these addresses; others are ended."""
+
+    def watch(self, watcher: Callable[[NodeId, bool], None]) -> None:
+        """Call `watcher` with a node and whether its link is up, after the receiver."""
+
+    def is_up(self, node: NodeId) -> bool: ...
+
+    def send(self, node: NodeId, message: PeerMessage) -> None:
+        """Never blocks, never raises. Without a link it is lost; a full queue ends the link."""
+
+    def queued_bytes(self, node: NodeId) -> int:
+        """What waits to be sent to the node. Records for a peer that is behind wait for this."""
+
+    def end(self, node: NodeId, reason: str) -> None:
+        """End the link, if there is one: `link_lost` is called before this returns."""
+
+    def close(self) -> None:
+        """End all links and accept none, without a word to the receiver."""
+
+
+# Answers a call of a peer: the node that asks, and its payload.
+CallHandler = Callable[[NodeId, bytes], Awaitable[bytes]]
+
+
+class Calls(Protocol):
+    """Requests from node to node, over the peer links."""
+
+    async def ask(self, node: NodeId, method: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """Return the peer's answer.
+
+        `PeerUnreachable` if there is no link, so that it was not asked, or if the link was lost
+        meanwhile (`was_sent`); `TimedOut` without an answer in time: what was asked may happen.
+        `CallRefused` is the peer's own error. `Overloaded` if too many wait for this peer.
+        """
+
+    def tell(self, node: NodeId, method: str, payload: bytes) -> None:
+        """Send without an answer, in order with other calls and tellings; lost without a link."""
+
+    def serve(self, method: str, handler: CallHandler) -> None:
+        """Have `handler` answer this method. A `RequestError` becomes the caller's `CallRefused`.
+
+        Calls begin in the order in which they came over the link, each in a task of its own.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,5 +220,6 @@ class Ports:
     threads: Threads  # For reads, compaction and requests of clients.
     sync_threads: Threads  # For syncs only: no other work may delay a commit.
     links: Links
+    calls: Calls
     secrets: Secrets
     schema_compiler: SchemaCompiler

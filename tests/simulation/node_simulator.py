@@ -26,7 +26,8 @@ from millstream.model import Acks, LogId, NodeId, Session, TopicPartition, user_
 from millstream.server.node import Node, build_node
 from millstream.settings import TopicSettings
 from tests.simulation.node_invariants import Histories
-from tests.simulation.node_world import START_MS, Machine, Network
+from tests.simulation.node_links import Network
+from tests.simulation.node_world import START_MS, Machine
 from tests.support.virtual_loop import run
 
 SESSION = Session(principal=user_principal("simulation"))
@@ -66,8 +67,7 @@ class Cluster:
 
     def _draw_faults(self) -> None:
         random = self.random
-        self.network.loss = random.choice([0, 0, 0.02, 0.15])
-        self.network.doubles = random.choice([0, 0.05])
+        self.network.reset_rate = random.choice([0, 0, 0.001, 0.01])
         self.network.delay_s_max = random.choice([0.002, 0.02, 0.15])
         self.sync_s_max = random.choice([0.001, 0.01, 0.2])
         self.trouble_s_max = random.choice([0.3, 1.0, 3.0])
@@ -198,7 +198,7 @@ class Cluster:
         return self.random.choice(leaders if leaders and self.hates_leaders else self.ids)
 
     def make_peace(self) -> None:
-        self.network.cut, self.network.loss, self.network.delay_s_max = set(), 0.0, 0.005
+        self.network.cut, self.network.reset_rate, self.network.delay_s_max = set(), 0.0, 0.005
         for machine in self.machines.values():
             machine.threads.delay_s_max = 0.002
 

@@ -1,4 +1,4 @@
-"""The world of simulated nodes: clocks that disagree, disks that forget, links that lose.
+"""The world of simulated nodes: clocks that disagree, disks that forget, links that break.
 
 Owns the fake ports and what can go wrong with them. Everything random comes from one `Random`, and
 time is the virtual loop's, so a seed is a whole history.
@@ -9,10 +9,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from millstream.model import LogId, NodeId, ReplicaId, node_of
-from millstream.ports import PeerMessage, Ports, Receive
+from millstream.model import NodeId
+from millstream.ports import Ports
 from millstream.server.system.protoc import Protoc
 from millstream.server.system.secrets import SystemSecrets
+from tests.simulation.node_links import Network, SimulatedLinks
 from tests.support.crashing_files import CrashingFiles
 
 T = TypeVar("T")
@@ -51,59 +52,6 @@ class SlowThreads:
         return work()
 
 
-class Network:
-    """Carries messages between nodes, with loss, delay, doubles and one-way cuts."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._receivers: dict[NodeId, Receive] = {}
-        self.loss = 0.0
-        self.doubles = 0.0
-        self.delay_s_max = 0.01
-        self.cut: set[tuple[NodeId, NodeId]] = set()  # (from, to): each way is cut on its own.
-
-    def attach(self, node: NodeId, receive: Receive) -> None:
-        self._receivers[node] = receive
-
-    def detach(self, node: NodeId) -> None:
-        self._receivers.pop(node, None)
-
-    def carry(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        if (node_of(sender), node_of(receiver)) in self.cut or self._random.random() < self.loss:
-            return
-        copies = 2 if self._random.random() < self.doubles else 1
-        for _ in range(copies):
-            delay_s = self._random.uniform(0.0005, self.delay_s_max)
-            loop = asyncio.get_running_loop()
-            loop.call_later(delay_s, self._deliver, log, sender, receiver, message)
-
-    def _deliver(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        receive = self._receivers.get(node_of(receiver))
-        if receive is not None and (node_of(sender), node_of(receiver)) not in self.cut:
-            receive(log, sender, receiver, message)
-
-
-class SimulatedLinks:
-    def __init__(self, me: NodeId, network: Network) -> None:
-        self._me = me
-        self._network = network
-
-    def open(self, receive: Receive) -> None:
-        self._network.attach(self._me, receive)
-
-    def send(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        self._network.carry(log, sender, receiver, message)
-
-    def close(self) -> None:
-        self._network.detach(self._me)
-
-
 class Machine:
     """One node's hardware: it outlives the node's many lives."""
 
@@ -121,13 +69,15 @@ class Machine:
         self.journal_rewrites += (kind, path) == ("rename", "journal")
 
     def ports(self) -> Ports:
+        links = SimulatedLinks(self.id, self._network)
         return Ports(
             clock=self.clock,
             entropy=self._random,
             files=self.files,
             threads=self.threads,
             sync_threads=self.threads,
-            links=SimulatedLinks(self.id, self._network),
+            links=links,
+            calls=links,
             secrets=SystemSecrets(),
             schema_compiler=Protoc(),
         )

@@ -15,7 +15,7 @@ from millstream.model import Session, TopicPartition, user_principal
 from millstream.ports import Files, Ports
 from millstream.server.node import Node, build_node, running
 from millstream.server.system.protoc import Protoc
-from millstream.server.system.real_ports import NoLinks
+from millstream.server.system.real_ports import NoCalls, NoLinks
 from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.sealed import config_if_sealing
@@ -54,6 +54,7 @@ def fake_ports(files: Files | None = None, clock: FixedClock | None = None) -> P
         threads=InlineThreads(),
         sync_threads=InlineThreads(),
         links=NoLinks(),
+        calls=NoCalls(),
         secrets=SystemSecrets(),
         schema_compiler=Protoc(),
     )

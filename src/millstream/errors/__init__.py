@@ -310,6 +310,26 @@ class TimedOut(RequestError, TimeoutError):
     retriable = True
 
 
+class PeerUnreachable(RequestError):
+    """Another node could not be asked, or its link was lost before it answered."""
+
+    retriable = True
+
+    def __init__(self, node: int, *, was_sent: bool) -> None:
+        state = "was lost before it answered" if was_sent else "is not there"
+        super().__init__(f"the link to node {node} {state}")
+        self.node = node
+        self.was_sent = was_sent  # Then what was asked may still happen.
+
+
+class CallRefused(RequestError):
+    """Another node refused a call, with an error of its own."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind  # The name of its error class.
+
+
 class LeaderNotReady(RequestError):
     """A new leader has not committed its own epoch: it does not know yet what is committed."""
 

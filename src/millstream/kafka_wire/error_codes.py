@@ -249,6 +249,8 @@ CODES: dict[type[RequestError], ErrorCode] = {
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.NotEnoughReplicasAfterAppend: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.TimedOut: ErrorCode.REQUEST_TIMED_OUT,
+    errors.PeerUnreachable: ErrorCode.REQUEST_TIMED_OUT,
+    errors.CallRefused: ErrorCode.UNKNOWN_SERVER_ERROR,
     # Not LEADER_NOT_AVAILABLE: Java's consumer takes it for a bug when it comes with a fetch.
     errors.LeaderNotReady: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,

@@ -35,8 +35,9 @@ from millstream.metrics import (
     Metrics,
     Peaks,
 )
-from millstream.model import LogId, Position, ReplicaId
+from millstream.model import LogId, Position, ReplicaId, node_of
 from millstream.ports import Links, Threads
+from millstream.raft.link_messages import GroupMessage
 from millstream.raft.member import Effects
 from millstream.raft.messages import Message
 from millstream.replication.consensus_log import Stamped
@@ -369,7 +370,8 @@ class GroupCommit:
 
     def _send(self, replica: Replica, to: ReplicaId, message: Message) -> None:
         if replica.vote_round <= self._rounds_done:
-            self._links.send(replica.id, replica.me, to, message)
+            item = GroupMessage(replica.id, replica.me, to, message)
+            self._links.send(node_of(to), item)
         elif len(self._held) < HELD_MESSAGES_MAX:
             self._held.append(_Held(replica.vote_round, replica, to, message))
 

@@ -42,8 +42,8 @@ from millstream.model import (
     replica_id,
 )
 from millstream.ports import PeerMessage, Ports
+from millstream.raft.link_messages import GroupMessage
 from millstream.raft.member import Effects, Timing
-from millstream.raft.messages import Message
 from millstream.replication import opening as log_opening
 from millstream.replication.folding import Folding
 from millstream.replication.group_commit import GroupCommit
@@ -129,7 +129,7 @@ class Hub:
         self.commits.on_role = self._change_role
         self.commits.on_synced = self.upkeep.touch
         metrics.watch(self._samples)
-        ports.links.open(self._receive)
+        ports.links.open(self)
 
     def _new_cache(self) -> LogCache:
         limits = self._config.limits
@@ -210,8 +210,7 @@ class Hub:
         """Wait until those of these logs that are not open are, and led."""
         waking = [each for each in log_ids if each in self.resting or each in self._openings]
         self.wake(waking)
-        if waking:
-            await self.ready(waking)
+        await self.ready(waking)
 
     @property
     def has_unopened(self) -> bool:
@@ -405,14 +404,15 @@ class Hub:
             for log_id, each in unopened.items():
                 self.keep(log_id, each.founders, each.settings, me=each.me, name=each.name)
 
-    def _receive(
-        self, log_id: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        replica = self.replicas.get(log_id)
-        if replica is None or replica.me != receiver:
-            return  # Not here, or not yet, or meant for an earlier incarnation.
-        assert isinstance(message, Message)
-        self._drive(replica, lambda: replica.core.step(sender, message))
+    def link_up(self, node: NodeId) -> None: ...
+
+    def link_lost(self, node: NodeId) -> None: ...
+
+    def receive(self, node: NodeId, message: PeerMessage) -> None:
+        assert isinstance(message, GroupMessage)
+        replica = self.replicas.get(message.log)
+        if replica is not None and replica.me == message.receiver:  # Not an earlier incarnation.
+            self._drive(replica, lambda: replica.core.step(message.sender, message.message))
 
     def _drive(self, replica: Replica, step: Callable[[], Effects]) -> None:
         """Let the core take a step, and apply its effects."""

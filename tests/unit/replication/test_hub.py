@@ -19,12 +19,15 @@ from millstream.model import (
     NodeId,
     Position,
     ReplicaId,
+    node_of,
     replica_id,
 )
-from millstream.ports import PeerMessage, Receive
-from millstream.raft.messages import FetchReply, Lead
+from millstream.ports import LinkReceiver, PeerMessage
+from millstream.raft.link_messages import GroupMessage
+from millstream.raft.messages import FetchReply, Lead, Message
 from millstream.replication.group_commit import NOTE_S
 from millstream.replication.hub import Hub
+from millstream.server.system.real_ports import NoLinks
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.journal.journal import open_journal
@@ -35,23 +38,21 @@ FIRST, SECOND = LogId(UUID(int=7), 0), LogId(UUID(int=7), 1)
 ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)
 
 
-class ScriptedLinks:
+class ScriptedLinks(NoLinks):
     """Notes what is sent; the test says what arrives."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[LogId, ReplicaId, ReplicaId, PeerMessage]] = []
-        self.receive: Receive
+        self.sent: list[PeerMessage] = []
+        self.receiver: LinkReceiver
 
-    def open(self, receive: Receive) -> None:
-        self.receive = receive
+    def open(self, receiver: LinkReceiver) -> None:
+        self.receiver = receiver
 
-    def send(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        self.sent.append((log, sender, receiver, message))
+    def send(self, node: NodeId, message: PeerMessage) -> None:
+        self.sent.append(message)
 
-    def close(self) -> None:
-        return
+    def receive(self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: Message) -> None:
+        self.receiver.receive(node_of(sender), GroupMessage(log, sender, receiver, message))
 
 
 def new_hub(links: ScriptedLinks, files: MemoryFiles | None = None) -> Hub:

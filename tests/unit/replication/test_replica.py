@@ -23,10 +23,11 @@ from millstream.model import (
     Boundary,
     Epoch,
     LogId,
+    NodeId,
     Position,
     ReplicaId,
 )
-from millstream.ports import PeerMessage, Receive
+from millstream.ports import PeerMessage
 from millstream.raft.core import Core
 from millstream.raft.member import Timing
 from millstream.raft.messages import Fetch, Hint, PreVoteGranted, Reset, VoteGranted
@@ -34,6 +35,7 @@ from millstream.raft.roles import Role
 from millstream.replication.consensus_log import ConsensusLog
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.replica import ACKNOWLEDGE_S_MAX, Replica
+from millstream.server.system.real_ports import NoLinks
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
 from millstream.storage.journal.journal import open_journal
@@ -47,18 +49,10 @@ ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)
 WAITERS_MAX = 9
 
 
-class LossyLinks:
+class LossyLinks(NoLinks):
     """Loses every message: the tests play the followers."""
 
-    def open(self, receive: Receive) -> None:
-        return
-
-    def send(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        return
-
-    def close(self) -> None:
+    def send(self, node: NodeId, message: PeerMessage) -> None:
         return
 
 

@@ -63,6 +63,8 @@ ERRORS: Final[Mapping[type[MillstreamError], HTTPStatus]] = MappingProxyType(
         errors.NotEnoughReplicas: _503,
         errors.NotEnoughReplicasAfterAppend: _503,
         errors.TimedOut: HTTPStatus.GATEWAY_TIMEOUT,
+        errors.PeerUnreachable: _503,
+        errors.CallRefused: _503,
         errors.LeaderNotReady: _503,
         errors.Overloaded: _503,
         errors.StorageUnavailable: _503,

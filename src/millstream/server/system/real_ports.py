@@ -1,14 +1,13 @@
 """The real outside world: the machine's clock, its randomness, its threads, its disk.
 
-Owns the real implementations of the ports that are not files. Links to other nodes are not built
-yet; a node alone has none.
+Owns the real implementations of the ports that are not files. A node alone has no links to others.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,9 +15,16 @@ from random import SystemRandom
 from typing import TypeAlias, TypeVar, cast
 
 from millstream.config import Config
-from millstream.errors import OutOfResources, StartupError
-from millstream.model import LogId, ReplicaId, node_of
-from millstream.ports import Files, PeerMessage, Ports, Receive
+from millstream.errors import OutOfResources, PeerUnreachable, StartupError
+from millstream.model import NodeId
+from millstream.ports import (
+    CallHandler,
+    Files,
+    LinkReceiver,
+    PeerIdentity,
+    PeerMessage,
+    Ports,
+)
 from millstream.replication.group_commit import LANES_MAX
 from millstream.server.system.protoc import Protoc
 from millstream.server.system.secrets import SystemSecrets
@@ -128,15 +134,44 @@ def _complete(done: "asyncio.Future[object]", result: object, problem: Exception
 class NoLinks:
     """The links of a node without peers."""
 
-    def open(self, receive: Receive) -> None:
+    def open(self, receiver: LinkReceiver) -> None:
         return
 
-    def send(
-        self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: PeerMessage
-    ) -> None:
-        raise AssertionError(f"a lone node spoke to node {node_of(receiver)}")
+    async def start(self, identity: PeerIdentity, listen: str) -> str:
+        raise StartupError("this node keeps no connection to other nodes")
+
+    def set_peers(self, addresses: Mapping[NodeId, str]) -> None:
+        assert not addresses, "a lone node has no peers"
+
+    def watch(self, watcher: Callable[[NodeId, bool], None]) -> None:
+        return
+
+    def is_up(self, node: NodeId) -> bool:
+        return False
+
+    def send(self, node: NodeId, message: PeerMessage) -> None:
+        raise AssertionError(f"a lone node spoke to node {node}")
+
+    def queued_bytes(self, node: NodeId) -> int:
+        return 0
+
+    def end(self, node: NodeId, reason: str) -> None:
+        return
 
     def close(self) -> None:
+        return
+
+
+class NoCalls:
+    """The calls of a node without peers."""
+
+    async def ask(self, node: NodeId, method: str, payload: bytes, *, timeout_s: float) -> bytes:
+        raise PeerUnreachable(node, was_sent=False)
+
+    def tell(self, node: NodeId, method: str, payload: bytes) -> None:
+        return
+
+    def serve(self, method: str, handler: CallHandler) -> None:
         return
 
 
@@ -155,6 +190,7 @@ def real_ports(config: Config) -> Ports:
         threads=WorkerThreads(),
         sync_threads=WorkerThreads("sync", LANES_MAX),
         links=NoLinks(),
+        calls=NoCalls(),
         secrets=SystemSecrets(),
         schema_compiler=Protoc(),
     )
