@@ -15,9 +15,9 @@ import threading
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from millstream.client.errors import BadData, ClientError, NotSupported, Refused, Unreachable
@@ -195,16 +195,25 @@ class _Framed(ABC):
     def _read(self, number: int, data: bytes) -> Any: ...
 
 
+class _AvroSchema(NamedTuple):
+    parsed: Any  # As the library has it.
+    # Only of types whose values may nest without end: the library follows them by calls in C, and
+    # a linked list of 5,000 entries ends the process.
+    check: Callable[[bytes], None] | None
+
+
 class _Avro(_Framed):
     def __init__(self, registry: Registry, schema: str, subject: str) -> None:
         super().__init__(registry, subject, schema, "AVRO")
         self._library = _imported("fastavro", "avro")
         self._schema_read = self._parsed(schema)
-        self._written: dict[int, Any] = {}  # Schemas that values were written with, by id.
+        self._written: dict[int, _AvroSchema] = {}  # Those that values were written with, by id.
 
     def _encode(self, value: Any) -> bytes:
+        if self._schema_read.check is not None:
+            _check_nesting(value)
         out = BytesIO()
-        self._library.schemaless_writer(out, self._schema_read, value)
+        self._library.schemaless_writer(out, self._schema_read.parsed, value)
         return out.getvalue()
 
     def _read(self, number: int, data: bytes) -> Any:
@@ -213,17 +222,44 @@ class _Avro(_Framed):
             if len(self._written) >= SCHEMAS_KEPT_MAX:
                 self._written.clear()
             writer = self._written[number] = self._parsed(self._registry.schema(number))
+        if writer.check is not None:
+            try:
+                writer.check(data)
+            except ValueError as problem:
+                raise BadData(f"it is no value of schema {number}: {problem}") from None
         source = BytesIO(data)
-        value = self._library.schemaless_reader(source, writer, self._schema_read)
+        value = self._library.schemaless_reader(source, writer.parsed, self._schema_read.parsed)
         if source.tell() != len(data):
             raise BadData(f"{len(data) - source.tell()} bytes are left behind the value")
         return value
 
-    def _parsed(self, schema: str) -> Any:
+    def _parsed(self, schema: str) -> _AvroSchema:
+        # Loaded here: a program without Avro needs neither.
+        from millstream.schemas.avro.types import parse
+        from millstream.schemas.avro.values import nesting_check
+
         try:
-            return self._library.parse_schema(json.loads(schema))
+            parsed = self._library.parse_schema(json.loads(schema))
+            return _AvroSchema(parsed, nesting_check(parse(schema, {})[0]))
         except Exception as problem:  # The library raises many kinds.
             raise Refused(f"that is no Avro schema: {problem}") from problem
+
+
+def _check_nesting(value: Any) -> None:
+    """Raise `BadData` for a value that nests too deeply to be written."""
+    from millstream.schemas.avro.values import NESTING_MAX
+
+    layer, depth = [value], 0
+    while layer:
+        depth += 1
+        if depth > NESTING_MAX:
+            raise BadData(f"it is nested deeper than {NESTING_MAX} levels")
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, Mapping | list | tuple)
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
 
 
 class _Protobuf(_Framed):

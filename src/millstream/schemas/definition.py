@@ -79,6 +79,10 @@ class Schema(Protocol):
         `indexes` lead to a message of a Protobuf file; other types have none.
         """
 
+    # Any: JSON, and what msgspec writes as JSON: times, decimals, UUIDs, bytes.
+    def value_decoder(self, indexes: Sequence[int]) -> Callable[[bytes], Any]:
+        """A function that returns the value of bytes; raises `ValueError` where there is none."""
+
     # Any: the other one is of the same type, which Python cannot say of a protocol.
     def differences(self, writer: Any) -> Sequence[Difference]:
         """What values of `writer` meet when this schema reads them."""

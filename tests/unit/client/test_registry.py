@@ -70,6 +70,26 @@ def test_what_was_written_with_an_older_schema_is_read_as_the_new_one(
     assert read == {"item": "oats", "kg": 1}
 
 
+def test_a_linked_list_is_read_as_far_as_it_is_safe(server: RegistryServer) -> None:
+    """Deeper ones are refused: Avro's library would end the process."""
+    node = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
+    serde = Registry(server.url).avro(node, subject="lists-value")
+
+    def linked(length: int) -> dict[str, Any]:
+        head: dict[str, Any] = {"next": None}
+        for _ in range(length):
+            head = {"next": head}
+        return head
+
+    frame = serde.encode(linked(100))[:5]
+
+    assert serde.decode(serde.encode(linked(100))) == linked(100)
+    with pytest.raises(BadData, match="nested deeper than 500"):
+        serde.encode(linked(600))
+    with pytest.raises(BadData, match="nested deeper than 500"):
+        serde.decode(frame + b"\x02" * 100_000 + b"\0")
+
+
 @pytest.mark.parametrize(
     ("index", "path"), [(0, b"\0"), (1, b"\x02\x02"), (2, b"\x04\x02\x00")], ids=str
 )

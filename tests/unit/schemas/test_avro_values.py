@@ -5,6 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import msgspec
 import pytest
 
 from millstream.schemas.avro.schema import AvroSchema
@@ -64,3 +65,33 @@ def test_records_that_double_in_each_other_are_bounded() -> None:
         inner = f'"{name}"'
     with pytest.raises(ValueError, match="more than"):
         AvroSchema(known, {}).value_checker(())(b"")
+
+
+def test_logical_types_are_decoded_and_what_has_no_such_value_is_the_number() -> None:
+    schema = """{"type":"record","name":"R","fields":[
+      {"name":"at","type":{"type":"long","logicalType":"timestamp-millis"}},
+      {"name":"b","type":"bytes"}]}"""
+    decode = AvroSchema(schema, {}).value_decoder(())
+
+    def written(at: int) -> bytes:
+        out = BytesIO()
+        plain = json.loads(schema)
+        plain["fields"][0]["type"] = "long"
+        fastavro.schemaless_writer(out, fastavro.parse_schema(plain), {"at": at, "b": b"x"})
+        return out.getvalue()
+
+    assert msgspec.json.encode(decode(written(1_700_000_000_000))) == (
+        b'{"at":"2023-11-14T22:13:20Z","b":"eA=="}'
+    )
+    assert decode(written(2**60)) == {"at": 2**60, "b": b"x"}
+    with pytest.raises(ValueError, match="left behind"):
+        decode(written(1) + b"x")
+
+
+def test_a_list_is_decoded_as_far_as_the_stack_allows() -> None:
+    decode = AvroSchema(LIST, {}).value_decoder(())
+
+    assert decode(b"\x02\x02\0") == {"next": {"next": {"next": None}}}
+    assert decode(b"\x02" * 200 + b"\0")
+    with pytest.raises(ValueError, match="nested deeper than 500"):
+        decode(b"\x02" * 1_000_000 + b"\0")

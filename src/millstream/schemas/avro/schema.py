@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 from millstream.schemas.avro.compatibility import incompatibilities
 from millstream.schemas.avro.text import canonical_text
@@ -39,6 +40,12 @@ class AvroSchema:
         from millstream.schemas.avro.values import value_checker
 
         return value_checker(self.type)
+
+    # Any: a value of whatever type the schema declares.
+    def value_decoder(self, indexes: Sequence[int]) -> Callable[[bytes], Any]:
+        from millstream.schemas.avro.values import value_decoder
+
+        return value_decoder(self.type)
 
     def differences(self, writer: "AvroSchema") -> Sequence[Difference]:
         return incompatibilities(self.type, writer.type)

@@ -1,8 +1,9 @@
-"""Checks that bytes are one value of an Avro type, to their end.
+"""Checks that bytes are one value of an Avro type, to their end, and decodes them.
 
 `fastavro` does it fast. It follows nested values by calls in C without a bound: a linked list of
 5,000 entries ends the process, and an array of nulls is as long as its producer says. Types that
-allow either are checked here, without recursion and with a bound on the steps.
+allow either are checked here, without recursion and with a bound on the steps. Before such a value
+is decoded, the same check bounds how deep it nests.
 """
 
 import json
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 from millstream.schemas.avro.text import canonical_text
 from millstream.schemas.avro.types import Type
 
-DEPTH_MAX = 100  # Of what is handed to fastavro.
+DEPTH_MAX = 100  # Of types whose values are handed to fastavro as they are.
+NESTING_MAX = 500  # Of one value: 400 KB of stack in C, where a thread of macOS has 512.
 WEIGHT_MAX = 10_000  # Values in a value without a union, an array or a map that says how many.
 STEPS_MIN = 10_000  # Steps for a value of no bytes; each byte adds `STEPS_PER_BYTE`.
 STEPS_PER_BYTE = 10
@@ -33,36 +35,74 @@ class _Unbounded(Exception):
 
 def value_checker(declared: Type) -> Callable[[bytes], None]:
     """A function that raises `ValueError` for bytes that are no value of the type."""
+    read = None if not is_bounded(declared) else _reader(declared)
+    return (lambda data: check_steps(declared, data)) if read is None else read
+
+
+# Any: a value of whatever type the schema declares.
+def value_decoder(declared: Type) -> Callable[[bytes], Any]:
+    """A function that returns the value of bytes; raises `ValueError` where there is none.
+
+    Logical types become Python's times, decimals and UUIDs. A value that has none, such as a time
+    after the year 9999, is returned as the number that was written.
+    """
+    read, read_plain = _reader(declared, has_logical_types=True), _reader(declared)
+    if read is None or read_plain is None:
+        raise ValueError("the schema cannot be read by fastavro")
+    check = nesting_check(declared)
+
+    def decode(data: bytes) -> Any:
+        if check is not None:
+            check(data)
+        try:
+            return read(data)
+        except ValueError:
+            return read_plain(data)
+
+    return decode
+
+
+def nesting_check(declared: Type) -> Callable[[bytes], None] | None:
+    """Raises `ValueError` for bytes that fastavro cannot decode safely; None if it always can."""
+    if is_bounded(declared):
+        return None
+    return lambda data: check_steps(declared, data, nesting_max=NESTING_MAX)
+
+
+def is_bounded(declared: Type) -> bool:
+    """Whether the type alone bounds how deep its values nest and how many one of them has."""
     try:
         shape = _shape(declared, {}, set())
-        if shape.depth > DEPTH_MAX or shape.weight > WEIGHT_MAX:
-            raise _Unbounded
     except (_Unbounded, RecursionError):
-        return lambda data: check_steps(declared, data)
-    return _fast_checker(declared)
+        return False
+    return shape.depth <= DEPTH_MAX and shape.weight <= WEIGHT_MAX
 
 
-def _fast_checker(declared: Type) -> Callable[[bytes], None]:
+# Any: as above.
+def _reader(declared: Type, *, has_logical_types: bool = False) -> Callable[[bytes], Any] | None:
+    """Reads values with fastavro; None for a type that it does not take."""
     from fastavro import parse_schema
     from fastavro._read import schemaless_reader
     from fastavro.schema import SchemaParseException
 
+    source = json.loads(canonical_text(declared))
     try:
-        # Logical types are the reader's matter: an unknown one is no reason to refuse.
-        schema = parse_schema(_plain(json.loads(canonical_text(declared))))
+        # For a check, logical types are the reader's matter: an unknown one is no reason to refuse.
+        schema = parse_schema(source if has_logical_types else _plain(source))
     except SchemaParseException:
-        return lambda data: check_steps(declared, data)
+        return None
 
-    def check(data: bytes) -> None:
-        source = BytesIO(data)
+    def read(data: bytes) -> Any:
+        stream = BytesIO(data)
         try:
-            schemaless_reader(source, schema, None)
+            value = schemaless_reader(stream, schema, None)
         except Exception as problem:  # The library raises many kinds.
             raise ValueError(str(problem) or type(problem).__name__) from None
-        if source.tell() != len(data):
-            raise ValueError(f"{len(data) - source.tell()} bytes are left behind the value")
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes are left behind the value")
+        return value
 
-    return check
+    return read
 
 
 # Any: JSON.
@@ -113,26 +153,30 @@ class _Items(NamedTuple):
     left: int
 
 
-def check_steps(declared: Type, data: bytes) -> None:
-    """Raise `ValueError` unless `data` is one value of the type."""
-    _Steps(data).check(declared)
+def check_steps(declared: Type, data: bytes, *, nesting_max: int | None = None) -> None:
+    """Raise `ValueError` unless `data` is one value of the type, and nests no deeper than that."""
+    _Steps(data, nesting_max).check(declared)
 
 
 class _Steps:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, nesting_max: int | None) -> None:
         self._data = data
         self._at = 0
-        self._pending: list[Type | _Items] = []
+        self._nesting_max = nesting_max
+        self._pending: list[tuple[Type | _Items, int]] = []  # Each with how deep it lies.
+        self._depth = 0
 
     def check(self, declared: Type) -> None:
         steps_max = STEPS_MIN + STEPS_PER_BYTE * len(self._data)
-        self._pending = [declared]
+        self._pending = [(declared, 1)]
         steps = 0
         while self._pending:
             steps += 1
             if steps > steps_max or len(self._pending) > steps_max:
                 raise ValueError(f"more than {steps_max} values in {len(self._data)} bytes")
-            item = self._pending.pop()
+            item, self._depth = self._pending.pop()
+            if self._nesting_max is not None and self._depth > self._nesting_max:
+                raise ValueError(f"nested deeper than {self._nesting_max} levels")
             if isinstance(item, _Items):
                 self._next_item(item)
             else:
@@ -143,12 +187,14 @@ class _Steps:
     def _read(self, declared: Type) -> None:
         match declared.kind:
             case "record" | "error":
-                self._pending += [each.type for each in reversed(declared.fields)]
+                self._pending += [
+                    (each.type, self._depth + 1) for each in reversed(declared.fields)
+                ]
             case "union":
                 branch = self._long()
                 if not 0 <= branch < len(declared.branches):
                     raise ValueError(f"a union has no branch {branch}")
-                self._pending.append(declared.branches[branch])
+                self._pending.append((declared.branches[branch], self._depth + 1))
             case "array" | "map":
                 self._block(declared)
             case "int" | "long":
@@ -170,10 +216,10 @@ class _Steps:
         if items.left == 0:
             self._block(items.declared)
             return
-        self._pending.append(items._replace(left=items.left - 1))
+        self._pending.append((items._replace(left=items.left - 1), self._depth))
         if items.declared.kind == "map":
             self._take(self._long()).decode()
-        self._pending.append(items.declared.branches[0])
+        self._pending.append((items.declared.branches[0], self._depth + 1))
 
     def _block(self, declared: Type) -> None:
         count = self._long()
@@ -181,7 +227,7 @@ class _Steps:
             count = -count
             self._long()  # The bytes of the block, for readers that skip it.
         if count:
-            self._pending.append(_Items(declared, count))
+            self._pending.append((_Items(declared, count), self._depth))
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):

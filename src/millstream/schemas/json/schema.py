@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
 from millstream.schemas.definition import Difference, References
@@ -47,6 +47,17 @@ class JsonSchema:
                 raise ValueError(lines[0] if lines else type(problem).__name__) from None
 
         return check
+
+    def value_decoder(self, indexes: Sequence[int]) -> Callable[[bytes], Raw]:
+        """The text itself, which need not be valid: a reader wants to see what was written."""
+
+        def decoded(data: bytes) -> Raw:
+            try:
+                return decode(data, type=Raw)
+            except MsgspecError as problem:
+                raise ValueError(f"not JSON: {problem}") from None
+
+        return decoded
 
     def differences(self, writer: "JsonSchema") -> Sequence[Difference]:
         return incompatibilities(self.document.place(), writer.document.place())

@@ -59,6 +59,29 @@ class ProtobufSchema:
         ]
 
     def value_checker(self, indexes: Sequence[int]) -> Callable[[bytes], None]:
+        return self._parser(indexes)[0]
+
+    # Any: JSON.
+    def value_decoder(self, indexes: Sequence[int]) -> Callable[[bytes], Any]:
+        """As Protobuf's JSON mapping has it: numbers of 64 bits are texts."""
+        from google.protobuf.json_format import MessageToDict
+
+        parse, pool = self._parser(indexes)
+
+        def decode(data: bytes) -> Any:
+            message = parse(data)
+            try:
+                return MessageToDict(
+                    message, preserving_proto_field_name=True, descriptor_pool=pool
+                )
+            except Exception as problem:  # The library raises many kinds, as of an unknown `Any`.
+                raise ValueError(str(problem) or type(problem).__name__) from None
+
+        return decode
+
+    # Any: classes of the library, which has no types.
+    def _parser(self, indexes: Sequence[int]) -> tuple[Callable[[bytes], Any], Any]:
+        """A function from bytes to a message, and the pool of its types."""
         from google.protobuf.descriptor_pool import DescriptorPool
         from google.protobuf.message import DecodeError
         from google.protobuf.message_factory import GetMessageClass
@@ -68,13 +91,13 @@ class ProtobufSchema:
             pool.Add(file)
         message = GetMessageClass(pool.FindMessageTypeByName(self._message_name(indexes)))
 
-        def check(data: bytes) -> None:
+        def parse(data: bytes) -> Any:
             try:
-                message.FromString(data)
+                return message.FromString(data)
             except DecodeError as problem:
                 raise ValueError(str(problem)) from None
 
-        return check
+        return parse, pool
 
     def _message_name(self, indexes: Sequence[int]) -> str:
         """The full name of a message by its index in the file, and in the messages around it."""
