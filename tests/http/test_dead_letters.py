@@ -114,3 +114,33 @@ def test_pipelines_are_what_they_report(ask: HttpClient) -> None:
     assert (live["state"], [flow["name"] for flow in live["flows"]]) == ("running", ["b"])
     assert quiet["state"] == "lost"
     assert ask.get("/v1/pipelines/none").status == 404
+
+
+def test_pages_over_several_partitions_show_every_letter_once(ask: HttpClient) -> None:
+    ask.post("/v1/topics", {"name": "shop.dlq", "partitions": 3})
+    spread = [2, 0, 0, 1, 2, 2, 0, 1]
+    letters = [
+        {
+            "value": str(at),
+            "partition": partition,
+            "headers": {**HEADERS, "ms-dlq-topic": "shop", "ms-dlq-group": f"g{at % 2}"},
+        }
+        for at, partition in enumerate(spread)
+    ]
+    assert ask.post("/v1/topics/shop.dlq/records", {"records": letters}).status == 200
+
+    def shown(query: str) -> list[int]:
+        collected, after = [], ""
+        while True:
+            answer = ask.get(f"/v1/dead-letters/shop?{query}&after={after}").json
+            collected += [each["record"]["value"]["json"] for each in answer["items"]]
+            if answer["next"] is None:
+                return collected
+            after = answer["next"]
+
+    for limit in (1, 2, 3, 8):
+        assert sorted(shown(f"limit={limit}")) == list(range(8))
+    # A page of a search is as full as one of all.
+    assert len(ask.get("/v1/dead-letters/shop?limit=4&group=g1").json["items"]) == 4
+    assert sorted(shown("limit=1&group=g1")) == [1, 3, 5, 7]
+    assert shown("limit=10&origin=orders") == []

@@ -9,7 +9,7 @@ repeated: it continues with the letters that still wait, and redrives none twice
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,6 +43,7 @@ from millstream.ports import Clock
 LISTED_MAX = 10_000  # Dead letters in one answer.
 # Of the letters in one answer, which has two at least: callers ask for one more than they show.
 LISTED_BYTES_MAX = 16 * 2**20
+LOOKED_AT_MAX = 10_000  # Dead letters that one page of a search reads.
 COUNTED_MAX = 100_000  # Dead letters read to count them.
 
 
@@ -57,6 +58,18 @@ class DeadLetter(NamedTuple):
         named = sum(len(name) + len(content or b"") for name, content in headers)
         # Twice: an answer repeats the origin headers as fields.
         return len(key or b"") + len(value or b"") + 2 * named
+
+
+class LetterPlace(NamedTuple):
+    """Letters are listed by partition, then by offset."""
+
+    partition: int
+    offset: Offset
+
+
+class LetterPage(NamedTuple):
+    letters: Sequence[DeadLetter]
+    next_after: LetterPlace | None  # None: there are no more.
 
 
 class DeadLetterStatistics(NamedTuple):
@@ -109,28 +122,44 @@ class DeadLetters:
         self._begun: dict[str, asyncio.Future[Offset]] = {}  # The last step of each topic.
 
     async def list(
-        self, session: Session, topic: str, *, count_max: int = 100, after: Offset = -1
-    ) -> list[DeadLetter]:
-        """The waiting dead letters of a topic, oldest first, past offset `after` in each partition.
+        self, session: Session, topic: str, *, count_max: int = 100
+    ) -> "Sequence[DeadLetter]":
+        """The waiting dead letters of a topic, oldest first in each partition.
 
         The topic may be the dead-letter topic or the one that the letters came from. Empty if it
         does not exist.
+        """
+        return (await self.page(session, topic, count_max=count_max)).letters
+
+    async def page(
+        self,
+        session: Session,
+        topic: str,
+        *,
+        count_max: int,
+        after: LetterPlace | None = None,
+        takes: Callable[[DeadLetter], bool] | None = None,
+    ) -> LetterPage:
+        """The waiting dead letters past a place that `takes` lets through.
+
+        A page ends early where it has looked at many letters, or holds many bytes.
         """
         name = dead_topic_of(topic)
         self._gate.admit(session, Operation.READ, topic_resource(name))
         letters: list[DeadLetter] = []
         count_max = min(count_max, LISTED_MAX)
-        size = 0
-        async for letter in self._waiting(session, name):
-            if len(letters) >= count_max:
-                break
-            if letter.record.offset <= after:
-                continue
-            letters.append(letter)
-            size += letter.size
-            if size > LISTED_BYTES_MAX and len(letters) > 1:
-                break
-        return letters
+        size = looked_at = 0
+        place = after
+        async for letter in self._waiting(session, name, after):
+            is_full = len(letters) >= count_max or looked_at >= LOOKED_AT_MAX
+            if is_full or (size > LISTED_BYTES_MAX and len(letters) > 1):
+                return LetterPage(letters, place)
+            looked_at += 1
+            place = LetterPlace(letter.target.partition, letter.record.offset)
+            if takes is None or takes(letter):
+                letters.append(letter)
+                size += letter.size
+        return LetterPage(letters, None)
 
     async def statistics(self, session: Session, topic: str) -> DeadLetterStatistics:
         """Count the waiting dead letters of a topic, by reason and by group."""
@@ -265,9 +294,12 @@ class DeadLetters:
             raise UnknownDeadLetter(target) from None
         return topic
 
-    async def _waiting(self, session: Session, name: str) -> AsyncIterator[DeadLetter]:
-        """Every waiting dead letter, as of the moment it is read."""
-        for target in self._targets(name):
+    async def _waiting(
+        self, session: Session, name: str, after: LetterPlace | None = None
+    ) -> AsyncIterator[DeadLetter]:
+        """Every waiting dead letter past a place, as of the moment it is read."""
+        first = LetterPlace(0, -1) if after is None else after
+        for target in self._targets(name)[first.partition :]:
             topic = self._catalog.find(name)
             redriven, log_id = await self._redriven_letters(topic), topic.log(target.partition)
             start = await self._partitions.find(session, target, Earliest())
@@ -275,6 +307,8 @@ class DeadLetters:
             assert start is not None
             assert end is not None
             offset = max(start.offset, redriven.offsets(log_id).first_waiting)
+            if target.partition == first.partition:
+                offset = max(offset, first.offset + 1)
             while offset < end.offset:
                 try:
                     chunk = await read_records(self._partitions, session, target, offset)
@@ -287,7 +321,7 @@ class DeadLetters:
                     if origin is not None and not redriven_offsets.has(record.offset):
                         yield DeadLetter(target, record, origin)
                 if chunk.next_offset <= offset:
-                    return
+                    break
                 offset = chunk.next_offset
 
     async def _read(self, session: Session, target: TopicPartition, offset: Offset) -> DeadLetter:

@@ -351,14 +351,14 @@ def test_a_purge_leaves_nothing() -> None:
     run(story())
 
 
-def test_a_list_is_paged_by_offset() -> None:
+def test_a_list_is_paged_by_place() -> None:
     async def story() -> None:
         async with running_node() as node:
             await make_dead_letters(node, *[b"%d" % at for at in range(10)])
-            first = await node.dead_letters.list(SESSION, "orders", count_max=4)
-            after = first[-1].record.offset
-            second = await node.dead_letters.list(SESSION, "orders", after=after)
-            assert [delivery.record.offset for delivery in first + second] == list(range(10))
+            first, after = await node.dead_letters.page(SESSION, "orders", count_max=4)
+            second, end = await node.dead_letters.page(SESSION, "orders", count_max=10, after=after)
+            assert [letter.record.offset for letter in [*first, *second]] == list(range(10))
+            assert (after, end) == ((0, 3), None)
 
     run(story())
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from millstream.engine.dead_letters.service import DeadLetter, RedrivePlan, dead_topic_of
+from millstream.engine.dead_letters.service import LetterPlace as Place
 from millstream.engine.filters.filter import parse
 from millstream.errors import RequestError
 from millstream.model import TopicPartition
@@ -15,7 +16,8 @@ from millstream.protocols.http.calls import Call, Limit, Listing, Page, iso_time
 from millstream.protocols.http.operate.jobs import JobView
 from millstream.protocols.http.paging import cursor_of, name_filter, page, place_of
 from millstream.protocols.http.problems import HttpProblem
-from millstream.protocols.http.records.pages import PartitionNumber, ShownRecord, shown_record
+from millstream.protocols.http.records.display import Display, ShownRecord
+from millstream.protocols.http.records.pages import PartitionNumber
 from millstream.protocols.http.router import Right, Route
 
 VALUE_BYTES = 64 * 1024
@@ -43,6 +45,7 @@ class LetterListing(TopicParams, frozen=True, kw_only=True):
     after: str = ""
     reason: str = ""
     group: str = ""
+    origin: str = ""  # The topic that the letters come from.
     filter: str = ""
 
 
@@ -119,22 +122,30 @@ def list_topics(call: Call, params: Listing) -> Page[DeadTopic]:
 
 
 async def list_letters(call: Call, params: LetterListing) -> Page[Letter]:
-    place = place_of(params.after, int)
-    after = -1 if place is None else place[0]
+    place = place_of(params.after, int, int)
     where = parse(params.filter) if params.filter else None
-    limit = call.limit(params.limit)
-    letters = await call.services.dead_letters.list(
-        call.session, params.topic, count_max=limit + 1, after=after
+
+    def takes(letter: DeadLetter) -> bool:
+        origin = letter.origin
+        return (
+            (not params.reason or origin.reason == params.reason)
+            and (not params.group or origin.group == params.group)
+            and (not params.origin or origin.target.topic == params.origin)
+            and (where is None or where.matches(letter.record, topic=origin.target.topic))
+        )
+
+    letters, following = await call.services.dead_letters.page(
+        call.session,
+        params.topic,
+        count_max=call.limit(params.limit),
+        after=None if place is None else Place(*place),
+        takes=takes,
     )
-    more = len(letters) > limit
-    shown = [
-        _letter(letter)
-        for letter in letters[:limit]
-        if (not params.reason or letter.origin.reason == params.reason)
-        and (not params.group or letter.origin.group == params.group)
-        and (where is None or where.matches(letter.record, topic=letter.origin.target.topic))
-    ]
-    return Page(items=shown, next=cursor_of(letters[limit - 1].record.offset) if more else None)
+    display = Display(call, "auto", VALUE_BYTES)
+    return Page(
+        items=[await _letter(display, letter) for letter in letters],
+        next=None if following is None else cursor_of(*following),
+    )
 
 
 async def statistics(call: Call, params: TopicParams) -> Statistics:
@@ -190,10 +201,10 @@ def redrive(call: Call, params: TopicParams, body: RedriveRequest) -> JobView:
     return services.jobs.start(call, "redrive", params.topic, work()).view()
 
 
-def _letter(letter: DeadLetter) -> Letter:
+async def _letter(display: Display, letter: DeadLetter) -> Letter:
     origin = letter.origin
     return Letter(
-        record=shown_record(letter.target, letter.record, "auto", VALUE_BYTES),
+        record=await display.row(letter.target, letter.record),
         origin_topic=origin.target.topic,
         origin_partition=origin.target.partition,
         origin_offset=origin.offset,
