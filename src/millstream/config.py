@@ -447,7 +447,7 @@ class Config:
             raise ValueError(f"node_id = {self.node_id} is above {(1 << NODE_BITS) - 1}")
         if self.topic_defaults.view_of or self.topic_defaults.view_where:
             raise ValueError("view_of and view_where make a view of one topic: no node sets them")
-        for name in ("owner", "tags", "purpose"):
+        for name in ("owner", "tags", "purpose", "mask_paths"):
             if getattr(self.topic_defaults, name):
                 raise ValueError(f"{name} is that of one topic: no node sets it")
         known = {part.name for part in fields(TopicSettings)}

@@ -3,7 +3,7 @@
 Owns their defaults, meanings and bounds, and parses them from text. The control log stores the
 overrides of a topic; each layer below reads the fields that it applies. Names are Kafka's with `_`
 for `.`; settings that Kafka does not have begin with `message_`, `schema_`, `view_` or `index_`, or
-are `owner`, `tags` and `purpose`.
+are `owner`, `tags`, `purpose` and `mask_paths`.
 Settings of Kafka that mean nothing here are in `STORED_SETTINGS`: checked by Kafka's rules, kept
 and shown, no effect.
 """
@@ -232,6 +232,11 @@ class TopicSettings:
         "", "Words to find the topic by, such as `pii,gold`: `topic list --tag`. Millstream's own."
     )
     purpose: str = setting("", "What the topic is for, in a sentence. Millstream's own.")
+    mask_paths: str = setting(
+        "",
+        "Parts of records that REST and the console hide from users who may not alter the topic, "
+        "such as `$.card.number,header.token,key`. Millstream's own.",
+    )
 
     @property
     def checks_schemas(self) -> bool:
@@ -275,7 +280,7 @@ def _check_indexed(text: str) -> None:
 
 
 # What is said of a single topic: no node has a default for it.
-OF_ONE_TOPIC = frozenset({"view_of", "view_where", "owner", "tags", "purpose"})
+OF_ONE_TOPIC = frozenset({"view_of", "view_where", "owner", "tags", "purpose", "mask_paths"})
 TAGS_MAX = 16  # Of one topic.
 PURPOSE_LENGTH_MAX = 1_024
 _TAG = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)

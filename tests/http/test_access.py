@@ -1,45 +1,24 @@
 """Users, roles, ACLs and quotas by REST."""
 
-import base64
 from collections.abc import Iterator
 
 import pytest
 
-from millstream.security.secrets import Secret
-from millstream.security.settings import Security
-from tests.support.http import Answer, HttpClient, HttpNode, http_node
-
-ADMIN = {"Authorization": "Basic " + base64.b64encode(b"admin:of the mill").decode()}
-
-
-class Admin:
-    """Asks as the first user of a broker that wants logins."""
-
-    def __init__(self, ask: HttpClient) -> None:
-        self._ask = ask
-
-    def __call__(self, method: str, path: str, body: object = None) -> Answer:
-        return self._ask(method, path, body, headers=ADMIN)
+from tests.support.http import HttpClient, HttpNode, secured_http_node
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
-    secret = tmp_path_factory.mktemp("secrets") / "admin"
-    secret.write_text("of the mill")
-    secret.chmod(0o600)
-    security = Security(
-        protocol="sasl_plaintext", admin_password=Secret(f"file:{secret}"), scram_iterations=4096
-    )
-    with http_node(security=security) as node:
+    with secured_http_node(tmp_path_factory.mktemp("secrets")) as node:
         yield node
 
 
 @pytest.fixture
-def ask(secured: HttpNode) -> Admin:
-    return Admin(secured.ask)
+def ask(secured: HttpNode) -> HttpClient:
+    return secured.ask
 
 
-def test_a_user_is_created_changed_and_deleted(ask: Admin) -> None:
+def test_a_user_is_created_changed_and_deleted(ask: HttpClient) -> None:
     made = ask("POST", "/v1/users", {"name": "ann", "password": "rye", "roles": ["consumer"]})
     changed = ask("PATCH", "/v1/users/ann", {"roles": [], "is_enabled": False})
     listed = ask("GET", "/v1/users?name=an").json["items"]
@@ -55,7 +34,7 @@ def test_a_user_is_created_changed_and_deleted(ask: Admin) -> None:
     assert ask("GET", "/v1/users/ann").status == 404
 
 
-def test_a_user_is_made_once(ask: Admin) -> None:
+def test_a_user_is_made_once(ask: HttpClient) -> None:
     ask("POST", "/v1/users", {"name": "bob", "password": "rye"})
 
     answer = ask("POST", "/v1/users", {"name": "bob", "password": "rye"})
@@ -63,19 +42,18 @@ def test_a_user_is_made_once(ask: Admin) -> None:
     assert answer.status == 409
 
 
-def test_a_password_counts_from_the_answer_on(secured: HttpNode, ask: Admin) -> None:
+def test_a_password_counts_from_the_answer_on(ask: HttpClient) -> None:
     ask("POST", "/v1/users", {"name": "eve", "password": "before"})
 
     assert ask("POST", "/v1/users/eve/password", {"password": "after"}).status == 204
 
     def login(password: str) -> int:
-        pair = base64.b64encode(f"eve:{password}".encode()).decode()
-        return secured.ask.get("/v1/users/eve", Authorization=f"Basic {pair}").status
+        return ask.as_user("eve", password).get("/v1/users/eve").status
 
     assert (login("before"), login("after")) == (401, 200)
 
 
-def test_a_role_is_created_described_and_deleted(ask: Admin) -> None:
+def test_a_role_is_created_described_and_deleted(ask: HttpClient) -> None:
     made = ask("POST", "/v1/roles", {"name": "bakers", "description": "read orders"})
     again = ask("PATCH", "/v1/roles/bakers", {"description": "read all"})
     names = [role["name"] for role in ask("GET", "/v1/roles").json["items"]]
@@ -101,7 +79,7 @@ RULE = {
 }
 
 
-def test_an_acl_decides_and_says_so(ask: Admin) -> None:
+def test_an_acl_decides_and_says_so(ask: HttpClient) -> None:
     question = {**RULE, "host": "10.0.0.7"}
     before = ask("POST", "/v1/acls:check", question).json
     made = ask("POST", "/v1/acls", {"acls": [RULE]})
@@ -118,7 +96,7 @@ def test_an_acl_decides_and_says_so(ask: Admin) -> None:
     assert ask("GET", "/v1/acls?principal=User:dan").json["items"] == []
 
 
-def test_acls_are_listed_in_pages(ask: Admin) -> None:
+def test_acls_are_listed_in_pages(ask: HttpClient) -> None:
     rules = [{**RULE, "principal": f"User:p{i}"} for i in range(5)]
     ask("POST", "/v1/acls", {"acls": rules})
 
@@ -128,18 +106,18 @@ def test_acls_are_listed_in_pages(ask: Admin) -> None:
     assert [len(first["items"]), len(second["items"]), second["next"]] == [3, 2, None]
 
 
-def test_a_wrong_principal_is_refused_by_name(ask: Admin) -> None:
+def test_a_wrong_principal_is_refused_by_name(ask: HttpClient) -> None:
     answer = ask("POST", "/v1/acls:check", {**RULE, "principal": "dan"})
 
     assert answer.status == 422
     assert "'dan'" in answer.json["message"]
 
 
-def test_a_user_without_rights_sees_and_changes_nothing(secured: HttpNode, ask: Admin) -> None:
+def test_a_user_without_rights_sees_and_changes_nothing(ask: HttpClient) -> None:
     ask("POST", "/v1/users", {"name": "mel", "password": "rye"})
-    mel = {"Authorization": "Basic " + base64.b64encode(b"mel:rye").decode()}
+    mel = ask.as_user("mel", "rye")
     refused = [
-        secured.ask(method, path, body, headers=mel).status
+        mel(method, path, body).status
         for method, path, body in (
             ("GET", "/v1/users", None),
             ("POST", "/v1/users", {"name": "x", "password": "y"}),
@@ -157,11 +135,11 @@ def test_a_user_without_rights_sees_and_changes_nothing(secured: HttpNode, ask: 
     ]
 
     assert refused == [403] * len(refused)
-    assert secured.ask.get("/v1/users/mel", **mel).status == 200
-    assert secured.ask.get("/v1/users").status == 401
+    assert mel.get("/v1/users/mel").status == 200
+    assert HttpClient(ask.port).get("/v1/users").status == 401
 
 
-def test_quotas_are_set_listed_and_taken_away(ask: Admin) -> None:
+def test_quotas_are_set_listed_and_taken_away(ask: HttpClient) -> None:
     path = "/v1/quotas?user=ann&client_id=app"
     planned = ask("PUT", path, {"limits": {"producer_byte_rate": 9}, "dry_run": True})
     before = ask("GET", "/v1/quotas").json["items"]
@@ -181,14 +159,14 @@ def test_quotas_are_set_listed_and_taken_away(ask: Admin) -> None:
     assert ask("GET", "/v1/quotas").json["items"] == []
 
 
-def test_a_quota_that_is_none_is_refused(ask: Admin) -> None:
+def test_a_quota_that_is_none_is_refused(ask: HttpClient) -> None:
     answer = ask("PUT", "/v1/quotas?user=ann", {"limits": {"colour": 1}})
 
     assert answer.status == 422
     assert "colour" in answer.json["message"]
 
 
-def test_a_client_is_told_its_principal_and_what_it_may_do(secured: HttpNode, ask: Admin) -> None:
+def test_a_client_is_told_its_principal_and_what_it_may_do(ask: HttpClient) -> None:
     ask("POST", "/v1/topics", {"name": "shown", "partitions": 1})
     ask("POST", "/v1/users", {"name": "kim", "password": "rye"})
     ask(
@@ -196,10 +174,9 @@ def test_a_client_is_told_its_principal_and_what_it_may_do(secured: HttpNode, as
         "/v1/acls",
         {"acls": [{**RULE, "principal": "User:kim", "resource_name": "shown"}]},
     )
-    kim = {"Authorization": "Basic " + base64.b64encode(b"kim:rye").decode()}
 
     admin = ask("GET", "/v1/whoami").json
-    identity = secured.ask.get("/v1/whoami?topic=shown", **kim).json
+    identity = ask.as_user("kim", "rye").get("/v1/whoami?topic=shown").json
 
     assert admin["principal"] == "User:admin"
     assert "alter" in admin["cluster_operations"]

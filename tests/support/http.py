@@ -1,13 +1,19 @@
 """A node with its HTTP listener in the test's process, and a client that speaks to it in JSON."""
 
+import base64
 import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from millstream.config import Config, Http
 from millstream.embedding.blocking import BlockingBroker
+from millstream.security.secrets import Secret
+from millstream.security.settings import Security
+
+ADMIN_PASSWORD = "of the mill"
 
 
 class Answer(NamedTuple):
@@ -24,9 +30,16 @@ class Answer(NamedTuple):
 class HttpClient:
     """A connection for each request, or one for all inside a `with` block of its own."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", *, login: str = "") -> None:
         self.port = port
         self.host = host
+        self._headers: dict[str, str] = {}
+        if login:
+            word = base64.b64encode(login.encode()).decode()
+            self._headers["Authorization"] = f"Basic {word}"
+
+    def as_user(self, user: str, password: str) -> "HttpClient":
+        return HttpClient(self.port, self.host, login=f"{user}:{password}")
 
     def __call__(
         self,
@@ -37,7 +50,7 @@ class HttpClient:
         headers: dict[str, str] | None = None,
         raw: bytes | None = None,
     ) -> Answer:
-        sent = dict(headers or {})
+        sent = self._headers | (headers or {})
         data = raw
         if body is not None:
             data = json.dumps(body).encode()
@@ -69,3 +82,19 @@ def http_node(settings: Http | None = None, **config: Any) -> Iterator[HttpNode]
     values = {"storage": "memory", "port": 0, "listeners": ("kafka", "http"), **config}
     with BlockingBroker(Config(http=settings or Http(), **values)) as broker:
         yield HttpNode(broker, HttpClient(broker.call(lambda b: b.addresses["http"].port)))
+
+
+@contextmanager
+def secured_http_node(directory: Path, **security: Any) -> Iterator[HttpNode]:
+    """The same with logins; `ask` asks as the first user, who may do everything."""
+    secret = directory / "admin"
+    secret.write_text(ADMIN_PASSWORD)
+    secret.chmod(0o600)
+    settings = Security(
+        protocol="sasl_plaintext",
+        admin_password=Secret(f"file:{secret}"),
+        scram_iterations=4096,
+        **security,
+    )
+    with http_node(security=settings) as node:
+        yield node._replace(ask=node.ask.as_user("admin", ADMIN_PASSWORD))

@@ -23,6 +23,7 @@ from millstream.control.commands import (
 from millstream.engine.controller import Controller, Quorum
 from millstream.engine.filters.filter import parse
 from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource
+from millstream.engine.masks import Masks, masks_of
 from millstream.engine.quotas.accounts import Usage
 from millstream.errors import (
     Denied,
@@ -32,15 +33,17 @@ from millstream.errors import (
     InvalidReplication,
     InvalidSetting,
     PolicyViolation,
+    UnknownTopic,
 )
 from millstream.errors.views import HasViews
 from millstream.model import SYSTEM, NodeId, Session
-from millstream.names import AUDIT_TOPIC, SCHEMAS_TOPIC
+from millstream.names import AUDIT_TOPIC, DLQ_TOPIC_SUFFIX, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.settings import TopicSettings, check_together, effective_settings, with_overrides
-from millstream.view_names import is_automatic, split_filtered
+from millstream.view_names import FILTER_MARK, is_automatic, split_filtered
 
+MASK_PATHS = "mask_paths"
 # Elections take one to two timeouts; a topic that is not led by then is led later.
 LED_TIMEOUTS_MAX = 3
 
@@ -220,6 +223,26 @@ class Topics:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
         return self._find(name)
 
+    def masks(self, session: Session, name: str) -> Masks:
+        """The parts of a topic's records that screens hide from the session.
+
+        A view has those of its base too, and a dead-letter topic those of the topic it serves;
+        each is shown to sessions that may alter the topic whose setting it is.
+        """
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(name))
+        catalog = self._controller.state.catalog
+        bare = name.partition(FILTER_MARK)[0]
+        base = catalog.find(name).overrides.get(VIEW_OF, bare)
+        masks = Masks()
+        for source in dict.fromkeys((bare, base, bare.removesuffix(DLQ_TOPIC_SUFFIX))):
+            try:
+                text = catalog.find(source).overrides.get(MASK_PATHS, "")
+            except UnknownTopic:
+                continue
+            if text and not self._gate.allows(session, Operation.ALTER, topic_resource(source)):
+                masks = masks.with_all(masks_of(text))
+        return masks
+
     def describe_configs(self, session: Session, name: str) -> Topic:
         """A topic for its settings, which need a right of their own.
 
@@ -333,6 +356,10 @@ class Topics:
         with_overrides(TopicSettings(), dict(settings))
         if where := settings.get(VIEW_WHERE):
             parse(where)
+        try:
+            masks_of(settings.get(MASK_PATHS, ""))
+        except ValueError as problem:
+            raise InvalidSetting(f"{MASK_PATHS}: {problem}") from None
 
     def _check_counts(self, partitions: int, replicas: int, *, of_total: int) -> None:
         limits = self._config.limits

@@ -12,6 +12,7 @@ from uuid import UUID
 from millstream.config import Registry
 from millstream.engine.gate import Gate, Operation
 from millstream.engine.schemas.comparing import Comparison, messages, properties_of
+from millstream.engine.schemas.decoding import Decoders, Decoding
 from millstream.engine.schemas.log import RegistryLog
 from millstream.engine.schemas.parsing import LATEST, Draft, SchemaParser
 from millstream.engine.schemas.subjects import (
@@ -23,6 +24,7 @@ from millstream.engine.schemas.subjects import (
     scope_key,
     scopes,
 )
+from millstream.engine.schemas.validation import Named
 from millstream.errors.schemas import (
     SchemaErrorCode,
     SchemaRefused,
@@ -85,6 +87,7 @@ class Schemas:
         self._log = log
         self._parser = parser
         self._comparison = Comparison(parser)
+        self._decoders = Decoders(parser)
         self._config = config
 
     def types(self, session: Session) -> list[str]:
@@ -246,6 +249,24 @@ class Schemas:
         if not known:
             raise unknown_schema(name)
         return known
+
+    async def decoding(self, session: Session, named: Named, subject: str) -> Decoding | None:
+        """How bytes are read that name a schema; None if there is no such schema to be seen.
+
+        Of the subjects that have the schema, `subject` is shown if it is one of them. Raises
+        `SchemaRefused` or `ValueError` for a schema that cannot be used here.
+        """
+        self._gate.admit(session, Operation.DESCRIBE, SUBJECTS_LISTING)
+        state = self._log.state_now() or await self._log.state()
+        known = [(context_of(subject), named)] if isinstance(named, int) else state.with_guid(named)
+        for context, number in known:
+            schema = state.schema(context, number)
+            subjects = [value.subject for value in self._seen(session, state, context, number)]
+            if schema is not None and subjects:
+                decoder = await self._decoders.of(state, context, number, schema)
+                shown = subject if subject in subjects else subjects[-1]
+                return Decoding(number, schema.type, shown, decoder)
+        return None
 
     # -- settings --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ their end. Answers about ids are kept until the registry changes, checkers by sc
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from millstream.codec.records import Record
@@ -16,7 +16,7 @@ from millstream.engine.schemas.parsing import SchemaParser
 from millstream.errors import RequestError
 from millstream.internal_topics.registry import DEFAULT_CONTEXT, RegistryState
 from millstream.internal_topics.schemas import SchemaText
-from millstream.schemas.definition import Schema, SchemaType
+from millstream.schemas.definition import SchemaType
 from millstream.settings import SchemaCheck, SubjectStrategy, TopicSettings, Unframed
 
 ID_MAGIC, GUID_MAGIC = 0, 1
@@ -194,7 +194,7 @@ class RecordValidation:
             return checker
         parsed = await self._parser.parse_known(state, DEFAULT_CONTEXT, schema)
         if schema.type is SchemaType.PROTOBUF:
-            checker = MessageChecker(parsed)
+            checker = ByMessage(parsed.value_checker)
         else:
             checker = parsed.value_checker(())
         self._checkers[number] = checker
@@ -203,19 +203,25 @@ class RecordValidation:
         return checker
 
 
-class MessageChecker:
-    """Checks Protobuf messages behind the indexes that lead to their type in its file."""
+T = TypeVar("T")
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self._checkers: dict[tuple[int, ...], Checker] = {}
 
-    def __call__(self, data: bytes) -> None:
+class ByMessage(Generic[T]):
+    """Reads Protobuf messages behind the indexes that lead to their type in its file.
+
+    `reader_of` makes a reader of one type: a check, or a decoder.
+    """
+
+    def __init__(self, reader_of: Callable[[Sequence[int]], Callable[[bytes], T]]) -> None:
+        self._reader_of = reader_of
+        self._readers: dict[tuple[int, ...], Callable[[bytes], T]] = {}
+
+    def __call__(self, data: bytes) -> T:
         indexes, at = FIRST if data[:1] == b"\0" else read_indexes(data)
-        checker = self._checkers.get(indexes)
-        if checker is None:
-            checker = self._checkers[indexes] = self._schema.value_checker(indexes)
-        checker(data[at:])
+        reader = self._readers.get(indexes)
+        if reader is None:
+            reader = self._readers[indexes] = self._reader_of(indexes)
+        return reader(data[at:])
 
 
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
@@ -245,11 +251,14 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 def name_of(record: Record, part: Part) -> Named | None:
     """The schema that a record names; None if it names none."""
-    data = record.key if part.is_key else record.value
+    return name_in(record, record.key if part.is_key else record.value, part.header)
+
+
+def name_in(record: Record, data: bytes | None, header: str) -> Named | None:
     if data is None:
         return None
     if record.headers:
-        named = _header(record, part)
+        named = _header(record, header)
         if named is not None:
             return UUID(bytes=named[1:GUID_BYTES])
     if len(data) >= FRAME_BYTES and data[0] == ID_MAGIC:
@@ -261,15 +270,19 @@ def payload_of(record: Record, part: Part, named: Named) -> bytes:
     """What the schema describes: behind the frame, or the bytes with the indexes of the header."""
     data = record.key if part.is_key else record.value
     assert data is not None
+    return payload_in(record, data, part.header, named)
+
+
+def payload_in(record: Record, data: bytes, header: str, named: Named) -> bytes:
     if isinstance(named, int):
         return data[FRAME_BYTES:]
-    header = _header(record, part)
-    return data if header is None else header[GUID_BYTES:] + data
+    value = _header(record, header)
+    return data if value is None else value[GUID_BYTES:] + data
 
 
-def _header(record: Record, part: Part) -> bytes | None:
+def _header(record: Record, header: str) -> bytes | None:
     for name, value in record.headers:
-        if name == part.header and value is not None and len(value) >= GUID_BYTES:
+        if name == header and value is not None and len(value) >= GUID_BYTES:
             return value if value[0] == GUID_MAGIC else None
     return None
 

@@ -16,9 +16,10 @@ from millstream.protocols.http.admin.topics import TopicParams
 from millstream.protocols.http.calls import Call, Limit, iso_time
 from millstream.protocols.http.paging import cursor_of, place_of
 from millstream.protocols.http.problems import HttpProblem
+from millstream.protocols.http.records.display import Display, ShownRecord
 from millstream.protocols.http.records.places import parse_place
 from millstream.protocols.http.records.reading import Bounds, bounds_of, offset_at, read_chunk
-from millstream.protocols.http.records.shown import Decode, Shown, show
+from millstream.protocols.http.records.shown import Decode
 from millstream.protocols.http.router import BYTES_TYPE, RawReply, Right, Route
 
 BUDGET_MS = 2_000
@@ -39,22 +40,6 @@ class RecordsPage(TopicParams, frozen=True, kw_only=True):
     decode: Decode = "auto"
     budget_ms: Annotated[int, msgspec.Meta(ge=1)] = BUDGET_MS
     value_bytes: Annotated[int, msgspec.Meta(ge=0)] = VALUE_BYTES
-
-
-class ShownHeader(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    value: Shown | None
-
-
-class ShownRecord(msgspec.Struct, frozen=True, kw_only=True):
-    topic: str
-    partition: int
-    offset: int
-    timestamp: str
-    timestamp_ms: int
-    key: Shown | None
-    value: Shown | None
-    headers: list[ShownHeader]
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +75,11 @@ async def list_records(call: Call, params: RecordsPage) -> RecordsFound:
             await search.run_backwards()
         else:
             await search.run_forwards()
-    return search.result()
+    return await search.result()
 
 
 async def one_record(call: Call, params: RecordPlace) -> ShownRecord | RawReply:
+    display = Display(call, params.decode, _value_bytes(call, params.value_bytes))
     target = TopicPartition(params.topic, params.partition)
     chunk = await read_chunk(call.services, call.session, target, params.offset, bytes_max=1)
     record = next((each for each in chunk.records if each.offset == params.offset), None)
@@ -107,8 +93,9 @@ async def one_record(call: Call, params: RecordPlace) -> ShownRecord | RawReply:
             f"{target} has no record at offset {params.offset}: a marker, or compacted away",
         )
     if params.raw:
+        display.refuse_raw(params.topic)
         return RawReply(record.value or b"", BYTES_TYPE)
-    return shown_record(target, record, params.decode, _value_bytes(call, params.value_bytes))
+    return await display.row(target, record)
 
 
 class _Search:
@@ -192,22 +179,14 @@ class _Search:
         elif self._stopped == "end" and any(w.start < w.end for w in self._windows.values()):
             self._stopped = "limit" if len(self._items) >= self._limit else self._why()
 
-    def result(self) -> RecordsFound:
+    async def result(self) -> RecordsFound:
         left = {p: w for p, w in self._windows.items() if w.start < w.end}
         cursor = None
         if left:
             places = [(p, w.start, w.end) for p, w in self._windows.items()]
             cursor = cursor_of(self._params.order, places)
         return RecordsFound(
-            items=[
-                shown_record(
-                    TopicPartition(self._params.topic, partition),
-                    record,
-                    self._params.decode,
-                    self._value_bytes,
-                )
-                for partition, record in self._items
-            ],
+            items=await self._shown(),
             next=cursor,
             scanned=Scanned(
                 records=self._scanned_records,
@@ -218,6 +197,17 @@ class _Search:
         )
 
     # -- parts -------------------------------------------------------------------------------------
+
+    async def _shown(self) -> list[ShownRecord]:
+        display = Display(self._call, self._params.decode, self._value_bytes)
+        by_partition: dict[int, list[Record]] = {}
+        for partition, record in self._items:
+            by_partition.setdefault(partition, []).append(record)
+        rows = {
+            partition: iter(await display.rows(TopicPartition(self._params.topic, partition), some))
+            for partition, some in by_partition.items()
+        }
+        return [next(rows[partition]) for partition, _ in self._items]
 
     def _take(self, partition: int, record: Record) -> None:
         self._items.append((partition, record))
@@ -334,24 +324,6 @@ async def resolve(call: Call, target: TopicPartition, text: str, name: str, boun
     if place.timestamp_ms is not None:
         return await offset_at(call.services, call.session, target, place.timestamp_ms, bounds.end)
     return bounds.start if place.word == "earliest" else bounds.end
-
-
-def shown_record(
-    target: TopicPartition, record: Record, decode: Decode, value_bytes: int
-) -> ShownRecord:
-    return ShownRecord(
-        topic=target.topic,
-        partition=target.partition,
-        offset=record.offset,
-        timestamp=iso_time(record.timestamp) if record.timestamp >= 0 else "",
-        timestamp_ms=record.timestamp,
-        key=show(record.key, bytes_max=value_bytes, decode="auto"),
-        value=show(record.value, bytes_max=value_bytes, decode=decode),
-        headers=[
-            ShownHeader(name=name, value=show(value, bytes_max=value_bytes))
-            for name, value in record.headers
-        ],
-    )
 
 
 def _value_bytes(call: Call, asked: int) -> int:

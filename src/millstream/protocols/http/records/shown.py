@@ -65,6 +65,15 @@ def show(data: bytes | None, *, bytes_max: int, decode: Decode = "auto") -> Show
     return Shown(size=size, text=text, cut=is_cut, problem=problem)
 
 
+def show_text(data: bytes, *, bytes_max: int, is_json: bool) -> Shown:
+    """UTF-8 that is known to be JSON or not; what is cut is text."""
+    if len(data) > bytes_max:
+        return Shown(size=len(data), text=_cut_text(data, bytes_max), cut=True)
+    if is_json:
+        return Shown(size=len(data), json=msgspec.Raw(data))
+    return Shown(size=len(data), text=data.decode())
+
+
 def sent_bytes(sent: Sent | str | None, place: str) -> bytes | None:
     """The bytes that a client means; a plain string is its UTF-8."""
     if sent is None or isinstance(sent, str):

@@ -15,11 +15,10 @@ from millstream.protocols.http.admin.topics import TopicParams
 from millstream.protocols.http.calls import Call
 from millstream.protocols.http.paging import cursor_of, place_of
 from millstream.protocols.http.problems import HttpProblem
+from millstream.protocols.http.records.display import Display, ShownRecord
 from millstream.protocols.http.records.pages import (
     PartitionNumber,
-    ShownRecord,
     partitions_of,
-    shown_record,
     window_of,
 )
 from millstream.protocols.http.records.reading import decode_slice, read_chunk
@@ -30,6 +29,7 @@ from millstream.protocols.http.streams import COMMENT_EVERY_S, Event
 EVENTS_PER_TURN = 100
 TAIL_CHUNK_BYTES = 256 * 1024
 VALUE_BYTES = 64 * 1024
+EXPORTED_VALUE_BYTES = 2**30  # An export leaves nothing out.
 
 
 class Tail(TopicParams, frozen=True, kw_only=True):
@@ -57,6 +57,7 @@ async def tail(call: Call, params: Tail) -> AsyncIterator[Sequence[Event]]:
     where = parse(params.filter) if params.filter else None
     places = await _tail_places(call, params, partitions_of(topic, params.partition))
     rate = _Rate(params.rate_max, services.elapsed_s)
+    display = Display(call, params.decode, params.value_bytes)
     yield []
     while True:
         wants = [
@@ -77,12 +78,12 @@ async def tail(call: Call, params: Tail) -> AsyncIterator[Sequence[Event]]:
             partition = part.target.partition
             chunk = await decode_slice(services, part, places[partition])
             for start in range(0, len(chunk.records), EVENTS_PER_TURN):
-                events = []
-                for record in chunk.records[start : start + EVENTS_PER_TURN]:
-                    places[partition] = record.offset + 1
-                    if rate.takes():
-                        shown = shown_record(part.target, record, params.decode, params.value_bytes)
-                        events.append(Event("record", shown))
+                some = chunk.records[start : start + EVENTS_PER_TURN]
+                places[partition] = some[-1].offset + 1
+                taken = [record for record in some if rate.takes()]
+                events = [
+                    Event("record", shown) for shown in await display.rows(part.target, taken)
+                ]
                 skipped = rate.left_out()
                 if skipped:
                     events.append(Event("skipped", {"count": skipped}))
@@ -105,6 +106,7 @@ async def export(call: Call, params: Export) -> AsyncIterator[bytes]:
         )
     topic = services.topics.describe(call.session, params.topic)
     where = parse(params.filter) if params.filter else None
+    display = Display(call, params.decode, EXPORTED_VALUE_BYTES)
     if params.format == "csv":
         yield b"partition,offset,timestamp,key,value,headers\r\n"
     for partition in partitions_of(topic, params.partition):
@@ -115,7 +117,7 @@ async def export(call: Call, params: Export) -> AsyncIterator[bytes]:
             records = [record for record in chunk.records if record.offset < end]
             for start in range(0, len(records), EVENTS_PER_TURN):
                 some = records[start : start + EVENTS_PER_TURN]
-                rows = [shown_record(target, each, params.decode, 2**30) for each in some]
+                rows = await display.rows(target, some)
                 yield _csv(rows) if params.format == "csv" else _lines(rows)
                 await asyncio.sleep(0)
             if chunk.next_offset <= at:

@@ -137,6 +137,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     "owner": TopicConfig(Kind.STRING, "owner"),
     "tags": TopicConfig(Kind.LIST, "tags"),
     "purpose": TopicConfig(Kind.STRING, "purpose"),
+    "mask.paths": TopicConfig(Kind.LIST, "mask.paths"),
 }
 
 # Kafka's type of each setting without effect, and what a broker's default for it is called.
