@@ -82,6 +82,9 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Put `source` in the place of `target`, atomically."""
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; `FileExistsError` if `target` is there."""
+
     def sync_directory(self, path: str) -> None:
         """Make names survive a power cut.
 

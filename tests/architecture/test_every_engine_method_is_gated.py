@@ -237,6 +237,8 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "encryption.describe": ((), {}),
         "encryption.rotate": (("data",), {}),
         "encryption.rewrite": ((), {}),
+        "checkpoints.make": ((), {}),
+        "checkpoints.remove": ((), {}),
         "batch_groups.begin": (("spark:orders",), {}),
         "batch_groups.renew": (("spark:orders", 1, {}), {}),
         "batch_groups.end": (("spark:orders", Ending(1, "query", 0, {})), {"commits": True}),

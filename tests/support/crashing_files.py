@@ -429,6 +429,16 @@ class CrashingFiles:
             self._give_space(len(replaced.visible))
         parent.change(old, new, parent.visible[old])
 
+    def link(self, source: str, target: str) -> None:
+        parent, name = self._parent(target)
+        if name in parent.visible:
+            raise FileExistsError(errno.EEXIST, "a file is in the way", target)
+        old_parent, old = self._parent(source)
+        if old not in old_parent.visible:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self.operate("link", target)
+        parent.change(None, name, old_parent.visible[old])
+
     def sync_directory(self, path: str) -> None:
         entry = self._find(path)
         if not isinstance(entry, Directory):

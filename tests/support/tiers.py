@@ -15,6 +15,7 @@ SLOW = (
     "tests/crash/test_kill_nine_clients.py",
     "tests/crash/test_kill_nine_delayed.py",
     "tests/crash/test_kill_nine_delivery.py",
+    "tests/cli/test_backup.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_explore_screens.py",
     "tests/cli/test_full_disk.py",

@@ -46,6 +46,8 @@ _MODULES = {
     "bench": "operate/bench",
     "config": "operate/node",
     "context": "operate/context",
+    "backup": "operate/backup",
+    "restore": "operate/backup",
     "inspect": "operate/inspect",
     "repair": "operate/repair",
     "completion": "operate/completion",

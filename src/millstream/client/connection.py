@@ -21,6 +21,7 @@ from millstream.client._librdkafka.link import DELIVERY_TIMEOUT_S, TIMEOUT_S, Li
 from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
 from millstream.client.errors import ClientError, Closed, Unreachable
+from millstream.client.extensions.checkpoints import Checkpoints
 from millstream.client.extensions.damage import Damage
 from millstream.client.extensions.encryption import EncryptionAdmin
 from millstream.client.extensions.requests import BrokerRequests
@@ -105,6 +106,7 @@ class Client(Closing):
         self.admin = Admin(link)
         self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
         self.damage = Damage(self._requests)
+        self.checkpoints = Checkpoints(self._requests)
         self.encryption = EncryptionAdmin(self._requests)
         link.has_queues = self.admin.has_queues
         link.explain_stall = self.explain_stall

@@ -12,6 +12,7 @@ from millstream.config import Config
 from millstream.control.catalog import Catalog
 from millstream.engine.access.acls import AccessRules
 from millstream.engine.audit.trail import AuditTrail
+from millstream.engine.checkpoints.service import Checkpoints
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.scheduler import DelayedScheduler
@@ -77,6 +78,7 @@ class Engine:
     usage: Usage
     repairs: Repairs
     encryption: EncryptionKeys
+    checkpoints: Checkpoints
     access_rules: AccessRules
     audit: AuditTrail
     schemas: Schemas | None  # None: the registry is off.
@@ -204,6 +206,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         audit=_build_audit(base, internal),
         repairs=Repairs(gate, catalog, base.hub, base.hub.topic_name),
         encryption=EncryptionKeys(gate, base.hub, ports.threads),
+        checkpoints=Checkpoints(gate, base.hub, ports, config),
         schemas=registry.schemas,
         schema_changes=registry.changes,
         pipeline=produce.pipeline,

@@ -14,6 +14,7 @@ from millstream.errors import InvalidRequest, StorageError, StorageUnavailable
 from millstream.model import LogId, Session
 from millstream.ports import Threads
 from millstream.replication.hub import Hub
+from millstream.replication.replica import Replica
 from millstream.storage.log.segment import FileRange
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class EncryptionKeys:
         sizes: Counter[int | None] = Counter()
         for replica in list(hub.replicas.values()):
             try:
-                sizes += await self._threads.run(partial(_sizes_of, replica.log.all_contents()))
+                sizes += await self._threads.run(partial(_sizes_of, _contents(replica)))
             except StorageError as problem:
                 raise StorageUnavailable(f"{replica.name}: {problem}") from problem
         if keyring is None:
@@ -116,6 +117,10 @@ class EncryptionKeys:
                 'encryption is off: set encryption.mode = "on" and encryption.key, and restart'
             )
         return self._keyring
+
+
+def _contents(replica: Replica) -> list[FileRange]:
+    return [replica.log.contents(segment) for segment in replica.log.segments()]
 
 
 def _sizes_of(contents: Sequence[FileRange]) -> "Counter[int | None]":

@@ -92,7 +92,7 @@ class Hub:
         self.strays: list[LogId] = []  # On disk, and no topic speaks of them.
         self._me = me
         self._ports = ports
-        self._journal = journal
+        self._journal = self.journal = journal
         self._config = config
         self._metrics = metrics
         self._watchers = 0

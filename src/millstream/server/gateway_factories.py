@@ -62,6 +62,7 @@ def kafka_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> Ga
         access_rules=node.access_rules,
         audit=node.audit,
         encryption=node.encryption,
+        checkpoints=node.checkpoints,
     )
 
     def make_gateway(client: NewClient) -> Gateway:

@@ -23,12 +23,13 @@ from millstream.engine.access.first_user import make_first_user
 from millstream.engine.access.logins import Logins
 from millstream.engine.access.users import Users
 from millstream.engine.assembly import Engine, Foundation, build_engine
+from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoint
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Everyone, Gate, Policy
 from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
-from millstream.errors import StartupError, UnknownTopic
+from millstream.errors import StartupError, StorageError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
 from millstream.ports import Ports
@@ -234,6 +235,7 @@ class Node:
                     for work in (
                         self._controller.run(),
                         self._become_ready(),
+                        self._remove_old_checkpoint(),
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
                         *([self.authentication.run()] if self._has_logins else []),
@@ -281,6 +283,7 @@ class Node:
         self.usage = engine.usage
         self.repairs = engine.repairs
         self.encryption = engine.encryption
+        self.checkpoints = engine.checkpoints
         self.access_rules = engine.access_rules
         self.audit = engine.audit
         self.unpacking = engine.unpacking
@@ -291,6 +294,15 @@ class Node:
         """Begin when all logs are open: a log that is not here counts as deleted, or as lost."""
         await self._are_logs_open.wait()
         await run()
+
+    async def _remove_old_checkpoint(self) -> None:
+        """A backup that was killed leaves one, and with it the space of removed segments."""
+        files = self._directory.files
+        if files.exists(CHECKPOINT):
+            try:
+                await self.threads.run(partial(remove_checkpoint, files))
+            except (OSError, StorageError) as problem:
+                _log.warning("could not remove an old checkpoint problem=%s", problem)
 
     async def _become_ready(self) -> None:
         await self.hub.led(CONTROL_LOG)

@@ -75,6 +75,19 @@ class AlterEncryptionResponse(OwnResponse, kw_only=True):
     count: Int32 = 0
 
 
+class AlterCheckpointRequest(Message, kw_only=True):
+    action: Int8  # 0 make one of now, 1 remove it.
+
+
+class AlterCheckpointResponse(OwnResponse, kw_only=True):
+    id: String = ""
+    node_id: Int32 = -1
+    cluster_id: String = ""
+    data_dir: String = ""
+    log_count: Int32 = 0
+    size_bytes: Int64 = 0
+
+
 class ExplainAccessRequest(Message, kw_only=True):
     principal: String
     host: String

@@ -302,6 +302,7 @@ _ROWS = (
     ),
     _api(10_030, rights.DescribeEncryptionRequest, rights.DescribeEncryptionResponse, (0, 0), 0),
     _api(10_031, rights.AlterEncryptionRequest, rights.AlterEncryptionResponse, (0, 0), 0),
+    _api(10_032, rights.AlterCheckpointRequest, rights.AlterCheckpointResponse, (0, 0), 0),
     _api(10_022, millstream.RenewBatchRequest, millstream.RenewBatchResponse, (0, 0), 0),
 )
 

@@ -7,6 +7,7 @@ from millstream.config import Config
 from millstream.engine.access.acls import AccessRules
 from millstream.engine.access.users import Users
 from millstream.engine.audit.trail import AuditTrail
+from millstream.engine.checkpoints.service import Checkpoints
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.encryption import EncryptionKeys
@@ -59,6 +60,7 @@ class Broker:
     access_rules: AccessRules
     audit: AuditTrail
     encryption: EncryptionKeys
+    checkpoints: Checkpoints
 
     @property
     def node_id(self) -> int:

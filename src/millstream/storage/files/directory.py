@@ -28,10 +28,10 @@ META = "millstream.json"
 JOURNAL = "journal"
 LOGS = "logs"
 KEYRING = "keyring"
+CLEAN = "clean"
 ENCRYPTED = "encrypted"  # Says that there was a keyring, should it be lost.
 
 _LOCK = "lock"
-_CLEAN = "clean"
 _ENDS = "ends"
 _META_BYTES_MAX = 4096
 
@@ -85,7 +85,7 @@ class DataDirectory:
             if ends is not None:
                 body = msgspec.json.encode(ends)
                 replace_file(self.files, _ENDS, [f"{crc32.iscsi(body):08x} ".encode() + body])
-            self.files.open(_CLEAN, create=True).close()
+            self.files.open(CLEAN, create=True).close()
             self.files.sync_directory("")
         except OSError as problem:
             # Without the marker the next start looks at more than it needs to, and that is all.
@@ -108,9 +108,9 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
         try:
             # Again, behind the lock: another process may have been here first.
             existing = _check(files, path, node_id)
-            meta = _write_meta(files, node_id, entropy) if existing is None else existing
-            was_clean, clean_ends = files.exists(_CLEAN), _read_ends(files, path)
-            files.remove(_CLEAN)
+            meta = existing or _Meta(node_id, write_meta(files, node_id, entropy))
+            was_clean, clean_ends = files.exists(CLEAN), _read_ends(files, path)
+            files.remove(CLEAN)
             # From here on things change, so the marker must be gone before anything is written.
             # Also without one: a process that was killed leaves names in the cache only.
             files.sync_directory("")
@@ -208,11 +208,14 @@ def _read_meta(files: Files, path: str) -> _Meta:
     return meta
 
 
-def _write_meta(files: Files, node_id: NodeId, entropy: Random) -> _Meta:
-    cluster_id = urlsafe_b64encode(entropy.randbytes(16)).rstrip(b"=").decode()
-    meta = _Meta(node_id, cluster_id)
-    replace_file(files, META, [_encode_meta(meta)])
-    return meta
+def write_meta(
+    files: Files, node_id: NodeId, entropy: Random, *, cluster_id: str | None = None
+) -> str:
+    """Make the root of `files` the directory of `node_id`; returns the id of its cluster."""
+    if cluster_id is None:
+        cluster_id = urlsafe_b64encode(entropy.randbytes(16)).rstrip(b"=").decode()
+    replace_file(files, META, [_encode_meta(_Meta(node_id, cluster_id))])
+    return cluster_id
 
 
 def _encode_meta(meta: _Meta) -> bytes:

@@ -169,6 +169,9 @@ class DiskFiles:
     def rename(self, source: str, target: str) -> None:
         self._real(source).replace(self._real(target))
 
+    def link(self, source: str, target: str) -> None:
+        self._real(target).hardlink_to(self._real(source))
+
     def sync_directory(self, path: str) -> None:
         _sync_directory(self._real(path))
 

@@ -140,6 +140,12 @@ class MemoryFiles:
             raise IsADirectoryError(errno.EISDIR, "is a directory", target)
         new_parent[new_name] = old_parent.pop(old_name)
 
+    def link(self, source: str, target: str) -> None:
+        parent, name = self._parent(target)
+        if name in parent:
+            raise FileExistsError(errno.EEXIST, "a file is in the way", target)
+        parent[name] = self.open(source)
+
     def sync_directory(self, path: str) -> None:
         if not isinstance(self._find(path), dict):
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)

@@ -175,6 +175,11 @@ class Journal:
         if self._round is not None:
             self._round.is_tail_promised = True
 
+    def copier(self) -> Callable[[str], None]:
+        """Work for a thread that writes the states of this moment to a file of their own."""
+        states = dict(self._states)
+        return lambda path: _write_file(self._files, path, states).file.close()
+
     def close(self) -> None:
         """Make everything durable, unless a sync failed, and let go of the file."""
         try:

@@ -370,8 +370,8 @@ class Log:
         file = self._cache.file(segment)
         return FileRange(file, 0, segment.size, segment.base_offset, segment.end_offset)
 
-    def all_contents(self) -> list[FileRange]:
-        return [self.contents(segment) for segment in self._chain.segments]
+    def segments(self) -> list[Segment]:
+        return list(self._chain.segments)
 
     def begin_replace(self, old: Sequence[Segment]) -> Callable[[], None]:
         """Give up the index whose name a replacement of `old` will get, before `replace`.

@@ -43,6 +43,7 @@ def context_of(
         access_rules=node.access_rules,
         audit=node.audit,
         encryption=node.encryption,
+        checkpoints=node.checkpoints,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 

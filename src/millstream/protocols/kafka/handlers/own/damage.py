@@ -1,16 +1,19 @@
-"""Handlers of damaged records, for clients that know Millstream: list them, give some up."""
+"""Handlers for operators of storage: damaged records, and checkpoints for backups."""
 
-from millstream.errors import RequestError
+from millstream.errors import InvalidRequest, RequestError
 from millstream.kafka_wire.apis.millstream import (
     ListDamageRequest,
     ListDamageResponse,
     SkipDamageRequest,
     SkipDamageResponse,
 )
+from millstream.kafka_wire.apis.rights import AlterCheckpointRequest, AlterCheckpointResponse
 from millstream.kafka_wire.error_codes import code_for
 from millstream.model import TopicPartition
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
+
+MAKE, REMOVE = 0, 1  # Actions on a checkpoint.
 
 
 async def list_damage(context: Context, _request: ListDamageRequest) -> ListDamageResponse:
@@ -76,4 +79,31 @@ async def skip_damage(context: Context, request: SkipDamageRequest) -> SkipDamag
     )
 
 
-HANDLERS: dict[int, Handler] = {10_018: list_damage, 10_019: skip_damage}
+async def alter_checkpoint(
+    context: Context, request: AlterCheckpointRequest
+) -> AlterCheckpointResponse:
+    broker, session = context.broker, context.session
+    try:
+        if request.action == REMOVE:
+            await broker.checkpoints.remove(session)
+            return AlterCheckpointResponse()
+        if request.action != MAKE:
+            raise InvalidRequest(f"there is no action {request.action}")
+        data_dir, made = await broker.checkpoints.make(session)
+    except RequestError as problem:
+        return AlterCheckpointResponse(error_code=code_for(problem), error_message=str(problem))
+    return AlterCheckpointResponse(
+        id=made.id,
+        node_id=broker.config.node_id,
+        cluster_id=broker.cluster_id,
+        data_dir=data_dir,
+        log_count=made.log_count,
+        size_bytes=made.size_bytes,
+    )
+
+
+HANDLERS: dict[int, Handler] = {
+    10_018: list_damage,
+    10_019: skip_damage,
+    10_032: alter_checkpoint,
+}

@@ -1,0 +1,1 @@
+"""Checkpoints: the files of a node at one moment, for backups."""
