@@ -87,4 +87,5 @@ RULES: Final[dict[int, Rule]] = {
     10_022: needs("W X"),
     10_030: needs("De C"),
     10_031: needs("A C"),
+    10_032: needs("A C"),
 }
