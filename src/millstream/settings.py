@@ -396,10 +396,13 @@ STORED_SETTINGS: dict[str, StoredSetting] = {
 }
 
 _FIELDS = {part.name: part.type for part in fields(TopicSettings)}
+BUILT_IN_SETTINGS = TopicSettings()
 
 
 def with_overrides(base: TopicSettings, overrides: dict[str, str]) -> TopicSettings:
     """Lay text values over `base`; raise `InvalidSetting` that names the key and what it takes."""
+    if not overrides:
+        return base  # As for most topics: to make another one checks all of its values again.
     values = {name: _parse(name, text) for name, text in overrides.items()}
     return replace(base, **{name: values[name] for name in values if name in _FIELDS})
 

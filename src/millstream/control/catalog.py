@@ -36,7 +36,13 @@ from millstream.errors import (
 from millstream.errors.views import HasViews, ReadOnlyView
 from millstream.model import LogId, TopicPartition, topic_name
 from millstream.names import INTERNAL_TOPICS
-from millstream.settings import UNLIMITED, TopicSettings, effective_settings, with_overrides
+from millstream.settings import (
+    BUILT_IN_SETTINGS,
+    UNLIMITED,
+    TopicSettings,
+    effective_settings,
+    with_overrides,
+)
 from millstream.view_names import split_filtered
 
 VIEW_OF, VIEW_WHERE = "view_of", "view_where"
@@ -68,7 +74,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     def setting_problems(self) -> list[str]:
         """A sentence for each override that this version does not carry out as it is stored."""
-        return self._effective(TopicSettings())[1]
+        return self._effective(BUILT_IN_SETTINGS)[1]
 
     def _effective(self, defaults: TopicSettings) -> tuple[TopicSettings, list[str]]:
         if self.name in INTERNAL_TOPICS:
@@ -211,7 +217,7 @@ class Catalog:
             case CreateTopic():
                 self.check_name(command.name)
                 check_view(None, command.overrides)
-                with_overrides(TopicSettings(), command.overrides)
+                with_overrides(BUILT_IN_SETTINGS, command.overrides)
                 if name := command.overrides.get(VIEW_OF):
                     self.find_base(name)
                 _check_placement(command.placement)
@@ -223,7 +229,7 @@ class Catalog:
                 before = self.find_own(command.name).overrides
                 check_view(before, _changed(before, command.changes))
                 # Not those that are there already: they may be of another version.
-                with_overrides(TopicSettings(), _changed({}, command.changes))
+                with_overrides(BUILT_IN_SETTINGS, _changed({}, command.changes))
             case _:
                 assert_never(command)
 

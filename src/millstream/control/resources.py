@@ -13,9 +13,9 @@ from millstream.control.commands import AlterResource
 from millstream.errors import InvalidRequest, InvalidSetting
 from millstream.internal_topics.groups import check_text
 from millstream.settings import (
+    BUILT_IN_SETTINGS,
     OF_ONE_TOPIC,
     StoredSetting,
-    TopicSettings,
     whole_number,
     with_overrides,
 )
@@ -161,7 +161,7 @@ def _check_value(kind: ResourceKind, name: str, text: str) -> None:
         except ValueError as expected:
             raise InvalidSetting(f"{name} = {text[:100]!r} is not {expected}") from None
     elif kind is ResourceKind.NODE and name not in OF_ONE_TOPIC:
-        with_overrides(TopicSettings(), {name: text})
+        with_overrides(BUILT_IN_SETTINGS, {name: text})
     else:
         known = ", ".join(_TABLES[kind])
         raise InvalidSetting(f"{kind.value} has no setting {name[:100]!r}; it has {known}")

@@ -40,7 +40,12 @@ from millstream.model import SYSTEM, NodeId, Session
 from millstream.names import AUDIT_TOPIC, DLQ_TOPIC_SUFFIX, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
-from millstream.settings import TopicSettings, check_together, effective_settings, with_overrides
+from millstream.settings import (
+    BUILT_IN_SETTINGS,
+    check_together,
+    effective_settings,
+    with_overrides,
+)
 from millstream.view_names import FILTER_MARK, is_automatic, split_filtered
 
 MASK_PATHS = "mask_paths"
@@ -69,6 +74,7 @@ class Topics:
         self._usage = usage
         # Topics and their partition counts by commands that may not be applied yet.
         self._proposed: list[tuple[str, int]] = []
+        self._proposed_count = 0  # Their partitions, of which some may be applied already.
 
     async def create(
         self,
@@ -350,10 +356,10 @@ class Topics:
         limit = self._config.limits.topic_settings_max
         if len(settings) > limit:
             raise InvalidSetting(f"{len(settings)} settings, at most {limit}")
-        check_together(effective_settings(TopicSettings(), dict(settings))[0])
+        check_together(effective_settings(BUILT_IN_SETTINGS, dict(settings))[0])
 
     def _check_settings(self, settings: Mapping[str, str]) -> None:
-        with_overrides(TopicSettings(), dict(settings))
+        with_overrides(BUILT_IN_SETTINGS, dict(settings))
         if where := settings.get(VIEW_WHERE):
             parse(where)
         try:
@@ -367,7 +373,9 @@ class Topics:
             raise InvalidPartitions(
                 f"{of_total} partitions, a topic has 1 to {limits.topic_partitions_max}"
             )
-        held = self._controller.state.catalog.partition_count + self._unapplied_partitions()
+        held = self._controller.state.catalog.partition_count
+        if held + self._proposed_count + partitions > limits.node_partitions_max:
+            held += self._unapplied_partitions()
         if held + partitions > limits.node_partitions_max:
             raise InvalidPartitions(
                 f"{held} partitions exist, at most {limits.node_partitions_max} are allowed"
@@ -381,10 +389,12 @@ class Topics:
         """Count the partitions of a proposal, so that all together keep within the limit."""
         proposal = (name, total)
         self._proposed.append(proposal)
+        self._proposed_count += total
         try:
             yield
         finally:
             self._proposed.remove(proposal)
+            self._proposed_count -= total
 
     def _unapplied_partitions(self) -> int:
         catalog = self._controller.state.catalog

@@ -53,5 +53,6 @@ TRANSITIONS: dict[tuple[Role, Event], Role] = {
 def next_role(role: Role, event: Event) -> Role:
     """The next role. A pair that is not in the table cannot happen, such as two leaders in one
     epoch."""
-    assert (role, event) in TRANSITIONS, f"a {role.value} cannot have: {event.value}"
-    return TRANSITIONS[role, event]
+    following = TRANSITIONS.get((role, event))
+    assert following is not None, f"a {role.value} cannot have: {event.value}"
+    return following

@@ -54,7 +54,7 @@ class ConsensusLog:
         self._clock = clock
         self._founders = founders
         self._fetch_bytes_max = fetch_bytes_max
-        self._boundaries = journal.state(log_id).boundaries
+        self._follow(journal.state(log_id).boundaries)
         # The last answer of `last`, and the boundaries that it was made from: each step asks often.
         self._last = arithmetic.last_position(self._boundaries, log.end_offset)
         self._last_boundaries = self._boundaries
@@ -81,7 +81,7 @@ class ConsensusLog:
 
     @property
     def voters(self) -> frozenset[ReplicaId]:
-        return arithmetic.voters_in_force(self._boundaries, self._founders)
+        return self._voters
 
     def contains(self, position: Position) -> bool:
         return arithmetic.contains(
@@ -164,7 +164,7 @@ class ConsensusLog:
             self._recall()
             kept = arithmetic.up_to(self._boundaries, self.log.end_offset)
             self._is_cut_short = len(kept) < len(self._boundaries)
-            self._boundaries = kept
+            self._follow(kept)
 
     def reset(self, start_offset: Offset, boundaries: tuple[Boundary, ...]) -> None:
         self.cuts += 1
@@ -200,7 +200,11 @@ class ConsensusLog:
         self._recall()
 
     def _recall(self) -> None:
-        self._boundaries = self._journal.state(self._id).boundaries
+        self._follow(self._journal.state(self._id).boundaries)
+
+    def _follow(self, boundaries: Sequence[Boundary]) -> None:
+        self._boundaries = boundaries
+        self._voters = arithmetic.voters_in_force(boundaries, self._founders)
 
     def _finish_cut(self) -> None:
         """Write a cut to the journal that it refused after the records were cut."""

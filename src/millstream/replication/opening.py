@@ -1,8 +1,9 @@
 """Opens logs on worker threads, a few at a time, and hands them over on the event loop.
 
 Owns which logs are being opened. Recovery may read a whole segment, so it never runs on the event
-loop while the node serves clients. A log takes part in consensus only once it is handed over: until
-then no message reaches it, so its state in the journal, read when recovery begins, stays true.
+loop while the node serves clients, unless a log is new: there is nothing to read. A log takes part
+in consensus only once it is handed over: until then no message reaches it, so its state in the
+journal, read when recovery begins, stays true.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from millstream.settings import TopicSettings
 from millstream.storage.compaction.policy import rewrites
 from millstream.storage.files.directory import LOGS
 from millstream.storage.journal.journal import Journal
-from millstream.storage.journal.log_states import LogState
+from millstream.storage.journal.log_states import UNKNOWN_LOG, LogState
 from millstream.storage.log.cache import LogCache
 from millstream.storage.log.log import Log
 from millstream.storage.log.recovery import open_log
@@ -97,6 +98,14 @@ class Recovery:
                 self._files.sync_directory(LOGS)
         except OSError as problem:
             raise storage_error(problem, LOGS) from problem
+
+    def is_new(self, opening: Opening) -> bool:
+        """Whether there is nothing of this log to read, and no key to be made for it."""
+        return (
+            opening.state is UNKNOWN_LOG
+            and self._keyring is None
+            and not self._files.exists(log_directory(opening.log_id))
+        )
 
     def prepare(self, openings: Sequence[Opening]) -> None:
         """Blocks. Make the keys of all their topics in one write; raises `StorageError`."""
@@ -214,9 +223,15 @@ class Openings:
             if not batch:
                 self._wake.clear()
                 continue
-            for opening, outcome in await self._recover_on_thread(batch):
+            if all(map(self._recovery.is_new, batch)):
+                outcomes = self._recover_some(batch)
+                self._put_back(batch[len(outcomes) :])
+            else:
+                outcomes = await self._recover_on_thread(batch)
+            for opening, outcome in outcomes:
                 self._conclude(opening.log_id, outcome)
             self._announce()
+            await asyncio.sleep(0)
 
     def _take(self) -> list[Opening]:
         batch: list[Opening] = []
@@ -238,17 +253,20 @@ class Openings:
             # The thread goes on, and the next node must not have the directory before it ends.
             await asyncio.wait({job})
             raise
-        for opening in reversed(batch[len(outcomes) :]):
+        self._put_back(batch[len(outcomes) :])
+        return outcomes
+
+    def _put_back(self, batch: list[Opening]) -> None:
+        for opening in reversed(batch):
             self._under_way.discard(opening.log_id)
             if opening.log_id in self._pending:
                 self._queue.appendleft(opening.log_id)
                 self._wake.set()
             else:
                 self._let_go(opening.log_id)
-        return outcomes
 
     def _recover_some(self, batch: list[Opening]) -> list[tuple[Opening, Outcome]]:
-        """Blocks; on a thread. At least the first, and more until time is up."""
+        """Blocks; on a thread unless all are new. At least the first, and more until time is up."""
         outcomes: list[tuple[Opening, Outcome]] = []
         end_ms = self._clock.now_ms() + JOB_MS
         try:

@@ -34,7 +34,7 @@ class DiskFile:
 
     __slots__ = ("_descriptor", "_path")
 
-    def __init__(self, descriptor: int, path: Path) -> None:
+    def __init__(self, descriptor: int, path: str | Path) -> None:
         self._descriptor = descriptor
         self._path = path
 
@@ -127,18 +127,20 @@ class DiskFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._prefix = f"{root}/"
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        real = self._real(path)
+        real = self._name(path)
         flags = _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS
         return DiskFile(os.open(real, flags, FILE_MODE), real)
 
     def exists(self, path: str) -> bool:
-        return self._real(path).exists()
+        return os.access(self._name(path), os.F_OK)
 
     def list(self, directory: str) -> list[str]:
         try:
-            return sorted(entry.name for entry in self._real(directory).iterdir())
+            with os.scandir(self._name(directory)) as entries:
+                return sorted(entry.name for entry in entries)
         except FileNotFoundError:
             return []
 
@@ -183,6 +185,11 @@ class DiskFiles:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
 
+    def _name(self, path: str) -> str:
+        """The same as `_real`, for thousands of files: a `Path` takes 10 us to be made."""
+        split_path(path)  # Checks it.
+        return self._prefix + path
+
     def _real(self, path: str) -> Path:
         return self.root.joinpath(*split_path(path))
 
@@ -197,7 +204,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _failed_sync(problem: OSError, path: Path) -> OSError:
+def _failed_sync(problem: OSError, path: str | Path) -> OSError:
     """The error of a sync, which is final whatever its number says.
 
     The kernel may have dropped the dirty pages of a sync that failed for want of memory, so a

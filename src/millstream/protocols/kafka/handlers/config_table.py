@@ -12,7 +12,13 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from millstream.errors import InvalidSetting, RequestError
-from millstream.settings import STORED_SETTINGS, TopicSettings, effective_settings, meanings
+from millstream.settings import (
+    BUILT_IN_SETTINGS,
+    STORED_SETTINGS,
+    TopicSettings,
+    effective_settings,
+    meanings,
+)
 
 
 class Kind(IntEnum):
@@ -170,7 +176,6 @@ FIXED_CONFIGS: dict[str, FixedConfig] = {
     "remote.storage.enable": FixedConfig(Kind.BOOLEAN, ("false",), "Nothing is tiered."),
 }
 
-_BUILT_IN = TopicSettings()
 TOPIC_MEANINGS = meanings(TopicSettings)
 
 
@@ -313,13 +318,13 @@ def inherited(node_name: str, setting: str, defaults: Inherited) -> tuple[Synony
             for overrides, source in at_run_time
             if setting in overrides
         ),
-        *layers_of(node_name, getattr(defaults.base, setting), getattr(_BUILT_IN, setting)),
+        *layers_of(node_name, getattr(defaults.base, setting), getattr(BUILT_IN_SETTINGS, setting)),
     )
 
 
 def shown(setting: str, text: str) -> str | None:
     """A setting as it is spelled when it is described."""
-    return _text(getattr(effective_settings(_BUILT_IN, {setting: text})[0], setting))
+    return _text(getattr(effective_settings(BUILT_IN_SETTINGS, {setting: text})[0], setting))
 
 
 def layers_of(name: str, value: object, built_in: object) -> tuple[Synonym, ...]:

@@ -7,7 +7,7 @@ outcome of its own, so one that is refused does not keep the others from being d
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from millstream.control.catalog import VIEW_OF
@@ -34,6 +34,7 @@ from millstream.model import NodeId
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.handlers.config_table import (
+    Inherited,
     TopicConfig,
     error_text,
     read_overrides,
@@ -76,11 +77,12 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     unique = {topic.name: topic for topic in request.topics}
     answers: dict[str, _Created] = {}
     throttle = _Throttle(context, STRICT_SINCE[19])
+    described = cache(partial(_described, context.inherited))  # Most have the same settings.
 
     async def create(topic: CreateTopicsRequest.Topic) -> None:
         try:
             _check_once(topic.name, copies[topic.name])
-            made = partial(_created, context, topic, validate_only=request.validate_only)
+            made = partial(_created, context, topic, described, validate_only=request.validate_only)
             answers[topic.name] = await _within(deadline, throttle.run(made))
         except RequestError as problem:
             answers[topic.name] = _Created(
@@ -111,9 +113,13 @@ def _is_view(topic: CreateTopicsRequest.Topic) -> bool:
 
 
 async def _created(
-    context: Context, topic: CreateTopicsRequest.Topic, *, validate_only: bool
+    context: Context,
+    topic: CreateTopicsRequest.Topic,
+    described: Callable[[frozenset[tuple[str, str]]], list[_Created.Config]],
+    *,
+    validate_only: bool,
 ) -> _Created:
-    topics, defaults = context.broker.topics, context.inherited
+    topics = context.broker.topics
     plan = _plan(context, topic)
     topic_id = NO_ID
     if validate_only:
@@ -151,17 +157,21 @@ async def _created(
         topic_id=topic_id,
         num_partitions=plan.partitions,
         replication_factor=plan.replicas,
-        configs=[
-            _Created.Config(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.is_read_only,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in topic_entries(plan.settings, defaults)
-        ],
+        configs=described(frozenset(plan.settings.items())),
     )
+
+
+def _described(defaults: Inherited, settings: frozenset[tuple[str, str]]) -> list[_Created.Config]:
+    return [
+        _Created.Config(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=entry.source,
+            is_sensitive=False,
+        )
+        for entry in topic_entries(dict(settings), defaults)
+    ]
 
 
 def _plan(context: Context, topic: CreateTopicsRequest.Topic) -> _Plan:
