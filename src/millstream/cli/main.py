@@ -46,6 +46,7 @@ _MODULES = {
     "bench": "operate/bench",
     "config": "operate/node",
     "context": "operate/context",
+    "install": "operate/install",
     "backup": "operate/backup",
     "restore": "operate/backup",
     "inspect": "operate/inspect",

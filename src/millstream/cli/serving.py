@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TextIO
 
+from millstream.cli.service_manager import ServiceManager
 from millstream.config import Config
 from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
@@ -80,10 +81,16 @@ def run(
 
 async def _serve(config: Config, machine: Machine, *, is_secure: bool) -> None:
     service = Service(config, real_ports(config), descriptors_max=machine.descriptors_max)
+    manager = ServiceManager()
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        manager.stopping()
+        service.stop()
+
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, service.stop)
-    async with asyncio.TaskGroup() as group:
+        loop.add_signal_handler(name, stop)
+    async with asyncio.TaskGroup() as group, manager.following(service.opened):
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(
                 signal.SIGHUP, lambda: group.create_task(service.listeners.reload())

@@ -1,0 +1,1 @@
+"""Installs a node as a service of systemd: a plan of steps, and its carrying out."""
