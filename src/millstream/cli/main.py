@@ -46,6 +46,7 @@ _MODULES = {
     "bench": "operate/bench",
     "config": "operate/node",
     "context": "operate/context",
+    "log": "operate/log",
     "install": "operate/install",
     "backup": "operate/backup",
     "restore": "operate/backup",

@@ -1,7 +1,8 @@
 """`millstream serve`: a node as a process, with its signals, its log lines and its exit code.
 
 A log line is for a person on a terminal, and a line of JSON everywhere else: with the keys `time`,
-`level`, `logger`, `message`, and `exception` where there is one.
+`level`, `logger`, `message`, and `request_id` and `exception` where there is one. A file of log
+lines is replaced when it is full, and the last few are kept.
 """
 
 import asyncio
@@ -21,12 +22,16 @@ from millstream.cli.service_manager import ServiceManager
 from millstream.config import Config
 from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
+from millstream.protocols.conversation import REQUEST_ID
 from millstream.server.service import Service, first_of
 from millstream.server.system.machine import Machine, fit, look_around
 from millstream.server.system.real_ports import real_ports
 
 DONE, FAILED = 0, 1
 PRIVATE_UMASK = 0o077  # Files of the process are its user's alone.
+# Of a log file, before it becomes FILE.1; so many of those are kept.
+LOG_FILE_BYTES_MAX = 100 * 2**20
+LOG_FILES_KEPT = 9
 HUMAN_LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 # Blocks up to this size come from memory that was used before, which need not be zeroed and mapped
@@ -47,12 +52,13 @@ def run(
     flags: Mapping[str, object],
     verbose: bool,
     log_format: str = "auto",
+    log_file: str | None = None,
     is_secure: bool = False,
 ) -> int:
     """`is_secure` turns on what protects a node, and makes what it needs."""
-    set_up_logging(log_format, is_verbose=verbose)
     problem: BaseException | None = None
     try:
+        set_up_logging(log_format, is_verbose=verbose, path=log_file)
         config, origins = load_with_origins(path=path, flags=flags)
         if "listeners" not in origins and not config.listener:
             # A process is watched and administered; a broker inside a program asks for HTTP.
@@ -135,19 +141,37 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if request_id := REQUEST_ID.get():
+            line["request_id"] = request_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
-def set_up_logging(form: str, *, is_verbose: bool, stream: TextIO | None = None) -> None:
-    """Send all log lines to `stream`, standard error by default. `form` is auto, human or json."""
+def set_up_logging(
+    form: str, *, is_verbose: bool, stream: TextIO | None = None, path: str | None = None
+) -> None:
+    """Send all log lines to the file `path`, else to `stream`, standard error by default.
+
+    `form` is auto, human or json. Raises `StartupError` if the file cannot be written.
+    """
     stream = sys.stderr if stream is None else stream
-    is_human = form == "human" or (form == "auto" and stream.isatty())
-    handler = logging.StreamHandler(stream)
+    is_human = form == "human" or (form == "auto" and path is None and stream.isatty())
+    handler = _file_handler(path) if path is not None else logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(HUMAN_LOG_LINE) if is_human else JsonLines())
     level = logging.DEBUG if is_verbose else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def _file_handler(path: str) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler
+
+    try:
+        return RotatingFileHandler(
+            path, maxBytes=LOG_FILE_BYTES_MAX, backupCount=LOG_FILES_KEPT, encoding="utf-8"
+        )
+    except OSError as problem:
+        raise StartupError(f"cannot write the log file {path}: {problem.strerror}") from None
 
 
 def _keep_freed_memory() -> None:

@@ -24,6 +24,7 @@ from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.extensions.checkpoints import Checkpoints
 from millstream.client.extensions.damage import Damage
 from millstream.client.extensions.encryption import EncryptionAdmin
+from millstream.client.extensions.log_levels import LogLevels
 from millstream.client.extensions.requests import BrokerRequests
 from millstream.client.models import (
     FilterFigures,
@@ -107,6 +108,7 @@ class Client(Closing):
         self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
         self.damage = Damage(self._requests)
         self.checkpoints = Checkpoints(self._requests)
+        self.log_levels = LogLevels(self._requests)
         self.encryption = EncryptionAdmin(self._requests)
         link.has_queues = self.admin.has_queues
         link.explain_stall = self.explain_stall

@@ -4,9 +4,14 @@ Declares what a gateway may call; `server.net` implements it. A gateway never se
 """
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Protocol
 
 from millstream.model import Buffer
+
+# The id of the request that is being handled, for log lines that it causes. Tasks and threads that
+# a handler starts inherit it.
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class Pace(Protocol):

@@ -17,7 +17,7 @@ from millstream.base_error import MillstreamError
 from millstream.engine.access.login import Login
 from millstream.errors import ProtocolError
 from millstream.model import Buffer, Session
-from millstream.protocols.conversation import Pace, PushChannel
+from millstream.protocols.conversation import REQUEST_ID, Pace, PushChannel
 from millstream.protocols.http.browsers import (
     check_host,
     check_origin,
@@ -123,6 +123,11 @@ class Server:
     def begin(self, client: Client, request: Request, incoming: Incoming | None) -> Outcome:
         """Answer now, or return the coroutine that does."""
         exchange = self._open(client, request, incoming)
+        token = REQUEST_ID.set(exchange.request_id)
+        if _log.isEnabledFor(logging.DEBUG):
+            # Without query and body, which may hold records and passwords.
+            path = "/".join(("", *request.raw_parts))
+            _log.debug("request %s %s from %s", request.method, path, client.session.address)
         try:
             answer = self._check(exchange)
             if answer is not None:
@@ -135,8 +140,11 @@ class Server:
             return self._refuse(exchange, problem_of(error))
         except Exception as error:
             return self._fail(exchange, error)
+        finally:
+            REQUEST_ID.reset(token)
 
     async def _guarded(self, exchange: Exchange, outcome: Coroutine[Any, Any, Reply]) -> Reply:
+        token = REQUEST_ID.set(exchange.request_id)
         try:
             return await outcome
         except ProtocolError:
@@ -145,6 +153,8 @@ class Server:
             return self._refuse(exchange, problem_of(error))
         except Exception as error:
             return self._fail(exchange, error)
+        finally:
+            REQUEST_ID.reset(token)
 
     # -- before the handler ------------------------------------------------------------------------
 

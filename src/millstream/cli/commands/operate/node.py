@@ -52,6 +52,11 @@ def node_flags(command: _F) -> _F:
     default="auto",
     help="auto: human on a terminal, JSON lines otherwise.  [auto]",
 )
+@click.option(
+    "--log-file",
+    metavar="FILE",
+    help="Log there, not to standard error; 100 MiB each, the last 10 are kept.",
+)
 @click.option("--verbose", is_flag=True, help="Log what happens in detail.")
 @click.option(
     "--secure",
@@ -60,7 +65,12 @@ def node_flags(command: _F) -> _F:
     help="TLS and logins: makes a CA, a certificate and the first user if there are none.",
 )
 def serve(
-    path: str | None, verbose: bool, log_format: str, is_secure: bool, **flags: object
+    path: str | None,
+    verbose: bool,
+    log_format: str,
+    log_file: str | None,
+    is_secure: bool,
+    **flags: object,
 ) -> None:
     """Run a node until Ctrl-C or SIGTERM.
 
@@ -70,7 +80,14 @@ def serve(
     from millstream.cli.serving import run
 
     sys.exit(
-        run(path=path, flags=flags, verbose=verbose, log_format=log_format, is_secure=is_secure)
+        run(
+            path=path,
+            flags=flags,
+            verbose=verbose,
+            log_format=log_format,
+            log_file=log_file,
+            is_secure=is_secure,
+        )
     )
 
 

@@ -130,6 +130,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _loggers() -> list[str]:
-    """Names of loggers that exist: asking for another would make it, for ever."""
-    known = logging.root.manager.loggerDict
-    return [name for name, logger in known.items() if isinstance(logger, logging.Logger)]
+    """Names of loggers and of the packages above them: another would be made, for ever."""
+    return list(logging.root.manager.loggerDict)
