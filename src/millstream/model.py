@@ -7,7 +7,7 @@ Invariant: `end_offset` is exclusive and `last_offset` inclusive, everywhere.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, NewType, TypeAlias
@@ -103,6 +103,17 @@ class Producer(NamedTuple):
 NO_PRODUCER = Producer(-1, -1)
 
 CONTROL_LOG = LogId(UUID(int=0), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """How a node proves to its peers that it belongs to their cluster."""
+
+    node_id: NodeId
+    cluster_id: str
+    directory_id: UUID  # Of its data: a wiped node comes back as another one.
+    generation: int  # Of the cluster; an older one is refused after an unsafe recovery.
+    key: bytes = field(repr=False)  # The cluster key, which all nodes share.
 
 
 class Position(NamedTuple):

@@ -7,12 +7,12 @@ Invariant: no other module touches a clock, a random source, a file or a socket.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
-from uuid import UUID
 
 from millstream.model import Buffer, NodeId
+from millstream.model import PeerIdentity as PeerIdentity
 from millstream.security.secrets import Secret
 
 T = TypeVar("T")
@@ -142,17 +142,6 @@ class LinkReceiver(Protocol):
         """The link is over. Messages sent over it and not yet received never will be."""
 
     def receive(self, node: NodeId, message: PeerMessage) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerIdentity:
-    """How a node proves to its peers that it belongs to their cluster."""
-
-    node_id: NodeId
-    cluster_id: str
-    directory_id: UUID  # Of its data: a wiped node comes back as another one.
-    generation: int  # Of the cluster; an older one is refused after an unsafe recovery.
-    key: bytes = field(repr=False)  # The cluster key, which all nodes share.
 
 
 class Links(Protocol):

@@ -1,0 +1,1 @@
+"""What nodes say to each other, as bytes: frames, greetings, messages, calls. Pure."""
