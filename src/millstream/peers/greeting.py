@@ -102,7 +102,7 @@ class Greeting:
         """With `peer` this side dials that node; without it accepts."""
         self.peer: Peer | None = None  # Set once it is proven.
         self._introduction = introduction
-        self._is_dialler = peer is not None
+        self.is_dialler = peer is not None
         self._expected = peer
         self._mine = b""
         self._theirs = b""
@@ -113,7 +113,7 @@ class Greeting:
 
     def begin(self) -> bytes:
         """The first bytes of a dialler."""
-        assert self._is_dialler
+        assert self.is_dialler
         return encode_frame(Kind.HELLO, self._mine)
 
     def receive(self, kind: Kind, payload: bytes) -> bytes:
@@ -135,7 +135,7 @@ class Greeting:
             raise ProtocolError(f"a greeting that cannot be read: {problem}") from None
         self._check(hello)
         self._hello, self._theirs = hello, payload
-        if self._is_dialler:
+        if self.is_dialler:
             return encode_frame(Kind.PROOF, self._proof(is_dialler=True))
         self._link, self._lane = hello.link, lane
         peer = NodeId(hello.node_id)
@@ -144,7 +144,7 @@ class Greeting:
         return encode_frame(Kind.HELLO, self._mine)
 
     def _on_proof(self, hello: Hello, payload: bytes) -> bytes:
-        if not hmac.compare_digest(payload, self._proof(is_dialler=not self._is_dialler)):
+        if not hmac.compare_digest(payload, self._proof(is_dialler=not self.is_dialler)):
             raise GreetingRefused(
                 f"node {hello.node_id} does not have the cluster key of node "
                 f"{self._introduction.identity.node_id}"
@@ -152,7 +152,7 @@ class Greeting:
         self.peer = Peer(
             NodeId(hello.node_id), hello.directory_id, hello.instance, self._link, self._lane
         )
-        if self._is_dialler:
+        if self.is_dialler:
             return b""
         return encode_frame(Kind.PROOF, self._proof(is_dialler=False))
 
@@ -190,7 +190,7 @@ class Greeting:
     def _proof(self, *, is_dialler: bool) -> bytes:
         """The side is part of it: no proof can be sent back to its maker."""
         first, second = (
-            (self._mine, self._theirs) if self._is_dialler else (self._theirs, self._mine)
+            (self._mine, self._theirs) if self.is_dialler else (self._theirs, self._mine)
         )
         side = b"dialler" if is_dialler else b"acceptor"
         head = len(first).to_bytes(4, "big")

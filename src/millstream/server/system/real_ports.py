@@ -26,6 +26,7 @@ from millstream.ports import (
     Ports,
 )
 from millstream.replication.group_commit import LANES_MAX
+from millstream.server.system.peer_ports import RealPeers
 from millstream.server.system.protoc import Protoc
 from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.disk import DiskFiles
@@ -182,15 +183,17 @@ def real_ports(config: Config) -> Ports:
             f"nodes = {sorted(config.voters)} asks for a cluster, and nodes cannot reach each "
             f"other yet: leave nodes away, or write nodes = [{config.node_id}]"
         )
+    entropy = SystemRandom()
+    peers = RealPeers(entropy, records_bytes_max=config.limits.frame_bytes_max)
     files: Files = MemoryFiles() if config.storage == "memory" else DiskFiles(Path(config.data_dir))
     return Ports(
         clock=SystemClock(),
-        entropy=SystemRandom(),
+        entropy=entropy,
         files=files,
         threads=WorkerThreads(),
         sync_threads=WorkerThreads("sync", LANES_MAX),
-        links=NoLinks(),
-        calls=NoCalls(),
+        links=peers,
+        calls=peers,
         secrets=SystemSecrets(),
         schema_compiler=Protoc(),
     )
