@@ -393,6 +393,17 @@ class Config:
     http_port: int = setting(
         9094, "Port of REST, schema registry, metrics and health, if http is among the listeners."
     )
+    peer_port: int = setting(
+        9093, "Port of other nodes, open in a cluster only. 0, or with `port = 0`: a free port."
+    )
+    peer_host: str = setting("", "The address that other nodes connect to. Empty: `host`.")
+    peer_address: str = setting(
+        "", "HOST:PORT that other nodes are told to connect to. Empty: where it listens."
+    )
+    rack: str = setting("", "The rack or zone of this node; replicas are spread over racks.")
+    machine: str = setting(
+        "", "What fails together with this node. Empty: this node alone. One holds no two replicas."
+    )
     opens_logs_on_use: bool = setting(
         False,
         "Whether a start leaves logs closed that nothing happened to since the last orderly stop. "
@@ -409,7 +420,9 @@ class Config:
         (), "Settings without which no topic is created, such as `purpose` or `owner`."
     )
     default_partitions: int = setting(1, "Partitions of a topic that is created without a number.")
-    default_replicas: int = setting(1, "Replicas of a topic that is created without a number.")
+    default_replicas: int = setting(
+        -1, "Replicas of a topic that is created without a number. -1: three, or one a machine."
+    )
     limits: Limits = field(default_factory=Limits)
     timing: Timing = field(default_factory=Timing)
     flux: Flux = field(default_factory=Flux)
@@ -438,7 +451,7 @@ class Config:
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:
-        for name in ("port", "flux_port", "classic_port", "http_port"):
+        for name in ("port", "flux_port", "classic_port", "http_port", "peer_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 raise ValueError(f"{name} = {getattr(self, name)} is not in 0 to 65535")
         if self.node_id < 0:

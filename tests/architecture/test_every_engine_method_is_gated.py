@@ -21,6 +21,7 @@ from millstream.control.acls import (
 )
 from millstream.control.catalog import Topic
 from millstream.control.commands import UserChange
+from millstream.control.nodes import NodeState
 from millstream.control.quotas import Entity
 from millstream.control.resources import ResourceKind
 from millstream.engine.access.acls import Question
@@ -54,6 +55,7 @@ from tests.support.virtual_loop import run
 # Public parts of a node that are no services: each has a reason to ask no gate.
 WITHOUT_GATE = {
     "authentication": "says who a session is, before anything can be asked",
+    "members": "says where nodes are, as metadata does; `cluster` is gated, a token is proved",
     "logins": "the same, for protocols that prove it with each request",
     "running_config": "follows settings that `resources` has let through its gate",
     "unpacking": "bounds memory, reads no topic",
@@ -234,6 +236,9 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "users.credentials": (("secret",), {}),
         "repairs.list": ((), {}),
         "repairs.skip": ((ORDERS, 0), {}),
+        "cluster.describe": (("kafka", ("localhost", 9092)), {}),
+        "cluster.invite": ((("localhost:9092",),), {}),
+        "cluster.change": ((1, NodeState.DRAINING), {}),
         "encryption.describe": ((), {}),
         "encryption.rotate": (("data",), {}),
         "encryption.rewrite": ((), {}),

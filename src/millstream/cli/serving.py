@@ -114,7 +114,8 @@ async def _announce(service: Service, config: Config, *, is_secure: bool) -> Non
     gc.enable()
     listeners = " ".join(f"{name}={at.host}:{at.port}" for name, at in service.addresses.items())
     data = config.data_dir if config.storage == "disk" else "(memory)"
-    print(f"millstream ready node={config.node_id} {listeners} data={data}", flush=True)
+    node_id = service.node.config.node_id  # A node that has joined was given one.
+    print(f"millstream ready node={node_id} {listeners} data={data}", flush=True)
     if is_secure:
         from millstream.cli.securing import client_settings
 

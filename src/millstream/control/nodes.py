@@ -97,6 +97,10 @@ class Nodes:
         """An id that no node has ever had."""
         return NodeId(max(self._nodes, default=0) + 1)
 
+    def invitations(self) -> list[Invitation]:
+        """Those that were not used; some may have expired."""
+        return list(self._invitations.values())
+
     def check(self, command: NodeCommand) -> None:
         """Raise what speaks against proposing a command, by the rules of this version."""
         match command:

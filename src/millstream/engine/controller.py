@@ -20,10 +20,12 @@ from millstream.codec.records import Record, decode_each
 from millstream.control.access import AccessChange
 from millstream.control.catalog import Topic
 from millstream.control.commands import (
+    UNDECODABLE,
     AccessCommand,
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    NodeCommand,
     RaiseSchemaIds,
     ReserveProducerIds,
     TopicCommand,
@@ -31,22 +33,30 @@ from millstream.control.commands import (
     decode,
     encode_for_proposal,
 )
+from millstream.control.nodes import Invitation, Node
 from millstream.control.resources import Resource
 from millstream.control.state import Outcome, State
+from millstream.engine.cluster.proposals import Proposals
 from millstream.engine.ledgers.ledger import (
     READ_BYTES_MAX,
     UNPACKED_BYTES_MAX,
     Entry,
     Ledger,
 )
-from millstream.errors import RequestError, StorageError, StorageUnavailable
-from millstream.model import Epoch, NodeId, Offset, Session
+from millstream.errors import (
+    InvalidRequest,
+    NotLeader,
+    RequestError,
+    StorageError,
+    StorageUnavailable,
+)
+from millstream.model import Epoch, NodeId, Offset, ReplicaId, Session, node_of
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
 _log = logging.getLogger(__name__)
 
-Applied = Callable[[AnyCommand, Topic | Resource], None]
+Applied = Callable[[AnyCommand, Topic | Resource | Node], None]
 
 
 class Quorum(NamedTuple):
@@ -57,6 +67,7 @@ class Quorum(NamedTuple):
     high_watermark: Offset
     end_offset: Offset
     as_of_ms: int
+    voters: tuple[NodeId, ...]
 
 
 class Controller:
@@ -69,8 +80,10 @@ class Controller:
         *,
         skipped: Set[Offset] = frozenset(),
         keeps_outcomes: bool = False,
+        proposals: Proposals | None = None,
     ) -> None:
-        """`skipped` are the offsets of commands that an operator had left out."""
+        """`skipped` are the offsets of commands that an operator had left out; `proposals` reaches
+        the leader of the control log on another node."""
         self.state = state
         # By offset, for the audit trail, which removes them: of commands that were refused or are
         # about users, roles and ACLs. None of a skipped one.
@@ -85,6 +98,9 @@ class Controller:
         self._has_failed = asyncio.Event()
         self._has_folded = asyncio.Event()
         self._ledger = Ledger(replica, clock, self._apply)
+        self._proposals = proposals
+        if proposals is not None:
+            proposals.connect(self, replica)
         replica.watch(self._fold)
         self._fold()
 
@@ -97,8 +113,21 @@ class Controller:
     async def folded(self) -> None:
         """Wait until all that is committed is applied; a read may have to be tried again."""
         while self._ledger.applied_offset < self._replica.high_watermark:
-            self._has_folded.clear()
-            await self._has_folded.wait()
+            await self.next_fold()
+
+    async def next_fold(self) -> None:
+        """Wait until more may be applied, or the leader has changed."""
+        self._has_folded.clear()
+        await self._has_folded.wait()
+
+    async def caught_up(self) -> None:
+        """Wait until all is applied here that was committed when this began.
+
+        A follower that was away folds an old catalog at first: it asks the leader how far to go.
+        """
+        if self._proposals is not None:
+            await self._proposals.catch_up()
+        await self.folded()
 
     async def propose(self, session: Session, command: TopicCommand) -> Topic:
         """Commit `command` and apply it here; raise its refusal, or `NotLeader`.
@@ -135,8 +164,32 @@ class Controller:
             raise StorageUnavailable(str(self._failure))
         command = msgspec.structs.replace(command, by=actor_of(session, self._clock.now_ms()))
         data = encode_for_proposal(command)
+        if self._proposals is not None and not self._replica.is_leader:
+            return await self._proposals.forward(data)
         self.state.check(command)
         return await self._ledger.propose([Entry(None, data)])
+
+    def write(self, tag: bytes, data: bytes) -> Offset:
+        """Append a command of another node, which knows it by its tag; return its offset.
+
+        Raises its refusal, or `NotLeader`, with nothing written.
+        """
+        if self._failure is not None:
+            raise StorageUnavailable(str(self._failure))
+        try:
+            command = decode(data)
+        except UNDECODABLE as problem:
+            raise InvalidRequest(f"a command of another version: {problem}") from None
+        if not self._replica.is_leader:
+            raise NotLeader(self._replica.name, self._replica.leader)
+        self.state.check(command)
+        return self._ledger.write([Entry(tag, data)]) - 1
+
+    async def alter_nodes(self, session: Session, command: NodeCommand) -> Node | Invitation:
+        """The same as `propose`, for nodes and invitations."""
+        outcome = await self._propose(session, command)
+        assert isinstance(outcome, Node | Invitation)
+        return outcome
 
     async def alter_resource(self, session: Session, command: AlterResource) -> None:
         """The same as `propose`, for settings of what is no topic."""
@@ -150,6 +203,11 @@ class Controller:
     def leader(self) -> NodeId | None:
         """The leader of the control log, as far as this node knows."""
         return self._replica.leader
+
+    @property
+    def voters(self) -> frozenset[ReplicaId]:
+        """The replicas that vote on the control log."""
+        return self._replica.core.voters
 
     @property
     def applied_offset(self) -> Offset:
@@ -190,6 +248,7 @@ class Controller:
             replica.high_watermark,
             replica.log.end_offset,
             self._clock.now_ms(),
+            tuple(sorted(node_of(voter) for voter in self.voters)),
         )
 
     def _fold(self) -> None:
@@ -207,6 +266,18 @@ class Controller:
             self._has_failed.set()
 
     def _apply(self, record: Record) -> Outcome:
+        """Apply a record, and give its outcome to the proposal on this node that it comes from."""
+        if self._proposals is None or record.key is None:
+            return self._apply_command(record)
+        try:
+            outcome = self._apply_command(record)
+        except RequestError as refusal:
+            self._proposals.applied(record.key, refusal)
+            raise
+        self._proposals.applied(record.key, outcome)
+        return outcome
+
+    def _apply_command(self, record: Record) -> Outcome:
         if record.offset in self._skipped:
             if self.outcomes is not None:
                 self.outcomes[record.offset] = None
@@ -221,6 +292,6 @@ class Controller:
             raise
         if self.outcomes is not None and isinstance(outcome, AccessChange):
             self.outcomes[record.offset] = outcome
-        if isinstance(outcome, Topic | Resource):
+        if isinstance(outcome, Topic | Resource | Node):
             self._applied(command, outcome)
         return outcome

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from millstream.control.catalog import Catalog, Topic
 from millstream.control.commands import AnyCommand, DeleteTopic
+from millstream.control.nodes import Node
 from millstream.control.resources import Resource, ResourceKind
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
@@ -42,8 +43,10 @@ class Hosting:
         self._catalog: Catalog | None = None  # Known when the fold has caught up.
         self._deleted: set[UUID] = set()  # While folding.
 
-    def applied(self, command: AnyCommand, outcome: Topic | Resource) -> None:
+    def applied(self, command: AnyCommand, outcome: Topic | Resource | Node) -> None:
         """Follow a command that was just applied."""
+        if isinstance(outcome, Node):
+            return  # `members` follows those.
         if isinstance(outcome, Resource):
             if outcome.kind is ResourceKind.NODE:
                 self._follow_settings()

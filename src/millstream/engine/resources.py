@@ -87,7 +87,8 @@ class ResourceSettings:
         self._gate.admit(session, operation, _CLUSTER)
 
     def _check_node(self, name: str) -> None:
-        nodes = {str(node) for node in self._config.voters}
+        members = self._controller.state.nodes.members()
+        nodes = {str(node.node_id) for node in members} or set(map(str, self._config.voters))
         if name not in nodes:
             raise InvalidRequest(f"there is no node {name[:100]!r}; there are {sorted(nodes)}")
 

@@ -12,6 +12,13 @@ from random import Random
 from uuid import UUID
 
 from millstream.config import Config
+from millstream.control.balance import (
+    REPLICAS_DEFAULT,
+    Candidate,
+    candidates,
+    machine_count,
+    spread,
+)
 from millstream.control.catalog import OWNER, VIEW_OF, VIEW_WHERE, Topic, check_view
 from millstream.control.commands import (
     AddPartitions,
@@ -36,7 +43,7 @@ from millstream.errors import (
     UnknownTopic,
 )
 from millstream.errors.views import HasViews
-from millstream.model import SYSTEM, NodeId, Session
+from millstream.model import SYSTEM, Session
 from millstream.names import AUDIT_TOPIC, DLQ_TOPIC_SUFFIX, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
@@ -322,6 +329,17 @@ class Topics:
         self._gate.admit(session, Operation.DESCRIBE, CLUSTER)
         return self._controller.quorum()
 
+    @property
+    def machine_count(self) -> int:
+        """How many replicas a partition can have."""
+        return machine_count(self._places())
+
+    @property
+    def default_replicas(self) -> int:
+        """How many replicas a topic has that is created without a number."""
+        replicas = self._config.default_replicas
+        return min(REPLICAS_DEFAULT, self.machine_count) if replicas == -1 else replicas
+
     # -- parts -----------------------------------------------------------------------------
 
     def _find(self, name: str) -> Topic:
@@ -380,7 +398,7 @@ class Topics:
             raise InvalidPartitions(
                 f"{held} partitions exist, at most {limits.node_partitions_max} are allowed"
             )
-        nodes = len(self._config.voters)
+        nodes = self.machine_count
         if not 1 <= replicas <= nodes:
             raise InvalidReplication(f"{replicas} replicas asked for, there are {nodes} nodes")
 
@@ -406,7 +424,7 @@ class Topics:
         if len(counts) != 1 or 0 in counts:
             raise InvalidPlacement("every partition needs replicas, and as many as the others")
         for replicas in placement:
-            strangers = set(replicas) - self._config.voters
+            strangers = set(replicas) - {place.node_id for place in self._places()}
             if strangers:
                 raise InvalidPlacement(f"there are no nodes {sorted(strangers)}")
             if len(set(replicas)) != len(replicas):
@@ -414,13 +432,12 @@ class Topics:
         return counts.pop()
 
     def _spread(self, partitions: int, replicas: int) -> tuple[Replicas, ...]:
-        """Spread partitions over the nodes, and their replicas over the nodes that follow."""
-        nodes = sorted(self._config.voters)
-        first = self._entropy.randrange(len(nodes))
-        return tuple(
-            tuple(NodeId(nodes[(first + at + step) % len(nodes)]) for step in range(replicas))
-            for at in range(partitions)
-        )
+        places = self._places()
+        first = self._entropy.randrange(max(1, len(places)))
+        return spread(places, partitions, replicas, first=first)
+
+    def _places(self) -> Sequence[Candidate]:
+        return candidates(self._controller.state.nodes, self._config.voters)
 
     async def _led(self, topic: Topic) -> None:
         """Wait until the replicas here are open and know their leader, for that not for ever."""

@@ -48,6 +48,7 @@ from millstream.replication import opening as log_opening
 from millstream.replication.folding import Folding
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import Opening, Openings, Recovery, make_replica
+from millstream.replication.peering.leadership import Leadership
 from millstream.replication.removals import Removals, take_strides
 from millstream.replication.repairing import read_all_skipped, report_damage, skip_damage
 from millstream.replication.replica import Replica, wait_for_change
@@ -106,7 +107,7 @@ class Hub:
         self._work = StorageWork(ports.threads)
         self._cache = self._new_cache()
         self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
-        self.ticker = Ticker(self._tick, tick_ms=config.timing.tick_ms)
+        self.ticker = Ticker(lambda r: self._drive(r, r.core.tick), tick_ms=config.timing.tick_ms)
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
@@ -126,6 +127,7 @@ class Hub:
         self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
         self.scrubber = Scrubber(self.replicas, ports, config=config, metrics=metrics)
         self.scrubber.resting, self.scrubber.awake = self.resting, self.awake
+        self.leadership = Leadership(self, self._drive)
         self.commits.on_role = self._change_role
         self.commits.on_synced = self.upkeep.touch
         metrics.watch(self._samples)
@@ -388,13 +390,11 @@ class Hub:
         self._journal.close()
         return not self.damaged and not self._unopened and self._openings.is_idle
 
-    def _tick(self, replica: Replica) -> None:
-        self._drive(replica, replica.core.tick)
-
     def _change_role(self, replica: Replica) -> None:
         """Also a sync changes roles: a leader that was removed resigns when that is durable."""
         self.ticker.follow(replica)
         self.upkeep.touch(replica)
+        self.leadership.changed(replica)
 
     async def _open_forever(self) -> None:
         """Try again to open what found no free descriptor or space."""
@@ -496,5 +496,5 @@ class Hub:
         self.upkeep.adopt(replica)
         self.ticker.follow(replica)
         if replica.core.voters == {replica.me}:
-            self._tick(replica)  # The only voter leads at once.
+            self._drive(replica, replica.core.tick)  # The only voter leads at once.
         return replica

@@ -63,6 +63,8 @@ def kafka_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> Ga
         audit=node.audit,
         encryption=node.encryption,
         checkpoints=node.checkpoints,
+        members=node.members,
+        cluster=node.cluster,
     )
 
     def make_gateway(client: NewClient) -> Gateway:

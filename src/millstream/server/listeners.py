@@ -92,6 +92,13 @@ class Listeners:
         self._specs = listener_specs(config)
         self._admission = Admission(config.limits, node.metrics, node.audit.recorder, node.usage)
         self._recorder = node.audit.recorder
+        node.members.listeners = {
+            spec.name: (
+                spec.advertised_host or spec.host,
+                spec.advertised_port or ports[spec.name].address.port,
+            )
+            for spec in self._specs
+        }
         node.running_config.watch(self._admission.reconfigure)
         self._tls = {
             spec.name: TlsContexts(spec.name, spec.tls, node.secrets, _application_protocols(spec))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,14 @@ from millstream.engine.access.logins import Logins
 from millstream.engine.access.users import Users
 from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoint
+from millstream.engine.cluster.active_controller import ActiveController
+from millstream.engine.cluster.admin import ClusterAdmin
+from millstream.engine.cluster.leaders import LeaderNews
+from millstream.engine.cluster.members import Members
+from millstream.engine.cluster.peer_calls import PeerCalls
+from millstream.engine.cluster.proposals import Proposals
 from millstream.engine.controller import Controller
-from millstream.engine.gate import Everyone, Gate, Policy
+from millstream.engine.gate import Everyone, Policy
 from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
@@ -37,19 +44,19 @@ from millstream.protocols.http.operate.history import History
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
-from millstream.security.settings import authorizes
 from millstream.server.faults import Faults
+from millstream.server.guarding import open_gate, open_recorder, open_rights
 from millstream.server.keys import begin_keyring, check_keyring
 from millstream.server.listener_specs import listener_specs
 from millstream.server.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.files.directory import DataDirectory, open_directory
+from millstream.storage.files.membership import Membership, read_membership
 from millstream.storage.files.reserve import Reserve
 from millstream.storage.files.skipped_commands import read_skipped
 from millstream.storage.journal.journal import open_journal
 
 if TYPE_CHECKING:
-    from millstream.engine.access.rights import Rights
     from millstream.engine.audit.recorder import Recorder
     from millstream.storage.sealing.keyring import Keyring
 
@@ -101,6 +108,7 @@ class Node:
         directory: DataDirectory,
         policy: Policy | None,
         keyring: "Keyring | None" = None,
+        membership: Membership | None = None,
     ) -> None:
         me = NodeId(config.node_id)
         self.config = config
@@ -118,27 +126,20 @@ class Node:
         self._reserve = Reserve(ports.files)
         self.keyring = keyring
         self.hub = self._open_storage(ports, directory)
-        founders = frozenset(map(replica_id, config.voters))
-        control = self.hub.keep_now(CONTROL_LOG, founders, CONTROL_SETTINGS, name=CONTROL_NAME)
+        control = self._open_control_log(membership)
         _check_control_log(control, config.data_dir)
         state = State()
         defaults = TopicDefaults(me, config.topic_defaults, state.resources)
         self.running_config = RunningConfig(me, config, state.resources)
         self.running_config.watch(self.hub.reconfigure)
-        recorder = _recorder(config, ports, self.metrics)
+        recorder = open_recorder(config, ports, self.metrics)
         self._hosting = Hosting(me, self.hub, defaults, self.running_config)
         self.hub.topic_name = partial(_topic_name, state.catalog)
-        self._controller = Controller(
-            control,
-            state,
-            ports.clock,
-            self._hosting.applied,
-            skipped={command.offset for command in read_skipped(ports.files, config.data_dir)},
-            keeps_outcomes=recorder is not None,
-        )
-        rights = _rights(config, self._controller) if policy is None else None
+        peers = PeerCalls(ports.calls)
+        self._controller = self._follow_control_log(control, state, ports, peers, recorder)
+        rights = open_rights(config, self._controller) if policy is None else None
         foundation = Foundation(
-            _gate(policy or rights or Everyone(), self.metrics, recorder, rights),
+            open_gate(policy or rights or Everyone(), self.metrics, recorder, rights),
             self._controller,
             self.hub,
             config,
@@ -150,6 +151,7 @@ class Node:
             recorder,
             directory.cluster_id,
         )
+        self._open_cluster(foundation, peers, membership)
         self._open_access(foundation)
         self._engine = build_engine(foundation, subscriptions=subscribed_topics)
         self._offer(self._engine)
@@ -182,6 +184,44 @@ class Node:
             engine.push.pump,
         )
         self.metrics.watch(observer.samples)
+
+    def _open_control_log(self, membership: Membership | None) -> Replica:
+        """A newcomer observes: it asks those that voted when it joined."""
+        config = self.config
+        founding = config.voters if membership is None else membership.founders or config.voters
+        founders = frozenset(replica_id(NodeId(node)) for node in founding)
+        return self.hub.keep_now(CONTROL_LOG, founders, CONTROL_SETTINGS, name=CONTROL_NAME)
+
+    def _follow_control_log(
+        self,
+        control: Replica,
+        state: State,
+        ports: Ports,
+        peers: PeerCalls,
+        recorder: "Recorder | None",
+    ) -> Controller:
+        skipped = read_skipped(ports.files, self.config.data_dir)
+        return Controller(
+            control,
+            state,
+            ports.clock,
+            self._hosting.applied,
+            skipped={command.offset for command in skipped},
+            keeps_outcomes=recorder is not None,
+            proposals=Proposals(NodeId(self.config.node_id), ports.entropy.getrandbits(64), peers),
+        )
+
+    def _open_cluster(
+        self, foundation: Foundation, peers: PeerCalls, membership: Membership | None
+    ) -> None:
+        """Make what knows the other nodes."""
+        ports, hub = foundation.ports, self.hub
+        LeaderNews(hub, ports.links, peers)
+        self.members = Members(
+            self._controller, ports, self.config, hub, peers, membership, foundation.cluster_id
+        )
+        self.cluster = ClusterAdmin(foundation.gate, self.members)
+        self._active_controller = ActiveController(self.members, self._controller, hub)
 
     def _open_access(self, foundation: Foundation) -> None:
         """Make what knows users and checks their logins."""
@@ -238,6 +278,7 @@ class Node:
                         self._remove_old_checkpoint(),
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
+                        self._with_open_logs(self._active_controller.run),
                         *([self.authentication.run()] if self._has_logins else []),
                     )
                 ]
@@ -305,8 +346,9 @@ class Node:
                 _log.warning("could not remove an old checkpoint problem=%s", problem)
 
     async def _become_ready(self) -> None:
+        await self.members.open_links()
         await self.hub.led(CONTROL_LOG)
-        await self._controller.folded()
+        await self._controller.caught_up()
         self._hosting.finish_folding(self._controller.state.catalog)
         await self.hub.opened()
         self._are_logs_open.set()
@@ -382,41 +424,6 @@ def _check_control_log(control: Replica, data_dir: str) -> None:
         )
 
 
-def _rights(config: Config, controller: Controller) -> "Rights | None":
-    """The policy of a node with authorization; without, it is not even loaded."""
-    if not authorizes(config.security, config.tls, config.listener):
-        return None
-    from millstream.engine.access.rights import Rights
-
-    rights = Rights(controller.state.access, controller.state.catalog, config)
-    rights.follow(lambda: controller.leader, controller.watch)
-    return rights
-
-
-def _recorder(config: Config, ports: Ports, metrics: Metrics) -> "Recorder | None":
-    """Notes events where there is an audit trail; without, it is not even loaded."""
-    has_logins = any(spec.authenticates for spec in listener_specs(config))
-    enabled = config.audit.enabled
-    if enabled == "off" or (enabled == "auto" and not has_logins):
-        return None
-    from millstream.engine.audit.recorder import Recorder
-
-    is_whole = has_logins or config.security.authorization == "on"
-    return Recorder(config.audit, config.node_id, ports.clock, metrics, is_whole=is_whole)
-
-
-def _gate(
-    policy: Policy, metrics: Metrics, recorder: "Recorder | None", rights: "Rights | None"
-) -> Gate:
-    if recorder is None:
-        return Gate(policy, metrics)
-    from millstream.engine.audit.audited_gate import AuditedGate, GrantNotingGate
-
-    explain = None if rights is None else rights.audit_words
-    kind = GrantNotingGate if recorder.wants("access.granted") else AuditedGate
-    return kind(policy, metrics, recorder, explain)
-
-
 def _topic_name(catalog: Catalog, log_id: LogId) -> str:
     if log_id == CONTROL_LOG:
         return CONTROL_NAME
@@ -428,9 +435,16 @@ def _topic_name(catalog: Catalog, log_id: LogId) -> str:
 
 def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) -> Node:
     """Open the data directory and put a node together; raises `StartupError` with one sentence."""
+    membership = read_membership(ports.files, config.data_dir)
+    if membership is not None:
+        config = replace(config, node_id=membership.node_id)
     check_keyring(config, ports)
     directory = open_directory(
-        ports.files, config.data_dir, node_id=NodeId(config.node_id), entropy=ports.entropy
+        ports.files,
+        config.data_dir,
+        node_id=NodeId(config.node_id),
+        entropy=ports.entropy,
+        cluster_id=None if membership is None else membership.cluster_id,
     )
     if not (directory.is_new or directory.was_clean):
         _log.info(
@@ -439,7 +453,7 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
         )
     try:
         keyring = begin_keyring(config, ports, directory)
-        return Node(config, ports, directory, policy, keyring)
+        return Node(config, ports, directory, policy, keyring, membership)
     except BaseException:
         if directory.was_clean:
             # Nothing was changed yet. Without the marker the next start would take damage for a

@@ -249,7 +249,7 @@ class AuditWriter:
                 SYSTEM_SESSION,
                 AUDIT_TOPIC,
                 partitions=self._config.audit_partitions,
-                replicas=min(REPLICAS, len(self._config.voters)),
+                replicas=min(REPLICAS, self._topics.machine_count),
                 settings=settings,
             )
         except TopicExists:

@@ -221,7 +221,7 @@ class DeadLetterWriter:
             topic = self._catalog.find(name)
         except UnknownTopic:
             try:
-                replicas = min(REPLICAS, len(self._config.voters), self._config.default_replicas)
+                replicas = min(REPLICAS, self._topics.machine_count, self._topics.default_replicas)
                 topic = await self._topics.create(SYSTEM_SESSION, name, replicas=replicas)
             except TopicExists:
                 topic = self._catalog.find(name)

@@ -214,8 +214,7 @@ class Shards(Generic[S]):
         """The node that leads the shard of `key`, as far as it is known here."""
         topic = await self._topic(key)
         partition = partition_for(key, topic.partition_count)
-        replica = self._hub.replicas.get(topic.log(partition))
-        leader = topic.placement[partition][0] if replica is None else replica.leader
+        leader = self._hub.leadership.of(topic.log(partition)).leader
         if leader is None:
             raise CoordinatorUnavailable(key)
         return leader
@@ -288,7 +287,7 @@ class Shards(Generic[S]):
                 SYSTEM_SESSION,
                 spec.name,
                 partitions=spec.partition_count,
-                replicas=min(REPLICAS, len(self._config.voters)),
+                replicas=min(REPLICAS, self._topics.machine_count),
                 settings=spec.settings,
             )
         except TopicExists:
@@ -323,4 +322,4 @@ class Shards(Generic[S]):
             return StorageUnavailable(str(problem))
         if self._hub.is_opening(log_id) or (replica is not None and replica.is_leader):
             return CoordinatorLoading(key)
-        return NotCoordinator(key, None if replica is None else replica.leader)
+        return NotCoordinator(key, self._hub.leadership.of(log_id).leader)

@@ -5,7 +5,7 @@ takes a new leader one commit of its own epoch.
 """
 
 from millstream.control.catalog import Catalog
-from millstream.errors import LeaderNotReady, NotLeader
+from millstream.errors import LeaderNotReady, NotLeader, UnknownTopic
 from millstream.model import LogId, TopicPartition
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -31,7 +31,7 @@ class Leaders:
         """The leader. A replica whose storage has failed is returned, too: it refuses by itself."""
         replica = self._known.get(target)
         if replica is None or replica.is_gone or self._version != self._catalog.version:
-            replica = self._hub.find(self.log_id(target))
+            replica = self._here(target)
             self._keep(self._known, target, replica)
         if not replica.is_leader and replica.failure is None:
             raise NotLeader(target, replica.leader)
@@ -57,6 +57,14 @@ class Leaders:
         if not replica.is_ready:
             raise LeaderNotReady(target)
         return replica
+
+    def _here(self, target: TopicPartition) -> Replica:
+        """The replica on this node; `NotLeader` says where the leader is if there is none."""
+        log_id = self.log_id(target)
+        try:
+            return self._hub.find(log_id)
+        except UnknownTopic:  # The topic is known: its partition lives elsewhere.
+            raise NotLeader(target, self._hub.leadership.of(log_id).leader) from None
 
     def _keep(
         self, replicas: dict[TopicPartition, Replica], target: TopicPartition, replica: Replica

@@ -405,10 +405,11 @@ class Partitions:
         if log_id in self._hub.resting:
             return Leadership(self._me, self._hub.resting.epoch(log_id), replicas)
         try:
-            replica = self._hub.find(log_id)
+            self._hub.get(log_id)
         except RequestError:
             return Leadership(None, NO_EPOCH, replicas)
-        return Leadership(replica.leader, replica.core.epoch, replicas)
+        known = self._hub.leadership.of(log_id)
+        return Leadership(known.leader, known.epoch, replicas)
 
     def _denied(self, session: Session, wants: Sequence[Want]) -> dict[str, Denied]:
         """The topics that the session may not read, with the refusal."""

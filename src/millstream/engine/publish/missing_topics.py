@@ -67,7 +67,7 @@ class MissingTopics:
                 self._queues[name][0].session,
                 name,
                 partitions=config.default_partitions,
-                replicas=config.default_replicas,
+                replicas=self._topics.default_replicas,
             )
         except TopicExists:
             pass

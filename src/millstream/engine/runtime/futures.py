@@ -25,7 +25,7 @@ def copy_outcome(to: AppendFuture, written: AppendFuture) -> None:
         to.set_exception(problem)
 
 
-def ignore_outcome(future: AppendFuture) -> None:
+def ignore_outcome(future: asyncio.Future[Any]) -> None:  # Its result is not looked at.
     """Retrieve the exception, which asyncio would log if no request waits for it."""
     if not future.cancelled():
         future.exception()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from millstream.kafka_wire.apis import (
     admin,
+    cluster,
     configs,
     data,
     discovery,
@@ -303,6 +304,10 @@ _ROWS = (
     _api(10_030, rights.DescribeEncryptionRequest, rights.DescribeEncryptionResponse, (0, 0), 0),
     _api(10_031, rights.AlterEncryptionRequest, rights.AlterEncryptionResponse, (0, 0), 0),
     _api(10_032, rights.AlterCheckpointRequest, rights.AlterCheckpointResponse, (0, 0), 0),
+    _api(10_040, cluster.DescribeNodesRequest, cluster.DescribeNodesResponse, (0, 0), 0),
+    _api(10_041, cluster.InviteNodeRequest, cluster.InviteNodeResponse, (0, 0), 0),
+    _api(10_042, cluster.JoinClusterRequest, cluster.JoinClusterResponse, (0, 0), 0),
+    _api(10_043, cluster.AlterNodeRequest, cluster.AlterNodeResponse, (0, 0), 0),
     _api(10_022, millstream.RenewBatchRequest, millstream.RenewBatchResponse, (0, 0), 0),
 )
 

@@ -8,6 +8,9 @@ from millstream.engine.access.acls import AccessRules
 from millstream.engine.access.users import Users
 from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.checkpoints.service import Checkpoints
+from millstream.engine.cluster.admin import ClusterAdmin
+from millstream.engine.cluster.members import Endpoint as NodeEndpoint
+from millstream.engine.cluster.members import Members
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.encryption import EncryptionKeys
@@ -61,6 +64,8 @@ class Broker:
     audit: AuditTrail
     encryption: EncryptionKeys
     checkpoints: Checkpoints
+    members: Members
+    cluster: ClusterAdmin
 
     @property
     def node_id(self) -> int:
@@ -78,6 +83,13 @@ class Context(NamedTuple):
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    def nodes(self) -> list[NodeEndpoint]:
+        """The nodes of the cluster, with the addresses for clients of this listener."""
+        return self.broker.members.endpoints(self.session.listener, self.dialled)
+
+    def node(self, node_id: int) -> NodeEndpoint | None:
+        return self.broker.members.endpoint(node_id, self.session.listener, self.dialled)
 
     @property
     def inherited(self) -> Inherited:

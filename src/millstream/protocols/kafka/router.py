@@ -24,6 +24,7 @@ from millstream.protocols.kafka.handlers.access import acls, rights
 from millstream.protocols.kafka.handlers.own import (
     audit,
     batch_groups,
+    cluster,
     damage,
     dead_letters,
     delayed,
@@ -55,6 +56,7 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **rights.HANDLERS,
     **audit.HANDLERS,
     **encryption.HANDLERS,
+    **cluster.HANDLERS,
 }
 
 SERVED = tuple(sorted([*_WITHOUT_API_VERSIONS, 18]))

@@ -21,6 +21,7 @@ from fastcrc import crc32
 from millstream.errors import StartupError
 from millstream.model import CleanEnd, NodeId
 from millstream.ports import File, Files
+from millstream.storage.files.membership import CLUSTER_KEY, MEMBERSHIP
 from millstream.storage.files.replacing import TEMPORARY, replace_file
 
 FORMAT = 1
@@ -39,7 +40,16 @@ ROOT_KEY = "encryption.key"  # Made by `millstream serve --secure`.
 
 # Left by an interrupted first start, or by a fresh file system.
 # Certificates and the key are made before the first start: `millstream serve --secure`.
-_NOT_YET_OURS = {_LOCK, META + TEMPORARY, "lost+found", "tls", ROOT_KEY}
+# A membership is written by `millstream cluster join`.
+_NOT_YET_OURS = {
+    _LOCK,
+    META + TEMPORARY,
+    "lost+found",
+    "tls",
+    ROOT_KEY,
+    MEMBERSHIP,
+    CLUSTER_KEY,
+}
 
 _REASONS = {
     errno.EACCES: "is closed to this user: change its permissions or choose another data_dir",
@@ -96,10 +106,13 @@ class DataDirectory:
         self._lock.close()
 
 
-def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random) -> DataDirectory:
+def open_directory(
+    files: Files, path: str, *, node_id: NodeId, entropy: Random, cluster_id: str | None = None
+) -> DataDirectory:
     """Lock the directory and check that it belongs to `node_id`; make it ours if it is empty.
 
-    `path` is how messages call the root of `files`. All that can be wrong is a `StartupError`.
+    `path` is how messages call the root of `files`; `cluster_id` is that of the cluster that the
+    node has joined. All that can be wrong is a `StartupError`.
     """
     with _explained(path):
         _check(files, path, node_id)
@@ -108,7 +121,14 @@ def open_directory(files: Files, path: str, *, node_id: NodeId, entropy: Random)
         try:
             # Again, behind the lock: another process may have been here first.
             existing = _check(files, path, node_id)
-            meta = existing or _Meta(node_id, write_meta(files, node_id, entropy))
+            meta = existing or _Meta(
+                node_id, write_meta(files, node_id, entropy, cluster_id=cluster_id)
+            )
+            if cluster_id not in (None, meta.cluster_id):
+                raise StartupError(
+                    f"{path} belongs to the cluster {meta.cluster_id} and {MEMBERSHIP} to "
+                    f"{cluster_id}: restore {MEMBERSHIP}, or join with an empty data_dir"
+                )
             was_clean, clean_ends = files.exists(CLEAN), _read_ends(files, path)
             files.remove(CLEAN)
             # From here on things change, so the marker must be gone before anything is written.

@@ -44,6 +44,8 @@ def context_of(
         audit=node.audit,
         encryption=node.encryption,
         checkpoints=node.checkpoints,
+        members=node.members,
+        cluster=node.cluster,
     )
     return Context(broker, session, header, Endpoint("localhost", 9092), Pace(), request_bytes)
 

@@ -102,7 +102,7 @@ def list_topics(call: Call, params: TopicListing) -> Generator[None, None, Page[
 async def create_topic(call: Call, params: Params, body: NewTopic) -> TopicDetail:
     services, config = call.services, call.services.config
     partitions = body.partitions or config.default_partitions
-    replicas = body.replicas or config.default_replicas
+    replicas = body.replicas or services.topics.default_replicas
     settings = {name: text for name, text in _texts(body.settings).items() if text is not None}
     if body.dry_run:
         services.topics.check_create(

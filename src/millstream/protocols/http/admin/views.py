@@ -55,10 +55,10 @@ def list_views(call: Call, params: ViewListing) -> Page[ViewSummary]:
 
 
 async def create_view(call: Call, params: Params, body: NewView) -> ViewSummary:
-    topics, config = call.services.topics, call.services.config
+    topics = call.services.topics
     partitions = topics.describe(call.session, body.topic).partition_count
     settings = {VIEW_OF: body.topic, VIEW_WHERE: body.filter}
-    replicas = config.default_replicas
+    replicas = topics.default_replicas
     if body.dry_run:
         topics.check_create(
             call.session, body.name, partitions=partitions, replicas=replicas, settings=settings

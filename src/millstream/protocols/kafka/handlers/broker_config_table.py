@@ -71,7 +71,7 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
         Kind.INT, lambda c: c.default_partitions, "Partitions of a topic that does not say."
     ),
     "default.replication.factor": NodeConfig(
-        Kind.INT, lambda c: c.default_replicas, "Replicas of a topic that does not say."
+        Kind.INT, lambda c: max(1, c.default_replicas), "Replicas of a topic that does not say."
     ),
     "auto.create.topics.enable": NodeConfig(
         Kind.BOOLEAN, lambda c: c.auto_create_topics, "Whether asking for a topic creates it."

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from millstream.control.catalog import Topic
 from millstream.engine.controller import Quorum
+from millstream.engine.partitions.service import Leadership
 from millstream.errors import RequestError, TopicExists, UnknownTopic
 from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
@@ -75,11 +76,12 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
-                node_id=context.broker.node_id, host=context.dialled.host, port=context.dialled.port
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack or None
             )
+            for node in context.nodes()
         ],
         cluster_id=context.broker.cluster_id,
-        controller_id=context.broker.node_id,
+        controller_id=_controller_id(context),
         topics=topics,
         cluster_authorized_operations=context.broker.topics.cluster_operations(context.session)
         if request.include_cluster_authorized_operations
@@ -136,7 +138,7 @@ async def _created(
             context.session,
             name,
             partitions=config.default_partitions,
-            replicas=config.default_replicas,
+            replicas=context.broker.topics.default_replicas,
         )
     except TopicExists:
         topic = context.broker.topics.describe(context.session, name)
@@ -168,11 +170,21 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> _Met
                 leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
-                isr_nodes=list(leadership.replicas),
+                isr_nodes=_in_step(context, leadership),
+                offline_replicas=_offline(context, leadership),
             )
             for index, leadership in enumerate(leaderships)
         ],
     )
+
+
+def _in_step(context: Context, leadership: Leadership) -> list[int]:
+    """The replicas on nodes that can be reached from here."""
+    return [node for node in leadership.replicas if context.broker.members.is_up(node)]
+
+
+def _offline(context: Context, leadership: Leadership) -> list[int]:
+    return [node for node in leadership.replicas if not context.broker.members.is_up(node)]
 
 
 def _leader_error(leader: int | None) -> ErrorCode:
@@ -186,18 +198,23 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
         cluster_id=context.broker.cluster_id,
-        controller_id=context.broker.node_id,
+        controller_id=_controller_id(context),
         brokers=[
             DescribeClusterResponse.Broker(
-                broker_id=context.broker.node_id,
-                host=context.dialled.host,
-                port=context.dialled.port,
+                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack or None
             )
+            for node in context.nodes()
         ],
         cluster_authorized_operations=context.broker.topics.cluster_operations(context.session)
         if request.include_cluster_authorized_operations
         else NO_OPERATIONS,
     )
+
+
+def _controller_id(context: Context) -> int:
+    """Every node takes every administrative request; the active controller is the one at hand."""
+    leader = context.broker.members.active_controller
+    return context.broker.node_id if leader is None else leader
 
 
 def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -207,7 +224,6 @@ def describe_quorum(context: Context, request: DescribeQuorumRequest) -> Describ
         return DescribeQuorumResponse(
             error_code=code_for(problem), error_message=str(problem), topics=[]
         )
-    host, port = context.dialled
     node = DescribeQuorumResponse.Node
     return DescribeQuorumResponse(
         topics=[
@@ -220,12 +236,12 @@ def describe_quorum(context: Context, request: DescribeQuorumRequest) -> Describ
             )
             for topic in request.topics
         ],
-        # Other nodes are known by their numbers only: their addresses are for replication.
         nodes=[
             node(
-                node_id=context.broker.node_id,
-                listeners=[node.Listener(name=CONTROL_LISTENER, host=host, port=port)],
+                node_id=each.node_id,
+                listeners=[node.Listener(name=CONTROL_LISTENER, host=each.host, port=each.port)],
             )
+            for each in context.nodes()
         ],
     )
 
@@ -251,9 +267,15 @@ def _quorum_of(context: Context, topic: str, index: int, quorum: Quorum) -> _Quo
                 log_end_offset=quorum.end_offset if voter == me else -1,
                 last_caught_up_timestamp=quorum.as_of_ms if voter == me == quorum.leader else -1,
             )
-            for voter in sorted(context.broker.config.voters)
+            for voter in quorum.voters
         ],
-        observers=[],
+        observers=[
+            _QuorumTopic.Partition.Replica(
+                replica_id=each.node_id, log_end_offset=-1, last_caught_up_timestamp=-1
+            )
+            for each in context.nodes()
+            if each.node_id not in quorum.voters
+        ],
     )
 
 
@@ -307,11 +329,11 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
                 leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
-                isr_nodes=list(leadership.replicas),
+                isr_nodes=_in_step(context, leadership),
                 # Null is allowed by the schema, but Java's admin client reads it as a list.
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=_offline(context, leadership),
             )
             for index, leadership in list(enumerate(leaderships))[start : start + count_max]
         ],

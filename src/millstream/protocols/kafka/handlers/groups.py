@@ -78,11 +78,15 @@ async def _coordinator(context: Context, key: str, key_type: int) -> _Coordinato
         code = code_for(problem)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=str(problem)
-        )
-    host, port = context.dialled
-    return _Coordinator(key=key, node_id=node_id, host=host, port=port)
+        return _refused(key, code, str(problem))
+    node = context.node(node_id)
+    if node is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known")
+    return _Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)
+
+
+def _refused(key: str, code: ErrorCode, text: str) -> _Coordinator:
+    return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
 
 
 @contextmanager

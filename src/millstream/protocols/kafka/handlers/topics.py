@@ -181,7 +181,7 @@ def _plan(context: Context, topic: CreateTopicsRequest.Topic) -> _Plan:
     if not topic.assignments:
         return _Plan(
             config.default_partitions if partitions == BROKERS_CHOICE else partitions,
-            config.default_replicas if replicas == BROKERS_CHOICE else replicas,
+            context.broker.topics.default_replicas if replicas == BROKERS_CHOICE else replicas,
             None,
             settings,
         )

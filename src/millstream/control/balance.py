@@ -1,0 +1,99 @@
+"""Places replicas on nodes: on different machines, then in different racks, evenly.
+
+Pure: the proposer of a topic computes a placement, and the command carries it. A placement that
+cannot be met is refused, never weakened.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from millstream.control.commands import Replicas
+from millstream.control.nodes import BROKER, CONTROLLER, Nodes, NodeState
+from millstream.errors import InvalidReplication
+from millstream.model import NodeId
+
+REPLICAS_DEFAULT = 3
+
+
+class Candidate(NamedTuple):
+    """A node that takes replicas."""
+
+    node_id: NodeId
+    machine: str
+    rack: str
+
+
+def candidates(nodes: Nodes, founders: Iterable[NodeId]) -> list[Candidate]:
+    """The nodes that take new replicas; `founders` where none was ever registered.
+
+    A node that has joined and was never started has no listeners yet.
+    """
+    members = nodes.members()
+    if not members:
+        return [Candidate(node, f"node-{node}", "") for node in sorted(founders)]
+    return [
+        Candidate(node.node_id, node.machine_name, node.rack)
+        for node in members
+        if node.state is NodeState.ACTIVE and BROKER in node.roles and node.listeners
+    ]
+
+
+def machine_count(places: Sequence[Candidate]) -> int:
+    return len({place.machine for place in places})
+
+
+def spread(
+    places: Sequence[Candidate], partitions: int, replicas: int, *, first: int
+) -> tuple[Replicas, ...]:
+    """Spread partitions over the nodes, beginning with the node at `first`, and their replicas
+    over the nodes that follow."""
+    machines = machine_count(places)
+    if not 1 <= replicas <= machines:
+        raise InvalidReplication(f"{replicas} replicas asked for, there are {machines} nodes")
+    order = _alternating(places)
+    return tuple(_place(order, first + at, replicas) for at in range(partitions))
+
+
+def _alternating(places: Sequence[Candidate]) -> list[Candidate]:
+    """The nodes in an order in which neighbours are in different racks, as far as that can be."""
+    racks: dict[str, list[Candidate]] = {}
+    for place in sorted(places):
+        racks.setdefault(place.rack, []).append(place)
+    longest = max(map(len, racks.values()), default=0)
+    return [rack[at] for at in range(longest) for rack in racks.values() if at < len(rack)]
+
+
+def _place(order: Sequence[Candidate], at: int, replicas: int) -> Replicas:
+    """The first replica goes round the nodes; with each round the others begin one node later."""
+    count = len(order)
+    leader, others = order[at % count], [order[(at + step) % count] for step in range(1, count)]
+    shift = at // count % max(1, count - 1)
+    waiting = others[shift:] + others[:shift]
+    chosen = [leader]
+    while len(chosen) < replicas:
+        machines = {place.machine for place in chosen}
+        racks = {place.rack for place in chosen}
+        free = [place for place in waiting if place.machine not in machines]
+        chosen.append(min(free, key=lambda place: place.rack in racks))
+    return tuple(place.node_id for place in chosen)
+
+
+def control_voters(nodes: Nodes, current: Sequence[NodeId], me: NodeId) -> list[NodeId]:
+    """The nodes that are to vote on the control log, at most one a machine: one with fewer than
+    three machines, three from three on, five from five on.
+
+    This node and today's voters come first: a voter is not exchanged for another one without need.
+    """
+    able = {
+        node.node_id: node.machine_name
+        for node in nodes.members()
+        if node.state is NodeState.ACTIVE and CONTROLLER in node.roles and node.listeners
+    }
+    machines = len(set(able.values()))
+    count = 5 if machines >= 5 else 3 if machines >= 3 else 1
+    order = dict.fromkeys([me, *sorted(current), *sorted(able)])
+    voters: dict[str, NodeId] = {}
+    for node in order:
+        if node in able and able[node] not in voters and len(voters) < count:
+            voters[able[node]] = node
+    return sorted(voters.values())

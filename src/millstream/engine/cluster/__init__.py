@@ -1,0 +1,1 @@
+"""What makes one cluster of several nodes: calls, proposals, leaders elsewhere, members."""

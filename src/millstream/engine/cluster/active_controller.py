@@ -1,0 +1,64 @@
+"""The work of the node that leads the control log: who votes on it.
+
+A newcomer observes until it holds all that is committed; then it is made a voter. Each change is an
+election of its own, and the next one waits for its outcome.
+"""
+
+import asyncio
+import logging
+
+from millstream.control.balance import control_voters
+from millstream.engine.cluster.members import Members
+from millstream.engine.controller import Controller
+from millstream.errors import ChangeRefused, NotLeader
+from millstream.model import CONTROL_LOG, ReplicaId, node_of, replica_id
+from millstream.replication.hub import Hub
+
+# How often a member looks for changes of its cluster, and while one is under way.
+CHECK_S, UNFINISHED_S = 0.5, 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class ActiveController:
+    def __init__(self, members: Members, controller: Controller, hub: Hub) -> None:
+        self._members = members
+        self._controller = controller
+        self._hub = hub
+
+    async def run(self) -> None:
+        """Follow the nodes of the cluster until cancelled, once there is one."""
+        await self._members.is_in_cluster.wait()
+        while True:
+            await self._members.follow()
+            is_unfinished = self.arrange_voters()
+            await asyncio.sleep(UNFINISHED_S if is_unfinished else CHECK_S)
+
+    def arrange_voters(self) -> bool:
+        """Add or remove one voter of the control log, if it should have others; return whether
+        there is more to do."""
+        if not self._controller.is_leader or not self._controller.state.nodes.members():
+            return False
+        voters = self._controller.voters
+        current = {node_of(voter): voter for voter in voters}
+        planned = control_voters(self._controller.state.nodes, list(current), self._members.me)
+        if not planned or set(planned) == current.keys():
+            return False
+        for node in planned:
+            if node not in current and self._try(voters | {replica_id(node)}):
+                return True
+        for node, voter in current.items():
+            is_last = len(current) == 1
+            if node not in planned and not is_last and self._try(voters - {voter}):
+                return True
+        return True
+
+    def _try(self, voters: frozenset[ReplicaId]) -> bool:
+        try:
+            self._hub.leadership.change_voters(CONTROL_LOG, voters)
+        except (ChangeRefused, NotLeader) as refusal:
+            _log.debug("the voters of the control log stay reason=%s", refusal)
+            return False
+        nodes = sorted(node_of(voter) for voter in voters)
+        _log.info("changing the voters of the control log nodes=%s", nodes)
+        return True

@@ -1,0 +1,103 @@
+"""News of leaders: each node says which logs it leads, so that every node knows where to send.
+
+A node believes its own replicas first, and news where it has none. The control log never names a
+leader: leaders are elected by the groups themselves.
+
+Invariant: of two claims the one with the higher epoch is kept; an epoch has one leader.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
+from millstream.model import Epoch, LogId, NodeId
+from millstream.ports import Links
+from millstream.replication.hub import Hub
+from millstream.replication.peering.leadership import KnownLeader
+from millstream.replication.replica import Replica
+
+NEWS_DELAY_S = 0.01  # Elections of one failover leave in a few messages.
+CLAIMS_AT_ONCE = 2_000  # In one message, about 60 KiB.
+METHOD = "leaders"
+
+
+class Claim(NamedTuple):
+    """A node leads this log since this epoch."""
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+
+
+class Claims(msgspec.Struct, frozen=True):
+    claims: tuple[Claim, ...]
+
+
+class LeaderNews:
+    """Tells peers what is led here, and keeps what they tell."""
+
+    def __init__(self, hub: Hub, links: Links, peers: PeerCalls) -> None:
+        self._hub = hub
+        self._links = links
+        self._peers = peers
+        self._nodes: set[NodeId] = set()  # Those with a link.
+        self._changed: dict[LogId, None] = {}
+        self._is_due = False
+        hub.leadership.elsewhere = self.leader_of
+        hub.leadership.watch(self._note)
+        hub.on_drop(self._forget)
+        self._known: dict[LogId, KnownLeader] = {}
+        peers.serve(METHOD, Claims, self._take)
+        links.watch(self._link_changed)
+
+    def leader_of(self, log_id: LogId) -> KnownLeader | None:
+        """The leader of a log as other nodes claim it."""
+        return self._known.get(log_id)
+
+    def _note(self, replica: Replica) -> None:
+        if replica.is_leader and self._nodes:
+            self._changed[replica.id] = None
+            if not self._is_due:
+                self._is_due = True
+                asyncio.get_running_loop().call_later(NEWS_DELAY_S, self._flush)
+
+    def _flush(self) -> None:
+        self._is_due = False
+        replicas = [self._hub.replicas.get(log_id) for log_id in self._changed]
+        self._changed.clear()
+        self._tell(self._nodes, filter(None, replicas))
+
+    def _link_changed(self, node: NodeId, is_up: bool) -> None:
+        if is_up:
+            self._nodes.add(node)
+            self._tell([node], self._hub.replicas.values())
+        else:
+            self._nodes.discard(node)
+
+    def _tell(self, nodes: Iterable[NodeId], replicas: Iterable[Replica]) -> None:
+        led = iter(
+            [
+                Claim(each.id.topic_id.bytes, each.id.partition, each.core.epoch)
+                for each in replicas
+                if each.is_leader
+            ]
+        )
+        while claims := tuple(islice(led, CLAIMS_AT_ONCE)):
+            for node in nodes:
+                self._peers.tell(node, METHOD, Claims(claims))
+
+    async def _take(self, node: NodeId, news: Claims) -> Nothing:
+        for claim in news.claims:
+            log_id = LogId(UUID(bytes=claim.topic_id), claim.partition)
+            known = self._known.get(log_id)
+            if known is None or known.epoch <= claim.epoch:
+                self._known[log_id] = KnownLeader(Epoch(claim.epoch), node)
+        return Nothing()
+
+    def _forget(self, log_id: LogId) -> None:
+        self._known.pop(log_id, None)
