@@ -90,6 +90,7 @@ class Engine:
     delayed_scheduler: DelayedScheduler
     group_coordinators: Coordinators
     transaction_coordinators: TransactionCoordinators
+    registry_log: RegistryLog | None
     missing_topics: MissingTopics
     push: Delivering
     background: BackgroundTasks
@@ -161,6 +162,7 @@ class _Registry(NamedTuple):
     schemas: Schemas | None
     changes: SchemaChanges | None
     validation: RecordValidation | None
+    log: RegistryLog | None
 
 
 class _Groups(NamedTuple):
@@ -178,7 +180,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     internal = _Internal(base.topics(broker_gate, usage), ProducerIds(broker_gate, controller))
     topics = base.topics(gate, usage)
     transaction_coordinators = TransactionCoordinators(
-        catalog, base.hub, *internal, config=config, clock=clock
+        catalog, base.hub, *internal, config=config, clock=clock, metrics=base.metrics
     )
     registry = _build_registry(base, internal)
     produce = _build_produce(base, internal, transaction_coordinators, registry)
@@ -215,6 +217,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         delayed_scheduler=produce.delayed_scheduler,
         group_coordinators=groups.coordinators,
         transaction_coordinators=transaction_coordinators,
+        registry_log=registry.log,
         missing_topics=missing_topics,
         push=push,
         background=background,
@@ -253,7 +256,9 @@ def _build_produce(
     unpacking = Unpacking(threads, "produce", limits=limits, metrics=metrics)
     windows = Windows(catalog, hub, clock, reading)
     context = WriterContext(catalog, hub, internal.producer_ids, clock, windows.arrived)
-    scheduler = DelayedScheduler(catalog, hub, internal.topics, context, config=base.config)
+    scheduler = DelayedScheduler(
+        catalog, hub, internal.topics, context, config=base.config, metrics=metrics
+    )
     transactional = TransactionalWrites(
         coordinators,
         clock,
@@ -389,7 +394,7 @@ def _build_push(base: Foundation, internal: _Internal, produce: _Produce) -> Del
 def _build_registry(base: Foundation, internal: _Internal) -> _Registry:
     config = base.config.registry
     if not config.enabled:
-        return _Registry(None, None, None)
+        return _Registry(None, None, None, None)
     log = RegistryLog(
         base.catalog,
         base.hub,
@@ -398,11 +403,13 @@ def _build_registry(base: Foundation, internal: _Internal) -> _Registry:
         config=base.config,
         clock=base.ports.clock,
     )
+    base.metrics.watch(log.samples)
     parser = SchemaParser(base.ports.schema_compiler, base.ports.threads, config)
     return _Registry(
         Schemas(base.gate, log, parser, config),
         SchemaChanges(base.gate, log, parser, base.controller, config),
         RecordValidation(log, parser),
+        log,
     )
 
 

@@ -75,6 +75,11 @@ class RegistryState:
         self._places: defaultdict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
         self._users: defaultdict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
 
+    @property
+    def id_count(self) -> int:
+        """Schemas with an id, of all contexts."""
+        return sum(map(len, self._by_id.values()))
+
     def apply(self, key: Key, value: Value) -> None:
         self.revision += 1
         subject = key.subject

@@ -121,6 +121,10 @@ class TransactionValue(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
         return Producer(self.last_producer_id, self.last_epoch)
 
     @property
+    def is_unended(self) -> bool:
+        return self.state is TransactionState.ONGOING or self.is_preparing
+
+    @property
     def is_preparing(self) -> bool:
         return self.state in PREPARING
 

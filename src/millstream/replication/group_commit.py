@@ -29,7 +29,9 @@ from typing import Literal, NamedTuple
 from millstream.errors import OUT_OF_RESOURCES, DiskFailed, OutOfResources, StorageError
 from millstream.metrics import (
     DISK_USABLE,
+    LEADER_CHANGES,
     STORAGE_FAILURES,
+    SYNC_ROUND_SECONDS,
     SYNC_ROUNDS,
     SYNC_SECONDS,
     Metrics,
@@ -132,6 +134,8 @@ class GroupCommit:
         self._wake = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_finishing = False
+        self.leader_changes = metrics.counter(LEADER_CHANGES)
+        self._round_seconds = metrics.histogram(SYNC_ROUND_SECONDS)
         metrics.set(DISK_USABLE, 1)
 
     # -- the three steps -----------------------------------------------------------------------
@@ -250,7 +254,7 @@ class GroupCommit:
             for replica in self._take_dirty()
             if not replica.is_gone
         ]
-        started = asyncio.get_running_loop().time()
+        started = self._metrics.elapsed_s()
         try:
             # The journal goes first: a sealed segment's index then never outlives its epochs.
             journal_work = self._journal.begin_sync()
@@ -263,10 +267,11 @@ class GroupCommit:
                 self._fail(problem)
             return
         self._is_starved = False
-        ended = asyncio.get_running_loop().time()
+        took_s = self._metrics.elapsed_s() - started
         self._metrics.add(SYNC_ROUNDS)
-        self._metrics.add(SYNC_SECONDS, ended - started)
-        self.slow_rounds.note(ended, ended - started)
+        self._metrics.add(SYNC_SECONDS, took_s)
+        self._round_seconds.observe(took_s)
+        self.slow_rounds.note(asyncio.get_running_loop().time(), took_s)
         self._rounds_done = number
         if journal_work is not None:
             self._journal.end_sync()

@@ -7,10 +7,11 @@ lives.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from millstream.config import Config
 from millstream.errors import (
@@ -24,13 +25,12 @@ from millstream.errors import (
 from millstream.metrics import (
     DAMAGED_RANGES,
     ELECTIONS_WON,
-    LEADERS,
     REPLICAS,
     STORAGE_FAILURES,
     UNREADABLE_RECORDS,
     Metrics,
-    Sample,
 )
+from millstream.metrics.traffic import TopicTraffic
 from millstream.model import (
     CleanEnd,
     LastStop,
@@ -89,6 +89,8 @@ class Hub:
     ) -> None:
         self.replicas: dict[LogId, Replica] = {}
         self.damaged: dict[LogId, StorageError] = {}
+        # By topic; an entry goes with the last replica of its topic.
+        self.traffic: WeakValueDictionary[UUID, TopicTraffic] = WeakValueDictionary()
         self._droppers: list[Callable[[LogId], None]] = []
         self.strays: list[LogId] = []  # On disk, and no topic speaks of them.
         self._me = me
@@ -130,7 +132,6 @@ class Hub:
         self.leadership = Leadership(self, self._drive)
         self.commits.on_role = self._change_role
         self.commits.on_synced = self.upkeep.touch
-        metrics.watch(self._samples)
         ports.links.open(self)
 
     def _new_cache(self) -> LogCache:
@@ -444,11 +445,6 @@ class Hub:
             _log.error("left a log closed partition=%s log=%s problem=%s", name, log_id, problem)
         self.damaged[log_id] = problem
 
-    def _samples(self) -> Iterator[Sample]:
-        """Counted on request: a count with each of thousands of elections would take seconds."""
-        leaders = sum(replica.is_leader for replica in self.replicas.values()) + len(self.resting)
-        yield Sample(LEADERS, (), leaders)
-
     # -- parts ---------------------------------------------------------------------------------
 
     def _opening(
@@ -490,6 +486,7 @@ class Hub:
             timing=self._timing,
             limits=self._config.limits,
         )
+        replica.traffic = self.traffic.setdefault(log_id.topic_id, replica.traffic)
         self.damaged.pop(log_id, None)
         self.replicas[log_id] = replica
         self._metrics.set(REPLICAS, self.log_count)

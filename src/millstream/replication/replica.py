@@ -28,6 +28,7 @@ from millstream.errors import (
     StorageUnavailable,
     TimedOut,
 )
+from millstream.metrics.traffic import TIER_POINTS_MAX, Arrivals, TopicTraffic
 from millstream.model import Appended, Buffer, LogId, NodeId, Offset, node_of
 from millstream.raft.core import Core
 from millstream.raft.roles import Role
@@ -84,6 +85,8 @@ class Replica:
         self._strict_waiters: OrderedDict[asyncio.Future[Any], tuple[Offset, object]] = (
             OrderedDict()
         )
+        self.traffic = TopicTraffic()  # That of its topic, once the hub has it.
+        self._arrivals: Arrivals | None = None  # None before they are asked for.
         self.refusal: StorageError | None = None  # A transient one, that has not passed yet.
         self._watchers: set[Watcher] = set()
         # High watermark, role, leader and whether it is established, as of the last `notify`.
@@ -134,6 +137,19 @@ class Replica:
     def in_step_count(self) -> int:
         """How many voters hold everything that is committed and are heard, this one included."""
         return self.core.in_step_count
+
+    def arrival_times(self) -> Arrivals:
+        """When records arrived; asked for before the first append, so that older ones count."""
+        if self._arrivals is None:
+            log = self.log
+            segments = [*log.sealed(), *filter(None, [log.active])]
+            # The last record of a segment is as old as its newest timestamp, about.
+            self._arrivals = Arrivals(
+                (segment.end_offset - 1, segment.max_timestamp)
+                for segment in segments[-TIER_POINTS_MAX // 2 :]
+                if segment.max_timestamp >= 0 and segment.end_offset > segment.base_offset
+            )
+        return self._arrivals
 
     def append(self, data: Buffer, header: Header) -> Appended:
         """Write an admitted batch as the leader; a duplicate is not written again.
@@ -237,6 +253,8 @@ class Replica:
         if seen == old:
             return
         self._seen = seen
+        if core.leader is not None and core.leader != old[2]:
+            self._commits.leader_changes.value += 1
         if self.consensus_log.cuts != self._cuts_seen:
             # The watermark may pass an offset where another record was committed.
             self._cuts_seen = self.consensus_log.cuts

@@ -15,7 +15,7 @@ from fastcrc import crc32
 
 from millstream.config import Config
 from millstream.errors import DamagedLog, DiskFailed, StorageError
-from millstream.metrics import SCRUBBED_BYTES, SCRUBBED_MS, Metrics
+from millstream.metrics import SCRUBBED_AT, SCRUBBED_BYTES, Metrics
 from millstream.model import LogId, Offset
 from millstream.ports import Ports
 from millstream.replication.replica import Replica
@@ -110,7 +110,7 @@ class Scrubber:
                 await self._scrub_log(replica)
         state.log, state.base_offset = "", 0
         state.last_full_pass_ms = self._ports.clock.now_ms()
-        self._metrics.set(SCRUBBED_MS, state.last_full_pass_ms)
+        self._metrics.set(SCRUBBED_AT, state.last_full_pass_ms / 1000)
         await self._save()
 
     async def _scrub_resting(self, resting: Resting, log_id: LogId) -> None:
@@ -173,7 +173,7 @@ class Scrubber:
         except (OSError, ValueError, msgspec.DecodeError) as problem:
             _log.warning("scrubbing starts over reason=%s", problem)
         if self.state.last_full_pass_ms >= 0:
-            self._metrics.set(SCRUBBED_MS, self.state.last_full_pass_ms)
+            self._metrics.set(SCRUBBED_AT, self.state.last_full_pass_ms / 1000)
 
     def _read(self) -> ScrubState:
         files = self._ports.files

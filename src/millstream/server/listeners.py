@@ -33,7 +33,7 @@ from millstream.server.system.machine import DESCRIPTORS_RESERVED
 from millstream.server.system.tls import TlsContexts
 
 if TYPE_CHECKING:
-    from millstream.server.vitals import VitalSigns
+    from millstream.server.monitoring.vitals import VitalSigns
 
 _log = logging.getLogger(__name__)
 

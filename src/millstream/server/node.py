@@ -48,7 +48,8 @@ from millstream.server.faults import Faults
 from millstream.server.guarding import open_gate, open_recorder, open_rights
 from millstream.server.keys import begin_keyring, check_keyring
 from millstream.server.listener_specs import listener_specs
-from millstream.server.observing import Observer
+from millstream.server.monitoring.group_lag import GroupLags
+from millstream.server.monitoring.observing import Observer
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.files.directory import DataDirectory, open_directory
 from millstream.storage.files.membership import Membership, read_membership
@@ -176,14 +177,16 @@ class Node:
 
     def _observe(self, catalog: Catalog, engine: Engine) -> None:
         """Let metrics tell of what the engine holds."""
+        lags = GroupLags(catalog, self.hub, engine.group_coordinators, self.clock)
         observer = Observer(
             catalog,
             self.hub,
-            engine.group_coordinators,
+            lags,
             engine.delayed_scheduler,
             engine.push.pump,
+            engine.push.shards,
         )
-        self.metrics.watch(observer.samples)
+        self.metrics.watch_topics(observer.samples)
 
     def _open_control_log(self, membership: Membership | None) -> Replica:
         """A newcomer observes: it asks those that voted when it joined."""
@@ -247,6 +250,10 @@ class Node:
 
     def are_coordinators_loading(self) -> bool:
         return self._engine.group_coordinators.is_loading
+
+    def is_registry_loading(self) -> bool:
+        log = self._engine.registry_log
+        return log is not None and log.is_loading
 
     # Any: the result of the work, which its future has.
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":

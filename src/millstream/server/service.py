@@ -22,7 +22,7 @@ from millstream.server.system.machine import DiskSpace, disk_space
 from millstream.server.system.real_ports import elapsed_s, thread_cpu_s
 
 if TYPE_CHECKING:
-    from millstream.server.vitals import VitalSigns
+    from millstream.server.monitoring.vitals import VitalSigns
 
 
 class Service:
@@ -42,6 +42,7 @@ class Service:
         taken = take_ports(config)
         try:
             self.node = build_node(config, ports)
+            self.node.metrics.elapsed_s = elapsed_s
             self._monitor = LoopMonitor(self.node.metrics, elapsed_s, thread_cpu_s)
             self.listeners = Listeners(
                 self.node,
@@ -125,7 +126,7 @@ class Service:
 
 
 def _vital_signs(node: Node, listeners: Listeners, monitor: LoopMonitor) -> "VitalSigns":
-    from millstream.server.vitals import VitalSigns
+    from millstream.server.monitoring.vitals import VitalSigns
 
     config = node.config
 

@@ -116,12 +116,12 @@ def test_connections_of_an_address_are_limited_by_the_second() -> None:
             await node.client_quotas.alter(SESSION, address, {"connection_creation_rate": 3.0})
             admission = Admission(node.config.limits, node.metrics, usage=node.usage)
             for _ in range(3):
-                admission.enter_address("10.0.0.7")
+                admission.enter_address("10.0.0.7", "kafka")
             with pytest.raises(Unwelcome, match="faster than its quota"):
-                admission.enter_address("10.0.0.7")
-            admission.enter_address("10.0.0.8")
+                admission.enter_address("10.0.0.7", "kafka")
+            admission.enter_address("10.0.0.8", "kafka")
             await asyncio.sleep(1)
-            admission.enter_address("10.0.0.7")
+            admission.enter_address("10.0.0.7", "kafka")
 
     run(scenario())
 

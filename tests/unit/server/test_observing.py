@@ -43,7 +43,7 @@ from millstream.metrics import (
     Metrics,
 )
 from millstream.model import Acks, Isolation, TopicPartition
-from millstream.server import observing
+from millstream.server.monitoring import observing
 from millstream.server.node import Node
 from tests.support.deliveries import Subscriber, make_topic, pause, publish, until
 from tests.support.nodes import NOW_MS, ORDERS, SESSION, batch, running_node

@@ -7,13 +7,17 @@ Invariant: a partition has at most `MARKS_MAX` marks and `SKIPPED_MAX` exception
 chooses its letters.
 """
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from millstream.control.catalog import Catalog, Topic
+from millstream.engine.ledgers.shards import Shards
 from millstream.engine.push.shard import DeliveryShard, cursor_entry, unmark
-from millstream.errors import Overloaded
+from millstream.errors import Overloaded, RequestError, UnknownTopic
 from millstream.internal_topics.deliveries import CursorValue, Unsettled
 from millstream.model import LogId, Offset
+from millstream.names import DELIVERIES_TOPIC
 
 MARKS_KEPT = 1_000  # With more of them the floor is raised past letters that still wait.
 SKIPPED_MAX = 10_000  # Letters that wait before the floor.
@@ -36,6 +40,40 @@ class RedrivenOffsets(NamedTuple):
     def first_waiting(self) -> Offset:
         """No letter before this offset waits."""
         return min(self.skipped, default=self.floor)
+
+
+_NOTHING = RedrivenOffsets(0, frozenset(), frozenset())
+
+
+def redrive_name(topic: Topic) -> str:
+    """The name under which it is kept what was redriven of a dead-letter topic."""
+    return f"__redrive/{topic.topic_id.hex}"
+
+
+def waiting_count(
+    catalog: Catalog,
+    shards: Shards[DeliveryShard],
+    topic: Topic,
+    spans: Mapping[LogId, tuple[Offset, Offset]],
+) -> int | None:
+    """The letters in `spans`, from start to end, that wait; None while that is not known here."""
+    name, redriven = redrive_name(topic), None
+    try:
+        catalog.find(DELIVERIES_TOPIC)
+    except UnknownTopic:
+        pass  # Nothing was ever redriven.
+    else:
+        try:
+            redriven = RedrivenLetters(name, shards.find_now(name))
+        except RequestError:
+            return None
+    count = 0
+    for log_id, (start, end) in spans.items():
+        offsets = _NOTHING if redriven is None else redriven.offsets(log_id)
+        floor = max(start, offsets.floor)
+        count += max(0, end - floor) - sum(at >= floor for at in offsets.marks)
+        count += sum(at >= start and at not in offsets.marks for at in offsets.skipped)
+    return count
 
 
 class RedrivenLetters:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog, Topic
 from millstream.engine.dead_letters.records import Origin, origin_of, revived
-from millstream.engine.dead_letters.redriven import RedrivenLetters
+from millstream.engine.dead_letters.redriven import RedrivenLetters, redrive_name
 from millstream.engine.dead_letters.writer import LETTER_BATCH_RECORDS_MAX, DeadLetterWriter
 from millstream.engine.filters.filter import Filter, parse
 from millstream.engine.gate import Gate, Operation, topic_resource
@@ -334,7 +334,7 @@ class DeadLetters:
         raise UnknownDeadLetter(f"{target}@{offset}")
 
     async def _redriven_letters(self, topic: Topic) -> RedrivenLetters:
-        name = f"__redrive/{topic.topic_id.hex}"
+        name = redrive_name(topic)
         return RedrivenLetters(name, await find_open(self._shards, name))
 
     # -- sending back ----------------------------------------------------------------------------

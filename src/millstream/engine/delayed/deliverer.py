@@ -20,6 +20,7 @@ from millstream.engine.ledgers.ledger import UNREADABLE
 from millstream.engine.runtime.backoff import Backoff
 from millstream.errors import OutOfOrderSequence, RequestError, UnknownTopic
 from millstream.internal_topics.delayed import decode_header, decode_key, decode_payload, encode_key
+from millstream.metrics import Histogram
 from millstream.model import Offset
 from millstream.names import UNREADABLE_HEADER
 from millstream.ports import Clock
@@ -39,7 +40,10 @@ LOOK_MS = 1_000  # A wall clock that steps forward is noticed after that long.
 class Deliverer:
     """Its state is in memory only: a restart reads the outbound sequence and the log."""
 
-    def __init__(self, shard: DelayedShard, place: int, clock: Clock) -> None:
+    def __init__(
+        self, shard: DelayedShard, place: int, clock: Clock, late_seconds: Histogram
+    ) -> None:
+        self._late_seconds = late_seconds
         self._shard = shard
         self._place = place
         self._clock = clock
@@ -155,6 +159,8 @@ class Deliverer:
         if not records or begun_count != self._writer.begun_count(self._target):
             return True
         appended = self._writer.append(self._target, records)
+        late_ms = self._clock.now_ms() - self._order[begun_count][0]
+        self._late_seconds.observe(max(0, late_ms) / 1000)
         self._backoff.reset()
         self._is_troubled = False
         self._ends.append((begun_count + len(records), appended.end_offset))

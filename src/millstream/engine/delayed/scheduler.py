@@ -22,6 +22,7 @@ from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpe
 from millstream.engine.runtime.alarms import Alarms
 from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
+from millstream.metrics import DELAYED_LATE_SECONDS, Metrics
 from millstream.names import DELAYED_TOPIC
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -42,12 +43,20 @@ READY_WAIT_MS = 5  # Between two checks of a shard that is loading.
 
 class DelayedScheduler:
     def __init__(
-        self, catalog: Catalog, hub: Hub, topics: Topics, context: WriterContext, *, config: Config
+        self,
+        catalog: Catalog,
+        hub: Hub,
+        topics: Topics,
+        context: WriterContext,
+        *,
+        config: Config,
+        metrics: Metrics,
     ) -> None:
         """`topics` creates the topic on behalf of the broker: its gate must admit it."""
         self._catalog = catalog
         self._clock = context.clock
         self._context = context
+        self._late_seconds = metrics.histogram(DELAYED_LATE_SECONDS)
         self._alarms: Alarms[None] = Alarms()
         self._deliverers: dict[tuple[DelayedShard, int], Deliverer] = {}
         topic = InternalTopicSpec(DELAYED_TOPIC, config.delayed_partitions, DELAYED_SETTINGS)
@@ -150,7 +159,7 @@ class DelayedScheduler:
                     deliverer.wake()
                 elif len(self._deliverers) < DELIVERERS_MAX:
                     deliverer = self._deliverers[shard, place] = Deliverer(
-                        shard, place, self._clock
+                        shard, place, self._clock, self._late_seconds
                     )
                     group.create_task(self._deliver(deliverer, shard, place))
         return has_more

@@ -31,10 +31,12 @@ from millstream.engine.produce.unpacking import Unpacking
 from millstream.errors import Denied, RequestError, UnknownTopic
 from millstream.metrics import (
     EXPIRED_RECORDS,
+    FETCH_SECONDS,
     FILTER_READ_BYTES,
     FILTER_SKIPPED_BYTES,
     FILTERED_RECORDS,
     READ_BYTES,
+    Histogram,
     Metrics,
 )
 from millstream.model import CONTROL_LOG, Isolation, LogId, TopicPartition
@@ -81,6 +83,7 @@ class LongPoll:
         self._clock = clock
         self._metrics = metrics
         self._read_bytes = metrics.counter(READ_BYTES)
+        self._seconds: dict[str, Histogram] = {}  # By protocol.
         self._filter_figures: dict[str, FilterFigures] = {}
         self._filter_of = lru_cache(maxsize=COMPILED_FILTERS_MAX)(parse)
 
@@ -94,8 +97,11 @@ class LongPoll:
         deadline: float | None,
         isolation: Isolation,
         reader_filter: Filter | None,
+        protocol: str,
     ) -> list[Slice]:
         """See `Partitions.read`. `refusals` are the topics that the session may not read now."""
+        elapsed_s = self._metrics.elapsed_s
+        began_s = elapsed_s()
         bound = self._limits.read_bytes_max
         bytes_max = bound if bytes_max is None else min(bytes_max, bound)
         loop = asyncio.get_running_loop()
@@ -121,9 +127,11 @@ class LongPoll:
             is_enough = gained >= min(min_bytes, bytes_max) or left <= 0 or is_special
             if not is_enough and active and any(each.is_behind for each in active):
                 continue
+            waits_s = elapsed_s()
             if is_enough or not await self._moved(wants, left):
-                self._read_bytes.value += size
+                self._count_read(slices, size, waits_s - began_s, protocol)
                 return slices
+            began_s += elapsed_s() - waits_s
             if self._gate.version != version:
                 version, denied = self._gate.version, refusals()
             # Meanwhile the filter of a view may have changed, or the time to live of a topic: the
@@ -131,6 +139,19 @@ class LongPoll:
             before, read_filters = read_filters, self._read_filters(wants, denied, reader_filter)
             if read_filters != before:
                 filtered_reads = self._filtered_reads(wants, read_filters)
+
+    def _count_read(self, slices: Sequence[Slice], size: int, took_s: float, protocol: str) -> None:
+        seconds = self._seconds.get(protocol)
+        if seconds is None:
+            seconds = self._seconds[protocol] = self._metrics.histogram(FETCH_SECONDS, protocol)
+        seconds.observe(took_s)
+        if not size:
+            return
+        self._read_bytes.value += size
+        for part in slices:
+            if part.records is not None and part.records.size:
+                with suppress(RequestError):  # The topic was deleted meanwhile.
+                    self._leaders.find(part.target).traffic.read_bytes += part.records.size
 
     async def _awake(self, wants: Sequence[Want], denied: Mapping[str, Denied]) -> None:
         """Open the logs that rest, on threads: there may be many."""

@@ -52,7 +52,7 @@ from millstream.errors import (
     StorageError,
     UnknownTopic,
 )
-from millstream.metrics import Metrics
+from millstream.metrics import APPEND_SECONDS, Histogram, Metrics
 from millstream.model import (
     CONTROL_LOG,
     NO_EPOCH,
@@ -129,6 +129,8 @@ class Partitions:
         self._limits = config.limits
         self._own_topics = config.own_topics
         self._clock = clock
+        self._metrics = metrics
+        self._seconds: dict[tuple[str, Acks], Histogram] = {}  # Of appends.
         self._leaders = Leaders(controller.state.catalog, hub)
         self._long_poll = LongPoll(
             controller.state.catalog,
@@ -157,6 +159,7 @@ class Partitions:
         an idempotent producer sends the same batch again and gets the first offset. A batch in
         a transaction needs its id; with `joins` the partition is added to the transaction first.
         """
+        began_s = self._metrics.elapsed_s()
         self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
         if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
@@ -180,7 +183,15 @@ class Partitions:
                 raise self._gate.refuse(session, Operation.TRANSACT, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         incoming = IncomingBatch(replica, target, data, header, acks, transactional_id, joins)
-        return self._pipeline.append(incoming, admit=admit)
+        appending = self._pipeline.append(incoming, admit=admit)
+        seconds = self._seconds.get((session.protocol, acks))
+        if seconds is None:
+            seconds = self._seconds_of(session.protocol, acks)
+        if appending.done():
+            seconds.observe(self._metrics.elapsed_s() - began_s)
+        else:
+            appending.add_done_callback(partial(self._observe, seconds, began_s))
+        return appending
 
     def admit_append(self, session: Session, topic: str) -> None:
         """Raise unless the session may write to the topic; for what the broker writes for it."""
@@ -240,6 +251,7 @@ class Partitions:
             deadline=deadline,
             isolation=isolation,
             reader_filter=filter,
+            protocol=session.protocol,
         )
 
     async def find(
@@ -367,6 +379,14 @@ class Partitions:
         return sorted(problems)
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _seconds_of(self, protocol: str, acks: Acks) -> Histogram:
+        words = "all" if acks is Acks.ALL else str(acks.value)
+        histogram = self._metrics.histogram(APPEND_SECONDS, protocol, words)
+        return self._seconds.setdefault((protocol, acks), histogram)
+
+    def _observe(self, seconds: Histogram, began_s: float, _: object) -> None:
+        seconds.observe(self._metrics.elapsed_s() - began_s)
 
     async def _place_in(self, log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
         while True:

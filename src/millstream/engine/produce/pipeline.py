@@ -107,7 +107,7 @@ class ProducePipeline:
         self._schema_checks = schema_checks  # None: the registry is off.
         self._limits = limits
         self._clock = clock
-        self._count = BatchCount(metrics)
+        self._count = BatchCount(metrics, clock)
         self._queues: dict[LogId, deque[_QueuedBatch]] = {}
         self._unserved: asyncio.Queue[LogId] = asyncio.Queue()  # As many as there are queues.
         self._queued_bytes = 0
@@ -456,8 +456,7 @@ class ProducePipeline:
 
     def _append(self, incoming: IncomingBatch) -> AppendFuture:
         replica, _, data, header, acks, _, _ = incoming
-        appended = replica.append(data, header)
-        self._count.add(header)
+        appended = self._count.append(replica, data, header)
         if acks is Acks.ALL:
             replica.commit_written()
             return replica.acknowledged(appended.end_offset, appended)

@@ -106,7 +106,7 @@ class BatchSplitter:
         self._limits = limits
         self._clock = clock
         self._metrics = metrics
-        self._count = BatchCount(metrics)
+        self._count = BatchCount(metrics, clock)
 
     def split(
         self, incoming: IncomingBatch, options: QueueOptions, *, is_checked: bool
@@ -281,15 +281,13 @@ class BatchSplitter:
     ) -> Generator[None, None, Appended]:
         replica, data, header = incoming.replica, incoming.data, incoming.header
         if not removed:
-            self._count.add(header)
-            return replica.append(data, header)
+            return self._count.append(replica, data, header)
         if known is None or known.removed != removed:
             known = yield from self.remainder(incoming, removed)
         if known.data is None:
             return Appended(NO_OFFSET, 0, NO_OFFSET, replica.log.start_offset)
         header = read_header(known.data)
-        self._count.add(header)
-        return replica.append(known.data, header)
+        return self._count.append(replica, known.data, header)
 
 
 def _answer(

@@ -9,7 +9,9 @@ from typing import Any
 
 from millstream.codec.batch import Header
 from millstream.metrics import APPENDED_BATCHES, APPENDED_BYTES, APPENDED_RECORDS, Metrics
-from millstream.model import Appended
+from millstream.model import Appended, Buffer
+from millstream.ports import Clock
+from millstream.replication.replica import Replica
 
 AppendFuture = asyncio.Future[Appended]
 
@@ -32,17 +34,26 @@ def ignore_outcome(future: asyncio.Future[Any]) -> None:  # Its result is not lo
 
 
 class BatchCount:
-    """Counts the batches that are written for clients."""
+    """Appends the batches of clients, and counts them."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
         self._batches = metrics.counter(APPENDED_BATCHES)
         self._bytes = metrics.counter(APPENDED_BYTES)
         self._records = metrics.counter(APPENDED_RECORDS)
 
-    def add(self, header: Header) -> None:
+    def append(self, replica: Replica, data: Buffer, header: Header) -> Appended:
+        """See `Replica.append`."""
+        arrivals = replica.arrival_times()
+        appended = replica.append(data, header)
+        size, count, traffic = header.size, header.count, replica.traffic
         self._batches.value += 1
-        self._bytes.value += header.size
-        self._records.value += header.count
+        self._bytes.value += size
+        self._records.value += count
+        traffic.bytes += size
+        traffic.records += count
+        arrivals.note(appended.base_offset, self._clock.now_ms())
+        return appended
 
 
 def when_all(waits: Sequence[asyncio.Future[Any]], result: Appended) -> AppendFuture:

@@ -18,6 +18,7 @@ from millstream.engine.topics import Topics
 from millstream.errors import CoordinatorLoading, RequestError, UnknownTopic
 from millstream.internal_topics.registry import RegistryState
 from millstream.internal_topics.schemas import decode_key, decode_value
+from millstream.metrics import SCHEMAS, Sample
 from millstream.names import SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
@@ -129,6 +130,15 @@ class RegistryLog:
             except CoordinatorLoading:
                 self._shards.load_some()
                 await asyncio.sleep(0 if self._shards.is_loading else READY_WAIT_S)
+
+    @property
+    def is_loading(self) -> bool:
+        return self._shards.is_loading
+
+    def samples(self) -> Iterator[Sample]:
+        state = self.state_now()
+        if state is not None:
+            yield Sample(SCHEMAS, (), state.id_count)
 
     def _exists(self) -> bool:
         try:

@@ -45,8 +45,17 @@ Step = Callable[[TransactionValue | None], TransactionValue]
 
 
 class TransactionCoordinator(Shard):
-    def __init__(self, replica: Replica, clock: Clock, wake: Callable[[], None]) -> None:
-        """`wake` is called when there is a transaction whose markers are to be written."""
+    def __init__(
+        self,
+        replica: Replica,
+        clock: Clock,
+        wake: Callable[[], None],
+        decided: Callable[[bool], None],
+    ) -> None:
+        """`wake` is called when there is a transaction whose markers are to be written, `decided`
+        when one is decided: to commit it, or not."""
+        self.open_ids: set[str] = set()  # With a transaction that has not ended.
+        self._decided = decided
         self.stored = TransactionsState()
         self.batches = BatchIndex()
         self.unmarked: set[str] = set()  # Ids whose decision has no markers yet.
@@ -203,7 +212,13 @@ class TransactionCoordinator(Shard):
         transactional_id = self.stored.apply(record.key, record.value)
         value = self.stored.find(transactional_id)
         self.batches.note(transactional_id, is_known=self.latest(transactional_id) is not None)
+        if value is not None and value.is_unended:
+            self.open_ids.add(transactional_id)
+        else:
+            self.open_ids.discard(transactional_id)
         if value is not None and value.is_preparing:
+            if self.is_loaded and transactional_id not in self.unmarked:
+                self._decided(value.commits)
             self.unmarked.add(transactional_id)
         else:
             self.unmarked.discard(transactional_id)

@@ -7,6 +7,7 @@ whose transaction exceeds its timeout, and deletes expired ids. Not gated: its c
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from functools import partial
 
 from millstream.config import Config
@@ -36,6 +37,7 @@ from millstream.internal_topics.transaction_steps import (
     needs_producer_id,
 )
 from millstream.internal_topics.transactions import NO_ID, Participant, TransactionValue
+from millstream.metrics import TRANSACTIONS, TRANSACTIONS_OPEN, Metrics, Sample
 from millstream.model import SYSTEM_SESSION, NodeId
 from millstream.names import TRANSACTIONS_TOPIC
 from millstream.ports import Clock
@@ -58,12 +60,18 @@ class TransactionCoordinators:
         *,
         config: Config,
         clock: Clock,
+        metrics: Metrics,
     ) -> None:
         """`topics` and `producer_ids` serve the broker itself: their gates must admit it."""
         self._producer_ids = producer_ids
         self._limits = config.limits
         self._timing = config.timing
         self._clock = clock
+        self._outcomes = {
+            commits: metrics.counter(TRANSACTIONS, "committed" if commits else "aborted")
+            for commits in (True, False)
+        }
+        metrics.watch(self._samples)
         self._markers = Markers(catalog, hub, clock)
         self._alarms: Alarms[None] = Alarms()
         self._ending: set[tuple[TransactionCoordinator, str]] = set()
@@ -233,4 +241,10 @@ class TransactionCoordinators:
 
     def _begin(self, replica: Replica) -> TransactionCoordinator:
         self._alarms.wake()
-        return TransactionCoordinator(replica, self._clock, self._alarms.wake)
+        return TransactionCoordinator(replica, self._clock, self._alarms.wake, self._decided)
+
+    def _decided(self, commits: bool) -> None:
+        self._outcomes[commits].value += 1
+
+    def _samples(self) -> Iterator[Sample]:
+        yield Sample(TRANSACTIONS_OPEN, (), sum(len(shard.open_ids) for shard in self._shards))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from millstream.base_error import MillstreamError
 from millstream.engine.access.login import Login
 from millstream.errors import ProtocolError
+from millstream.metrics import HTTP_SECONDS, Histogram
 from millstream.model import Buffer, Session
 from millstream.protocols.conversation import REQUEST_ID, Pace, PushChannel
 from millstream.protocols.http.browsers import (
@@ -91,6 +92,7 @@ class Exchange(NamedTuple):
     match: Match | None
     refusal: HttpProblem | None  # Of the path or the method, told after the login.
     incoming: Incoming | None
+    began_s: float
 
 
 class Server:
@@ -103,6 +105,8 @@ class Server:
         )
         self._remembered = Remembered(self.settings.answers_remembered_max)
         self._streams: Counter[str] = Counter()  # By principal.
+        # By route, method and class of the status.
+        self._seconds: dict[tuple[str, str, str], Histogram] = {}
         self._gateways: set[Idle] = set()
         self._request_count = 0
         self._request_prefix = f"{services.entropy.getrandbits(32):08x}"
@@ -129,32 +133,54 @@ class Server:
             path = "/".join(("", *request.raw_parts))
             _log.debug("request %s %s from %s", request.method, path, client.session.address)
         try:
-            answer = self._check(exchange)
-            if answer is not None:
-                return answer
-            if client.login is not None and not self._is_public(exchange):
-                return self._guarded(exchange, self._after_login(client.login, exchange))
-            outcome = self._call(exchange, client.session)
-            return outcome if isinstance(outcome, list) else self._guarded(exchange, outcome)
+            outcome = self._begin(client, exchange)
         except MillstreamError as error:
-            return self._refuse(exchange, problem_of(error))
+            outcome = self._refuse(exchange, problem_of(error))
         except Exception as error:
-            return self._fail(exchange, error)
+            outcome = self._fail(exchange, error)
         finally:
             REQUEST_ID.reset(token)
+        if isinstance(outcome, list):
+            self._observe(exchange, outcome)
+            return outcome
+        return self._guarded(exchange, outcome)
+
+    def _begin(self, client: Client, exchange: Exchange) -> Outcome:
+        answer = self._check(exchange)
+        if answer is not None:
+            return answer
+        if client.login is not None and not self._is_public(exchange):
+            return self._after_login(client.login, exchange)
+        return self._call(exchange, client.session)
 
     async def _guarded(self, exchange: Exchange, outcome: Coroutine[Any, Any, Reply]) -> Reply:
         token = REQUEST_ID.set(exchange.request_id)
         try:
-            return await outcome
+            reply = await outcome
         except ProtocolError:
             raise
         except MillstreamError as error:
-            return self._refuse(exchange, problem_of(error))
+            reply = self._refuse(exchange, problem_of(error))
         except Exception as error:
-            return self._fail(exchange, error)
+            reply = self._fail(exchange, error)
         finally:
             REQUEST_ID.reset(token)
+        self._observe(exchange, reply)
+        return reply
+
+    def _observe(self, exchange: Exchange, reply: Reply) -> None:
+        """Note how long an answer took. The end of a stream is none: its head was."""
+        head = bytes(reply[0][:10])
+        if head[:9] != b"HTTP/1.1 ":
+            return
+        route, method = "(unknown)", "-"  # Clients choose paths and methods: one series for all.
+        if exchange.match is not None:
+            route, method = exchange.match.route.path, exchange.match.route.method
+        key = route, method, f"{head[9:].decode()}xx"
+        seconds = self._seconds.get(key)
+        if seconds is None:
+            seconds = self._seconds[key] = self.services.metrics.histogram(HTTP_SECONDS, *key)
+        seconds.observe(self.services.elapsed_s() - exchange.began_s)
 
     # -- before the handler ------------------------------------------------------------------------
 
@@ -163,12 +189,14 @@ class Server:
         if not (0 < len(request_id) <= REQUEST_ID_LENGTH_MAX and request_id.isprintable()):
             self._request_count += 1
             request_id = f"{self._request_prefix}-{self._request_count:x}"
+        began_s = self.services.elapsed_s()
         try:
             match = self.router.find(request.method, request.raw_parts)
-            return Exchange(client, request, request_id, match.api, match, None, incoming)
+            api = match.api
+            return Exchange(client, request, request_id, api, match, None, incoming, began_s)
         except HttpProblem as refusal:
             api = self.router.api_of(request.raw_parts)
-            return Exchange(client, request, request_id, api, None, refusal, incoming)
+            return Exchange(client, request, request_id, api, None, refusal, incoming, began_s)
 
     def _check(self, exchange: Exchange) -> Reply | None:
         """Raise what keeps a request out whatever it asks for; answer a browser's preflight."""
@@ -334,6 +362,7 @@ class Server:
             headers = self._headers(exchange) | {"X-Accel-Buffering": "no"}
             head = stream_head(kind, headers=headers)
             client.channel.send([head])
+            self._observe(exchange, [head])
             if kind == EVENTS_TYPE:
                 await send_events(outgoing, _chained(first, items), until)
             else:

@@ -72,12 +72,12 @@ class Admission:
         """Connections that have not logged in yet."""
         return len(self._strangers)
 
-    def watch(self, stranger: Droppable) -> None:
+    def watch(self, stranger: Droppable, listener: str) -> None:
         """Drop a connection that does not log in in time, or when there are too many of them."""
         if len(self._strangers) >= self.limits.unauthenticated_connections_max:
             oldest = next(iter(self._strangers))
             self.trust(oldest)
-            self._metrics.add(CONNECTIONS_REFUSED, 1, "unauthenticated")
+            self._metrics.add(CONNECTIONS_REFUSED, 1, listener, "unauthenticated")
             self.note_refused(Session(), "too many connections without a login")
             oldest.drop()
         limit_s = self.limits.authentication_ms_max / 1000
@@ -96,14 +96,14 @@ class Admission:
         if timer is not None:
             timer.cancel()
 
-    def enter_address(self, address: str) -> None:
+    def enter_address(self, address: str, listener: str) -> None:
         """Count a connection; raise `Unwelcome` if its address has too many."""
         most = self.limits.address_connections_max
         if most and self._by_address[address] >= most:
-            self._metrics.add(CONNECTIONS_REFUSED, 1, "address")
+            self._metrics.add(CONNECTIONS_REFUSED, 1, listener, "address")
             raise Unwelcome(f"{address} has {most} connections, which is all it may have")
         if self._usage is not None and not self._usage.takes_connection(address):
-            self._metrics.add(CONNECTIONS_REFUSED, 1, "rate")
+            self._metrics.add(CONNECTIONS_REFUSED, 1, listener, "rate")
             raise Unwelcome(f"{address} opens connections faster than its quota")
         self._by_address[address] += 1
 
@@ -146,7 +146,7 @@ class Guard:
             protocol="+".join(spec.protocols),
         )
         try:
-            self.admission.enter_address(address)
+            self.admission.enter_address(address, spec.name)
         except Unwelcome as problem:
             self.admission.note_refused(session, str(problem))
             raise
@@ -181,7 +181,7 @@ class Guard:
         _log.warning("listener %s %s", self.spec.name, sentence)
 
     def _login(self, client: Client, session: Session) -> Login:
-        self.admission.watch(client)
+        self.admission.watch(client, self.spec.name)
 
         def done() -> None:
             self.admission.trust(client)

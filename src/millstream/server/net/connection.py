@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
             transport.abort()  # The listener has stopped already.
             return
         socket = transport.get_extra_info("socket")
-        if not self._clients.may_keep(socket.fileno()):
+        if not self._clients.may_keep(socket.fileno(), self._guard.spec.name):
             transport.close()
             self.stop()
             return

@@ -70,6 +70,7 @@ class Listener:
         self._port = port
         self._make_gateway = make_gateway
         self._clients = clients
+        clients.open(port.name)
         self._connections: set[Connection] = set()
         self._group: asyncio.TaskGroup | None = None
         self._servers: list[asyncio.Server] = []
@@ -141,7 +142,7 @@ class Listener:
     def _accept(self) -> asyncio.Protocol:
         if self._is_stopping:
             return _Refusal()  # It was in the queue when the port was closed.
-        if not self._clients.enter():
+        if not self._clients.enter(self.name):
             return _Refusal()
         assert self._group is not None
         connection = Connection(self._make_gateway, self._clients, self._guard)
@@ -166,12 +167,12 @@ class Listener:
                 _log.warning("cannot accept connections listener=%s problem=%s", self.name, problem)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if self._is_stopping or not self._clients.enter():
+            if self._is_stopping or not self._clients.enter(self.name):
                 accepted.close()
                 continue
             greeting = _Greeting(accepted, str(address[0]))
             self._greetings.add(greeting)
-            self._guard.admission.watch(greeting)
+            self._guard.admission.watch(greeting, self.name)
             greeting.task = self._group.create_task(self._greet(greeting))
 
     async def _greet(self, greeting: "_Greeting") -> None:
@@ -233,7 +234,7 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._clients.leave()
+        self._clients.leave(self.name)
         connection.drop()  # A task that is cancelled before it begins tidies up nothing.
         if self._is_stopping and not self._connections:
             self._is_empty.set()

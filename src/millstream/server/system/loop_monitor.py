@@ -12,7 +12,14 @@ caused, after a second of rest, is seen only if the timer falls due in it.
 import asyncio
 from collections.abc import Callable, Iterator
 
-from millstream.metrics import LOOP_STALL_SECONDS_MAX, LOOP_STALLS, Metrics, Peaks, Sample
+from millstream.metrics import (
+    LOOP_LATE_SECONDS,
+    LOOP_STALL_SECONDS_MAX,
+    LOOP_STALLS,
+    Metrics,
+    Peaks,
+    Sample,
+)
 
 PROBE_S = 0.010
 STALL_S = 0.005
@@ -40,6 +47,7 @@ class LoopMonitor:
         self._longest_s = 0.0
         self._longest_before_s = 0.0
         self._peaks = Peaks()
+        self._late_seconds = metrics.histogram(LOOP_LATE_SECONDS)
         metrics.watch(self._samples)
 
     async def run(self) -> None:
@@ -61,6 +69,7 @@ class LoopMonitor:
     def note(self, late_s: float) -> None:
         """Take how much later than expected the timer fired."""
         self._turn_window()
+        self._late_seconds.observe(late_s)
         if late_s > STALL_S:
             self._metrics.add(LOOP_STALLS)
         self._longest_s = max(self._longest_s, late_s)

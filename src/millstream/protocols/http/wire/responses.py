@@ -1,18 +1,15 @@
-"""Encodes HTTP/1.1 responses, and samples in Prometheus' text format 0.0.4.
+"""Encodes HTTP/1.1 responses.
 
 Every response of a known length has it; a stream is sent in chunks. All of them tell a browser to
 take the type as it is, to show the page in no frame and to name no referrer.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from millstream.metrics import Sample
-
 TEXT_TYPE = "text/plain; charset=utf-8"
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROBLEM_TYPE = "application/problem+json"
 SAFETY = (
     "X-Content-Type-Options: nosniff\r\n"
@@ -80,27 +77,3 @@ def problem_body(
         **more,
     }
     return json.dumps(members).encode()
-
-
-def metric_lines(samples: Iterator[Sample]) -> Iterator[str]:
-    """Lines of the exposition format for samples, grouped by metric as it requires."""
-    described = None
-    for metric, labels, value in samples:
-        if metric is not described:
-            described = metric
-            yield f"# HELP {metric.name} {_escaped(metric.help)}\n"
-            yield f"# TYPE {metric.name} {metric.kind.value}\n"
-        named = ",".join(
-            f'{name}="{_escaped(text, is_label=True)}"'
-            for name, text in zip(metric.labels, labels, strict=True)
-        )
-        yield (
-            f"{metric.name}{{{named}}} {value:.17g}\n"
-            if named
-            else (f"{metric.name} {value:.17g}\n")
-        )
-
-
-def _escaped(text: str, *, is_label: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if is_label else text

@@ -6,18 +6,26 @@ change is logged. Nothing here waits: free space and the ends of certificates co
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from millstream import __version__
 from millstream.errors import NoSpace
 from millstream.metrics import (
     APPENDED_BYTES,
     APPENDED_RECORDS,
+    BUILD_INFO,
     DEAD_LETTERS,
+    DISK_BYTES,
+    DISK_FREE_BYTES,
+    HEALTH,
+    PROCESS_OPEN_FDS,
     READ_BYTES,
+    REQUEST_MEMORY_BYTES,
     REQUESTS,
     SYNC_ROUNDS,
     SYNC_SECONDS,
+    Sample,
 )
 from millstream.model import CONTROL_LOG, LogId
 from millstream.protocols.http.monitoring.checks import (
@@ -28,17 +36,26 @@ from millstream.protocols.http.monitoring.checks import (
     Vitals,
     verdicts,
 )
+from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.server.listeners import Listeners
 from millstream.server.node import Node, Phase
 from millstream.server.system.loop_monitor import LoopMonitor
 from millstream.server.system.machine import DiskSpace
+from millstream.server.system.process import (
+    PROCESS_METRICS,
+    open_descriptors,
+    process_figures,
+    python_version,
+)
 
 _log = logging.getLogger(__name__)
 
 LONG_LOOK_S = 0.001
 LOOK_SHARE = 100  # A look that took 1 ms holds for 100: thousands of partitions take so long.
 WATCH_S = 10
+INDEXES_S = 60
+STEP_LOGS = 100  # Looked at in one step: half a millisecond.
 SYNC_WINDOW_S = 60.0
 
 
@@ -70,7 +87,8 @@ class VitalSigns:
         self._certificate_ends_s = certificate_ends_s
         self._record = HealthRecord()
         self._leaderless_since: dict[LogId, float] = {}
-        self._loading_since: float | None = None
+        self._unproven_since: dict[LogId, float] = {}
+        self._loading_since: dict[str, float] = {}  # Coordinators, registry.
         self._space: DiskSpace | None = None
         self._ends_at_s: float | None = None
         self._clock_ahead_s: float | None = None  # The wall clock before the even one.
@@ -81,6 +99,8 @@ class VitalSigns:
         self._totals: dict[str, float] = {}
         self._rounds = (0.0, 0.0)  # Seconds and number of sync rounds.
         self._noted_at = elapsed_s()
+        self._open_descriptors: int | None = None
+        node.metrics.watch(self._samples)
 
     async def run(self) -> None:
         """Look every 10 s and note the figures of each second, until cancelled."""
@@ -89,6 +109,8 @@ class VitalSigns:
             if seconds % WATCH_S == 0:
                 await self.refresh()
                 self.checks()
+            if seconds % INDEXES_S == 0:
+                await self.look_at_indexes()
             await asyncio.sleep(1.0)
             seconds += 1
             self._note_figures()
@@ -122,6 +144,7 @@ class VitalSigns:
         self._space = await self._node.threads.run(self._disk_space)
         ends_s = await self._node.threads.run(self._certificate_ends_s)
         self._ends_at_s = None if ends_s is None else self._elapsed_s() + ends_s
+        self._open_descriptors = await self._node.threads.run(open_descriptors)
         self._look_at_clock()
 
     def checks(self) -> list[Checked]:
@@ -176,7 +199,11 @@ class VitalSigns:
             memory_bytes_max=limits.request_bytes_max,
             connections=self._listeners.connection_count,
             connections_max=limits.connections_max,
-            coordinators_loading_s=self._loading(now),
+            coordinators_loading_s=self._loading(
+                "coordinators", node.are_coordinators_loading(), now
+            ),
+            registry_loading_s=self._loading("registry", node.is_registry_loading(), now),
+            unproven_s=self._unproven(now),
             delayed_late_s=node.delayed_late_ms() / 1000,
             clock_step_s=self._clock_step_s if now - self._stepped_at < SYNC_WINDOW_S else 0.0,
             certificate_days=None
@@ -191,22 +218,31 @@ class VitalSigns:
         if self._node.phase is not Phase.READY:
             return 0
         without = {
-            log_id for log_id, replica in self._node.hub.replicas.items() if replica.leader is None
+            log_id
+            for log_id, replica in self._node.hub.replicas.items()
+            if replica.leader is None or not _has_majority(replica)
         }
-        since = self._leaderless_since
-        for log_id in since.keys() - without:
-            del since[log_id]
-        for log_id in without:
-            since.setdefault(log_id, now)
-        return sum(now - began > LEADERLESS_S_MAX for began in since.values())
+        _follow(self._leaderless_since, without, now)
+        return sum(now - began > LEADERLESS_S_MAX for began in self._leaderless_since.values())
 
-    def _loading(self, now: float) -> float:
-        if not self._node.are_coordinators_loading():
-            self._loading_since = None
+    async def look_at_indexes(self) -> None:
+        """Note the logs with a sealed segment whose index is not proven, in short steps."""
+        unproven: set[LogId] = set()
+        for count, (log_id, replica) in enumerate(list(self._node.hub.replicas.items()), start=1):
+            if replica.log.health().index_gaps:
+                unproven.add(log_id)
+            if count % STEP_LOGS == 0:
+                await asyncio.sleep(0)
+        _follow(self._unproven_since, unproven, self._elapsed_s())
+
+    def _unproven(self, now: float) -> float:
+        return max((now - began for began in self._unproven_since.values()), default=0.0)
+
+    def _loading(self, name: str, is_loading: bool, now: float) -> float:
+        if not is_loading:
+            self._loading_since.pop(name, None)
             return 0.0
-        if self._loading_since is None:
-            self._loading_since = now
-        return now - self._loading_since
+        return now - self._loading_since.setdefault(name, now)
 
     def _look_at_clock(self) -> None:
         ahead_s = self._node.clock.now_ms() / 1000 - self._elapsed_s()
@@ -214,3 +250,31 @@ class VitalSigns:
         if before is not None and abs(ahead_s - before) > 1.0:
             self._clock_step_s = ahead_s - before
             self._stepped_at = self._elapsed_s()
+
+    def _samples(self) -> Iterator[Sample]:
+        if self._space is not None:
+            yield Sample(DISK_FREE_BYTES, (), self._space.free_bytes)
+            yield Sample(DISK_BYTES, (), self._space.total_bytes)
+        yield Sample(REQUEST_MEMORY_BYTES, (), self._listeners.held_bytes)
+        for checked in self.checks():
+            yield Sample(HEALTH, (checked.verdict.name,), checked.verdict.status)
+        yield Sample(BUILD_INFO, (__version__, python_version()), 1)
+        figures = process_figures()
+        for metric, value in PROCESS_METRICS.items():
+            if (figure := value(figures)) is not None:
+                yield Sample(metric, (), figure)
+        if self._open_descriptors is not None:
+            yield Sample(PROCESS_OPEN_FDS, (), self._open_descriptors)
+
+
+def _has_majority(replica: Replica) -> bool:
+    """Whether a leader hears a majority that holds what is committed; others cannot tell."""
+    return not replica.is_leader or replica.in_step_count > len(replica.core.voters) // 2
+
+
+def _follow(since: dict[LogId, float], present: set[LogId], now: float) -> None:
+    """Keep since when each is there; forget those that are not."""
+    for log_id in since.keys() - present:
+        del since[log_id]
+    for log_id in present:
+        since.setdefault(log_id, now)

@@ -1,34 +1,6 @@
-"""Every metric of a node, declared in one place, and the live values.
+"""Every metric of a node: its name, kind, meaning and labels."""
 
-Owns names, kinds and meanings; exporters render them. A metric that is not declared here cannot be
-counted. Adding to a counter is one dictionary update, so the hot path may do it once per request,
-never once per record. A value that is known elsewhere is read when samples are taken, see `watch`.
-"""
-
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
-
-
-class Kind(Enum):
-    COUNTER = "counter"  # Only grows.
-    GAUGE = "gauge"  # Goes up and down.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
-    """A metric is itself and no other: by identity it is found fastest."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        assert self.name.startswith("millstream_")
-        assert self.name.endswith("_total") == (self.kind is Kind.COUNTER)
-
+from millstream.metrics.kinds import Kind, Metric
 
 REQUESTS = Metric(
     "millstream_requests_total",
@@ -129,6 +101,14 @@ UNREADABLE_BATCHES = Metric(
 SYNC_ROUNDS = Metric(
     "millstream_sync_rounds_total", Kind.COUNTER, "Group commits: one makes all waiting durable."
 )
+SYNC_ROUND_SECONDS = Metric(
+    "millstream_sync_round_seconds", Kind.HISTOGRAM, "How long each group commit took."
+)
+LOOP_LATE_SECONDS = Metric(
+    "millstream_loop_late_seconds",
+    Kind.HISTOGRAM,
+    "How much later than set a timer fired: every 10 ms while busy, else every second.",
+)
 SYNC_SECONDS = Metric(
     "millstream_sync_seconds_total", Kind.COUNTER, "Time spent in group commits, in seconds."
 )
@@ -162,10 +142,10 @@ DAMAGED_RANGES = Metric(
 SCRUBBED_BYTES = Metric(
     "millstream_scrubbed_bytes_total", Kind.COUNTER, "Bytes read again to find damage."
 )
-SCRUBBED_MS = Metric(
-    "millstream_scrub_last_full_pass_ms",
+SCRUBBED_AT = Metric(
+    "millstream_scrub_last_full_pass_timestamp_seconds",
     Kind.GAUGE,
-    "When all sealed segments had been read again, in milliseconds since 1970.",
+    "When all sealed segments had been read again, in seconds since 1970; 0: not yet.",
 )
 SCRUB_PASS_BYTES = Metric(
     "millstream_scrub_pass_bytes", Kind.GAUGE, "Bytes read again in the pass that is under way."
@@ -181,8 +161,12 @@ CLEANED_BYTES = Metric(
     "Bytes given back by retention and compaction.",
     ("reason",),
 )
+_LISTENER = ("listener",)
 CONNECTIONS = Metric(
-    "millstream_connections", Kind.GAUGE, "Connections of clients, over all listeners."
+    "millstream_connections", Kind.GAUGE, "Connections of clients, by listener.", _LISTENER
+)
+CONNECTIONS_TAKEN = Metric(
+    "millstream_connections_total", Kind.COUNTER, "Connections taken, by listener.", _LISTENER
 )
 LOGINS = Metric(
     "millstream_logins_total",
@@ -204,7 +188,25 @@ CONNECTIONS_REFUSED = Metric(
     "millstream_connections_refused_total",
     Kind.COUNTER,
     "Connections closed at once: connections_max was reached, or few descriptors were left.",
-    ("reason",),
+    ("listener", "reason"),
+)
+APPEND_SECONDS = Metric(
+    "millstream_append_seconds",
+    Kind.HISTOGRAM,
+    "From a batch's arrival to its acknowledgement, for each batch.",
+    ("protocol", "acks"),
+)
+FETCH_SECONDS = Metric(
+    "millstream_fetch_seconds",
+    Kind.HISTOGRAM,
+    "Reading for one request, without the time that it waited for records.",
+    ("protocol",),
+)
+HTTP_SECONDS = Metric(
+    "millstream_http_request_seconds",
+    Kind.HISTOGRAM,
+    "From the head of a request to its answer, or to the head of a stream.",
+    ("route", "method", "class"),
 )
 REPLICAS = Metric("millstream_replicas", Kind.GAUGE, "Partitions with a replica here.")
 FAILED_REPLICAS = Metric(
@@ -213,6 +215,44 @@ FAILED_REPLICAS = Metric(
     "Partitions here that take part no more, because their files cannot be read or written.",
 )
 LEADERS = Metric("millstream_leaders", Kind.GAUGE, "Partitions led here.")
+LEADER_CHANGES = Metric(
+    "millstream_leader_changes_total",
+    Kind.COUNTER,
+    "Times that a partition with a replica here got another leader.",
+)
+PARTITIONS_OFFLINE = Metric(
+    "millstream_partitions_offline", Kind.GAUGE, "Partitions here that have no leader now."
+)
+PARTITIONS_UNDER_REPLICATED = Metric(
+    "millstream_partitions_under_replicated",
+    Kind.GAUGE,
+    "Partitions led here of which a replica is behind, or not heard.",
+)
+DISK_FREE_BYTES = Metric(
+    "millstream_disk_free_bytes", Kind.GAUGE, "Free space of the data directory's file system."
+)
+DISK_BYTES = Metric(
+    "millstream_disk_bytes", Kind.GAUGE, "The size of the data directory's file system."
+)
+REQUEST_MEMORY_BYTES = Metric(
+    "millstream_request_memory_bytes", Kind.GAUGE, "Memory of requests that are not answered yet."
+)
+HEALTH = Metric(
+    "millstream_health",
+    Kind.GAUGE,
+    "The status of a check: 0 healthy, 1 degraded, 2 unhealthy.",
+    ("check",),
+)
+BUILD_INFO = Metric(
+    "millstream_build_info", Kind.GAUGE, "1, with the versions as labels.", ("version", "python")
+)
+_REGISTRY = "millstream_"  # The topic that ends like the name of this metric is spelled elsewhere.
+SCHEMAS = Metric(f"{_REGISTRY}schemas", Kind.GAUGE, "Schemas that the registry knows by id.")
+SPANS_DROPPED = Metric(
+    "millstream_spans_dropped_total",
+    Kind.COUNTER,
+    "Spans that were not exported: too many in a second, a full queue, or a refusal.",
+)
 DISK_USABLE = Metric(
     "millstream_disk_usable", Kind.GAUGE, "1 while the data directory is trusted, else 0."
 )
@@ -278,6 +318,61 @@ TERMS_MISSING_BYTES = Metric(
     "Bytes of the log that the index of keys and headers does not cover yet.",
     _PARTITION,
 )
+REPLICA_LAG = Metric(
+    "millstream_replica_lag_records",
+    Kind.GAUGE,
+    "Records that the replica furthest behind its leader here does not hold yet.",
+    _PARTITION,
+)
+_TOPIC = ("topic",)
+TOPIC_APPENDED_RECORDS = Metric(
+    "millstream_topic_appended_records_total",
+    Kind.COUNTER,
+    "Records written by leaders here, by topic.",
+    _TOPIC,
+)
+TOPIC_APPENDED_BYTES = Metric(
+    "millstream_topic_appended_bytes_total",
+    Kind.COUNTER,
+    "Bytes of batches written by leaders here, by topic.",
+    _TOPIC,
+)
+TOPIC_READ_BYTES = Metric(
+    "millstream_topic_read_bytes_total",
+    Kind.COUNTER,
+    "Bytes handed to readers, by the topic that has the log.",
+    _TOPIC,
+)
+GROUP_LAG_SECONDS = Metric(
+    "millstream_group_lag_seconds",
+    Kind.GAUGE,
+    "The age of the oldest record of a topic that a group has committed nothing behind.",
+    ("group", "topic"),
+)
+GROUP_MEMBERS = Metric("millstream_group_members", Kind.GAUGE, "Members of a group.", ("group",))
+GROUP_STATE = Metric(
+    "millstream_group_state", Kind.GAUGE, "1, with a group's state as a label.", ("group", "state")
+)
+DEAD_LETTERS_WAITING = Metric(
+    "millstream_dead_letters_waiting",
+    Kind.GAUGE,
+    "Dead letters of a topic that were not sent back.",
+    _TOPIC,
+)
+TRANSACTIONS_OPEN = Metric(
+    "millstream_transactions_open", Kind.GAUGE, "Transactions coordinated here that have not ended."
+)
+TRANSACTIONS = Metric(
+    "millstream_transactions_total",
+    Kind.COUNTER,
+    "Transactions that were decided here.",
+    ("outcome",),
+)
+DELAYED_LATE_SECONDS = Metric(
+    "millstream_delayed_late_seconds",
+    Kind.HISTOGRAM,
+    "From the time of a delayed record to its append, for the first of each batch.",
+)
 GROUP_LAG = Metric(
     "millstream_group_lag",
     Kind.GAUGE,
@@ -322,99 +417,24 @@ CUT_SHORT = Metric(
     ("kind",),
 )
 
+# As the client libraries of Prometheus name them.
+PROCESS_CPU = Metric(
+    "process_cpu_seconds_total", Kind.COUNTER, "CPU time of the process, in seconds."
+)
+PROCESS_START = Metric(
+    "process_start_time_seconds", Kind.GAUGE, "When the process started, in seconds since 1970."
+)
+PROCESS_RESIDENT = Metric(
+    "process_resident_memory_bytes", Kind.GAUGE, "Memory of the process that is in RAM."
+)
+PROCESS_VIRTUAL = Metric(
+    "process_virtual_memory_bytes", Kind.GAUGE, "The address space of the process."
+)
+PROCESS_OPEN_FDS = Metric("process_open_fds", Kind.GAUGE, "File descriptors that are open.")
+PROCESS_MAX_FDS = Metric(
+    "process_max_fds", Kind.GAUGE, "File descriptors that the process may open."
+)
+
 DECLARED: tuple[Metric, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)
 )
-
-
-class Sample(NamedTuple):
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float
-
-
-class Peaks:
-    """The greatest of recent values, in ten buckets of ten seconds: adding is a comparison."""
-
-    __slots__ = ("_buckets",)
-    _BUCKET_S = 10.0
-    _COUNT = 10
-
-    def __init__(self) -> None:
-        self._buckets: list[tuple[int, float]] = [(-1, 0.0)] * self._COUNT
-
-    def note(self, now: float, value: float) -> None:
-        number = int(now / self._BUCKET_S)
-        place = number % self._COUNT
-        kept_number, kept = self._buckets[place]
-        if kept_number != number or value > kept:
-            self._buckets[place] = number, value
-
-    def most(self, since: float) -> float:
-        """The greatest value since then, and up to one bucket before."""
-        first = int(since / self._BUCKET_S)
-        return max((value for number, value in self._buckets if number >= first), default=0.0)
-
-
-class Counter:
-    """A value of one metric, for code that counts often: adding to it is no call."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: float = 0
-
-
-class Metrics:
-    """The live values of one node. Belongs to the event loop; not for other threads."""
-
-    def __init__(self) -> None:
-        # What was never counted is 0, and is told so.
-        self._counters: dict[tuple[Metric, tuple[str, ...]], Counter] = {
-            (metric, ()): Counter()
-            for metric in DECLARED
-            if metric.kind is Kind.COUNTER and not metric.labels
-        }
-        self._looks: list[Callable[[], Iterator[Sample]]] = []
-
-    def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
-        assert metric.kind is Kind.COUNTER
-        self._find(metric, labels).value += amount
-
-    def counter(self, metric: Metric, *labels: str) -> Counter:
-        """The value of a counter, which has a sample from now on, to be added to by the caller."""
-        assert metric.kind is Kind.COUNTER
-        return self._find(metric, labels)
-
-    def set(self, metric: Metric, value: float, *labels: str) -> None:
-        assert metric.kind is Kind.GAUGE
-        self._find(metric, labels).value = value
-
-    def value(self, metric: Metric, *labels: str) -> float:
-        counter = self._counters.get((metric, labels))
-        return 0 if counter is None else counter.value
-
-    def total(self, metric: Metric) -> float:
-        """The sum over all labels."""
-        return sum(counter.value for (kind, _), counter in self._counters.items() if kind is metric)
-
-    def watch(self, look: Callable[[], Iterator[Sample]]) -> None:
-        """Have `samples` call `look`, for values that are not counted. It bounds its samples."""
-        self._looks.append(look)
-
-    def samples(self) -> Iterator[Sample]:
-        """All there is: what is counted by name, then what is looked up, as one asks for it."""
-        for (metric, labels), counter in sorted(
-            self._counters.items(), key=lambda item: (item[0][0].name, item[0][1])
-        ):
-            yield Sample(metric, labels, counter.value)
-        for look in self._looks:
-            yield from look()
-
-    def _find(self, metric: Metric, labels: tuple[str, ...]) -> Counter:
-        key = metric, labels
-        counter = self._counters.get(key)
-        if counter is None:
-            assert len(labels) == len(metric.labels)
-            counter = self._counters[key] = Counter()
-        return counter
