@@ -184,3 +184,26 @@ def test_a_client_is_told_its_principal_and_what_it_may_do(ask: HttpClient) -> N
     assert (identity["principal"], identity["mechanism"]) == ("User:kim", "BASIC")
     assert identity["cluster_operations"] == []
     assert identity["topic_operations"] == ["read", "describe"]
+
+
+def test_cursors_of_acls_and_quotas_survive_changes(ask: HttpClient) -> None:
+    """What is added before a cursor moves nothing behind it."""
+    names = [f"page{at}" for at in range(1, 6)]
+    ask("POST", "/v1/acls", {"acls": [{**RULE, "principal": f"User:{each}"} for each in names]})
+    for name in names:
+        ask("PUT", f"/v1/quotas?user={name}", {"limits": {"producer_byte_rate": 1}})
+    acls = ask("GET", "/v1/acls?operation=read&limit=1").json
+    while acls["items"][0]["principal"] != "User:page2":
+        acls = ask("GET", f"/v1/acls?operation=read&limit=1&after={acls['next']}").json
+    quotas = ask("GET", "/v1/quotas?limit=1").json
+    while quotas["items"][0]["user"] != "page2":
+        quotas = ask("GET", f"/v1/quotas?limit=1&after={quotas['next']}").json
+
+    ask("POST", "/v1/acls", {"acls": [{**RULE, "principal": "User:aaa"}]})
+    ask("DELETE", "/v1/acls?principal=User:page2")
+    ask("PUT", "/v1/quotas?user=aaa", {"limits": {"producer_byte_rate": 1}})
+
+    following = ask("GET", f"/v1/acls?operation=read&limit=1&after={acls['next']}").json
+    assert following["items"][0]["principal"] == "User:page3"
+    following = ask("GET", f"/v1/quotas?limit=1&after={quotas['next']}").json
+    assert following["items"][0]["user"] == "page3"

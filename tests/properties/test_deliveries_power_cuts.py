@@ -92,7 +92,7 @@ async def life(world: World, random: Random) -> AsyncIterator[Node]:
 
 
 async def dead_letters(node: Node) -> list[DeadLetter]:
-    return await node.dead_letters.list(SESSION, "orders", count_max=10_000)
+    return list(await node.dead_letters.list(SESSION, "orders", count_max=10_000))
 
 
 async def publish_often(node: Node, world: World, random: Random) -> None:

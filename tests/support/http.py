@@ -33,10 +33,10 @@ class HttpClient:
     def __init__(self, port: int, host: str = "127.0.0.1", *, login: str = "") -> None:
         self.port = port
         self.host = host
-        self._headers: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
         if login:
             word = base64.b64encode(login.encode()).decode()
-            self._headers["Authorization"] = f"Basic {word}"
+            self.headers["Authorization"] = f"Basic {word}"
 
     def as_user(self, user: str, password: str) -> "HttpClient":
         return HttpClient(self.port, self.host, login=f"{user}:{password}")
@@ -50,7 +50,7 @@ class HttpClient:
         headers: dict[str, str] | None = None,
         raw: bytes | None = None,
     ) -> Answer:
-        sent = self._headers | (headers or {})
+        sent = self.headers | (headers or {})
         data = raw
         if body is not None:
             data = json.dumps(body).encode()

@@ -219,6 +219,7 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         resources=node.resources,
         repairs=node.repairs,
         users=node.users,
+        audit=node.audit,
         access_rules=node.access_rules,
         logins=node.logins,
         scans=Scans(node.config.http),

@@ -10,6 +10,7 @@ from millstream.config import Config
 from millstream.engine.access.acls import AccessRules
 from millstream.engine.access.logins import Logins
 from millstream.engine.access.users import Users
+from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.groups.consumer.service import ConsumerGroups
@@ -91,6 +92,7 @@ class Services:
     resources: ResourceSettings
     repairs: Repairs
     users: Users
+    audit: AuditTrail
     access_rules: AccessRules
     logins: Logins
     scans: Scans

@@ -1,7 +1,6 @@
 """Encodes what a handler returns: JSON, its revision as `ETag`, its place as `Location`."""
 
 import re
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -55,7 +54,7 @@ def _headers(route: Route, value: Any) -> dict[str, str]:
     return headers
 
 
-class _Quoted(Mapping[str, str]):
+class _Quoted:
     """The fields of a reply, as parts of a path."""
 
     def __init__(self, value: Any) -> None:
@@ -63,9 +62,3 @@ class _Quoted(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         return quote(str(getattr(self._value, name)), safe="")
-
-    def __iter__(self) -> Any:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError

@@ -49,11 +49,23 @@ def page(
     names: Sequence[T], key: Callable[[T], str], after: str, limit: int
 ) -> tuple[Sequence[T], str | None]:
     """A page of what is sorted by `key`, and the cursor of the next one."""
-    place = place_of(after, str)
-    start = 0 if place is None else bisect_right(names, place[0], key=key)
-    chosen = names[start : start + limit]
-    is_last = start + limit >= len(names)
-    return chosen, None if is_last else cursor_of(key(chosen[-1]))
+    return page_by(names, lambda name: (key(name),), (str,), after, limit)
+
+
+# Any: names and numbers; `kinds` are their types.
+def page_by(
+    items: Sequence[T],
+    key: Callable[[T], tuple[Any, ...]],
+    kinds: tuple[type, ...],
+    after: str,
+    limit: int,
+) -> tuple[Sequence[T], str | None]:
+    """The same, of what several values order."""
+    place = place_of(after, *kinds)
+    start = 0 if place is None else bisect_right(items, place, key=key)
+    chosen = items[start : start + limit]
+    is_last = start + limit >= len(items)
+    return chosen, None if is_last else cursor_of(*key(chosen[-1]))
 
 
 def name_filter(pattern: str) -> Callable[[str], bool]:

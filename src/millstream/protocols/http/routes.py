@@ -25,6 +25,7 @@ V1 = Api(
     prefix=("v1",),
     nouns={
         "acls": _ADMIN + "acls",
+        "audit": _ADMIN + "audit",
         "cluster": _OPERATE + "cluster",
         "config": _OPERATE + "node",
         "connections": _OPERATE + "node",

@@ -18,7 +18,7 @@ from millstream.engine.access.acls import Question
 from millstream.errors import InvalidRequest
 from millstream.model import Principal
 from millstream.protocols.http.calls import LIMIT_DEFAULT, Call, Limit, Page
-from millstream.protocols.http.paging import cursor_of, place_of
+from millstream.protocols.http.paging import page_by
 from millstream.protocols.http.router import Params, Right, Route
 
 Kind = Literal["topic", "group", "cluster", "transactional_id", "delegation_token", "user"]
@@ -92,13 +92,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def list_acls(call: Call, params: AclListing) -> Page[AclView]:
     acls = sorted(call.services.access_rules.acls(call.session, _filter(params)), key=_order)
     limit = call.limit(params.limit)
-    place = place_of(params.after, int)
-    start = 0 if place is None else place[0]
-    chosen = acls[start : start + limit]
-    is_last = start + limit >= len(acls)
-    return Page(
-        items=[_view(acl) for acl in chosen], next=None if is_last else cursor_of(start + limit)
-    )
+    chosen, following = page_by(acls, _order, _ORDERED_BY, params.after, limit)
+    return Page(items=[_view(acl) for acl in chosen], next=following)
 
 
 async def create_acls(call: Call, params: Params, body: NewAcls) -> Acls:
@@ -145,6 +140,9 @@ def _order(acl: Acl) -> tuple[str, int, str, int, int, int, str]:
         acl.permission,
         acl.host,
     )
+
+
+_ORDERED_BY = (str, int, str, int, int, int, str)
 
 
 def _filter(query: AclQuery) -> AclFilter:

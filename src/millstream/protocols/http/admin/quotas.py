@@ -4,7 +4,7 @@ import msgspec
 
 from millstream.control.quotas import DEFAULT, Entity
 from millstream.protocols.http.calls import LIMIT_DEFAULT, Call, Limit, Page
-from millstream.protocols.http.paging import cursor_of, place_of
+from millstream.protocols.http.paging import page_by
 from millstream.protocols.http.router import Params, Right, Route
 
 
@@ -34,18 +34,14 @@ class NewLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def list_quotas(call: Call, params: QuotaListing) -> Page[QuotaView]:
-    quotas = sorted(
-        call.services.client_quotas.describe(call.session).items(),
-        key=lambda pair: tuple(name or "" for name in pair[0]),
-    )
+    quotas = sorted(call.services.client_quotas.describe(call.session).items(), key=_order)
     limit = call.limit(params.limit)
-    place = place_of(params.after, int)
-    start = 0 if place is None else place[0]
-    is_last = start + limit >= len(quotas)
-    return Page(
-        items=[_view(entity, limits) for entity, limits in quotas[start : start + limit]],
-        next=None if is_last else cursor_of(start + limit),
-    )
+    chosen, following = page_by(quotas, _order, (str, str, str), params.after, limit)
+    return Page(items=[_view(entity, limits) for entity, limits in chosen], next=following)
+
+
+def _order(quota: tuple[Entity, dict[str, float]]) -> tuple[str, ...]:
+    return tuple(name or "" for name in quota[0])
 
 
 async def put_quota(call: Call, params: Holder, body: NewLimits) -> QuotaView:

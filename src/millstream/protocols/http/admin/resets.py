@@ -218,7 +218,7 @@ ROUTES = (
         params=GroupParams,
         body=PlanRequest,
         reply=Plan,
-        rights=(Right("DESCRIBE", _GROUP),),
+        rights=(Right("DESCRIBE", _GROUP), Right("DESCRIBE", "topic:{topic}")),
         example={"to": {"earliest": True}, "topics": ["orders"]},
     ),
     Route(
@@ -229,7 +229,7 @@ ROUTES = (
         params=GroupParams,
         body=ResetRequest,
         reply=Plan,
-        rights=(Right("READ", _GROUP),),
+        rights=(Right("READ", _GROUP), Right("READ", "topic:{topic}")),
         example={"token": "0123456789abcdef0123456789abcdef"},
     ),
 )

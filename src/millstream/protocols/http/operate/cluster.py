@@ -162,6 +162,7 @@ def _nodes(call: Call) -> list[NodeView]:
 
 
 _DESCRIBE = (Right("DESCRIBE", "cluster"),)
+_DESCRIBE_ALL = (*_DESCRIBE, Right("DESCRIBE", "topic:*"))
 _ALTER = (Right("ALTER", "cluster"),)
 
 
@@ -184,7 +185,7 @@ ROUTES = (
         handler=cluster,
         summary="The cluster: id, controller, nodes, counts",
         reply=ClusterView,
-        rights=_DESCRIBE,
+        rights=_DESCRIBE_ALL,
     ),
     Route(
         method="GET",
@@ -193,7 +194,7 @@ ROUTES = (
         summary="Every partition with its leader and replicas",
         params=Listing,
         reply=Page[PlacedPartition],
-        rights=_DESCRIBE,
+        rights=_DESCRIBE_ALL,
     ),
     Route(
         method="GET",

@@ -1,7 +1,6 @@
 """Records as streams: a live tail of events, and an export of lines."""
 
 import asyncio
-import csv
 from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -23,6 +22,7 @@ from millstream.protocols.http.records.pages import (
 )
 from millstream.protocols.http.records.reading import decode_slice, read_chunk
 from millstream.protocols.http.records.shown import Decode
+from millstream.protocols.http.records.tables import csv_lines
 from millstream.protocols.http.router import EVENTS_TYPE, NDJSON_TYPE, Right, Route
 from millstream.protocols.http.streams import COMMENT_EVERY_S, Event
 
@@ -140,33 +140,23 @@ def _lines(rows: Sequence[ShownRecord]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-class _CsvLines:
-    """A file that the csv module writes to."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def write(self, text: str) -> int:
-        self.parts.append(text)
-        return len(text)
-
-
 def _csv(rows: Sequence[ShownRecord]) -> bytes:
-    lines = _CsvLines()
-    writer = csv.writer(lines)
-    for row in rows:
-        headers = {header.name: _cell(header.value) for header in row.headers}
-        writer.writerow(
-            [
-                row.partition,
-                row.offset,
-                row.timestamp,
-                _cell(row.key),
-                _cell(row.value),
-                msgspec.json.encode(headers).decode() if headers else "",
-            ]
-        )
-    return "".join(lines.parts).encode()
+    return csv_lines(
+        [
+            row.partition,
+            row.offset,
+            row.timestamp,
+            _cell(row.key),
+            _cell(row.value),
+            _headers_cell(row),
+        ]
+        for row in rows
+    )
+
+
+def _headers_cell(row: ShownRecord) -> str:
+    headers = {header.name: _cell(header.value) for header in row.headers}
+    return msgspec.json.encode(headers).decode() if headers else ""
 
 
 def _cell(shown: object) -> str:
