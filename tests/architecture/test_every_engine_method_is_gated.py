@@ -161,6 +161,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "schemas.by_id": ((1,), {}),
         "schemas.places": ((1,), {}),
         "schemas.by_guid": ((UUID(int=1),), {}),
+        "schemas.problem": ((REGISTERED, b""), {}),
         "schemas.decoding": ((1, "orders-value"), {}),
         "schemas.config": (("orders-value",), {}),
         "schemas.mode": (("orders-value",), {}),

@@ -81,12 +81,16 @@ def batch(*values: bytes | None, key: bytes | None = None, timestamp_ms: int = N
 
 def values_of(part: Slice) -> list[bytes | None]:
     """The values of all records in a slice."""
+    return [record.value for record in records_of(part)]
+
+
+def records_of(part: Slice) -> list[Record]:
     if part.records is None:
         return []
     data = part.records.read()
-    records, at = [], 0
+    records: list[Record] = []
+    at = 0
     while at < len(data):
-        decoded = decode_all(data, at, decompressed_bytes_max=2**20)
-        records += [record.value for record in decoded]
+        records += decode_all(data, at, decompressed_bytes_max=2**20)
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     return records

@@ -106,6 +106,8 @@ def flymq_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> Ga
         dead_letters=node.dead_letters,
         users=node.users,
         audit=node.audit,
+        schemas=node.schemas,
+        schema_changes=node.schema_changes,
     )
 
     def make_gateway(client: NewClient) -> Gateway:

@@ -159,7 +159,7 @@ def test_logging_in_and_asking_who_one_is(client: Any) -> None:
 
 
 def test_a_schema_is_asked_for_in_either_order(client: Any, topic: str) -> None:
-    with pytest.raises(ServerError, match=r"^schemas are not enabled$"):
+    with pytest.raises(ServerError, match=r"^Subject 'order' not found\.$"):
         client.produce_with_schema(topic, b'{"id": 1}', "order")
 
 

@@ -83,12 +83,17 @@ FLYMQ: dict[Opcode, Callable[[str], Body]] = {
     Opcode.CLUSTER_STATUS: lambda topic: bodies.Nothing(),
     Opcode.CLUSTER_METADATA: bodies.TopicOrAll,
     Opcode.WHOAMI: lambda topic: bodies.Nothing(),
+    Opcode.REGISTER_SCHEMA: lambda topic: bodies.RegisterSchema(topic, "json", b"{}"),
+    Opcode.GET_SCHEMA: lambda topic: bodies.SchemaVersion(topic, 0),
+    Opcode.LIST_SCHEMAS: bodies.SchemaNameOrAll,
+    Opcode.VALIDATE: lambda topic: bodies.Validate(topic, b"{}"),
+    Opcode.PRODUCE_WITH_SCHEMA: lambda topic: bodies.ProduceWithSchema(topic, topic, b"{}"),
+    Opcode.DELETE_SCHEMA: lambda topic: bodies.SchemaVersion(topic, 0),
 }
-# Those of the trail need a right on `__audit` itself, which `*` is not; schemas are not enabled in
-# these nodes; users, ACLs and logins have tests of their own.
+# Those of the trail need a right on `__audit` itself, which `*` is not; users, ACLs and logins have
+# tests of their own.
 FLYMQ_APART = {
     *(Opcode.AUDIT_QUERY, Opcode.AUDIT_EXPORT, Opcode.AUTH, Opcode.DELETE_GROUP),
-    *(Opcode(number) for number in range(0x10, 0x16)),
     *(Opcode(number) for number in range(0x73, 0x7E)),
 }
 

@@ -1,11 +1,11 @@
 """Decodes what stands behind the frame of a schema, for people who look at records.
 
-Owns the decoders by schema; a schema's id never means another one. Which session may see a schema
+Owns the readers by schema; a schema's id never means another one. Which session may see a schema
 is the service's question.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from millstream.codec.records import Record
@@ -20,12 +20,12 @@ from millstream.engine.schemas.validation import (
 )
 from millstream.internal_topics.registry import RegistryState
 from millstream.internal_topics.schemas import SchemaText
-from millstream.schemas.definition import SchemaType
+from millstream.schemas.definition import Schema, SchemaType
 
-DECODERS_MAX = 1_000
+READERS_MAX = 1_000
 
 # Any: JSON, and what msgspec writes as JSON.
-Decoder = Callable[[bytes], Any]
+Reader = Callable[[bytes], Any]
 
 
 class Decoding(NamedTuple):
@@ -34,7 +34,7 @@ class Decoding(NamedTuple):
     id: int
     type: SchemaType
     subject: str
-    decode: Decoder
+    decode: Reader
 
 
 class Framed(NamedTuple):
@@ -59,26 +59,31 @@ def _framed(record: Record, data: bytes | None, header: str) -> Framed | None:
     return Framed(named, payload_in(record, data, header, named))
 
 
-class Decoders:
-    def __init__(self, parser: SchemaParser) -> None:
+class Readers:
+    """The functions that read values of registered schemas, made when they are first needed.
+
+    `reader_of` is the schema's method that makes one: `value_decoder` or `value_checker`.
+    """
+
+    def __init__(
+        self, parser: SchemaParser, reader_of: Callable[[Schema], Callable[[Sequence[int]], Reader]]
+    ) -> None:
         self._parser = parser
-        self._kept: OrderedDict[tuple[str, int], Decoder] = OrderedDict()
+        self._reader_of = reader_of
+        self._kept: OrderedDict[tuple[str, int], Reader] = OrderedDict()
 
     async def of(
         self, state: RegistryState, context: str, number: int, schema: SchemaText
-    ) -> Decoder:
+    ) -> Reader:
         """Raises `SchemaRefused` or `ValueError` for a schema that cannot be used here."""
         key = (context, number)
-        decoder = self._kept.get(key)
-        if decoder is not None:
+        reader = self._kept.get(key)
+        if reader is not None:
             self._kept.move_to_end(key)
-            return decoder
-        parsed = await self._parser.parse_known(state, context, schema)
-        if schema.type is SchemaType.PROTOBUF:
-            decoder = ByMessage(parsed.value_decoder)
-        else:
-            decoder = parsed.value_decoder(())
-        self._kept[key] = decoder
-        if len(self._kept) > DECODERS_MAX:
+            return reader
+        make = self._reader_of(await self._parser.parse_known(state, context, schema))
+        reader = ByMessage(make) if schema.type is SchemaType.PROTOBUF else make(())
+        self._kept[key] = reader
+        if len(self._kept) > READERS_MAX:
             self._kept.popitem(last=False)
-        return decoder
+        return reader

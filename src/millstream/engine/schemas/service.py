@@ -12,7 +12,7 @@ from uuid import UUID
 from millstream.config import Registry
 from millstream.engine.gate import Gate, Operation
 from millstream.engine.schemas.comparing import Comparison, messages, properties_of
-from millstream.engine.schemas.decoding import Decoders, Decoding
+from millstream.engine.schemas.decoding import Decoding, Readers
 from millstream.engine.schemas.log import RegistryLog
 from millstream.engine.schemas.parsing import LATEST, Draft, SchemaParser
 from millstream.engine.schemas.subjects import (
@@ -87,7 +87,8 @@ class Schemas:
         self._log = log
         self._parser = parser
         self._comparison = Comparison(parser)
-        self._decoders = Decoders(parser)
+        self._decoders = Readers(parser, lambda schema: schema.value_decoder)
+        self._checkers = Readers(parser, lambda schema: schema.value_checker)
         self._config = config
 
     def types(self, session: Session) -> list[str]:
@@ -267,6 +268,18 @@ class Schemas:
                 shown = subject if subject in subjects else subjects[-1]
                 return Decoding(number, schema.type, shown, decoder)
         return None
+
+    async def problem(self, session: Session, value: SchemaValue, data: bytes) -> str:
+        """Why bytes are no value of a version; empty if they are. Those of Protobuf stand behind
+        the indexes of their message."""
+        state, name = await self._open(session, value.subject)
+        context = context_of(name)
+        try:
+            check = await self._checkers.of(state, context, value.id, value.schema)
+            check(data)
+        except ValueError as problem:
+            return str(problem) or "not a value of the schema"
+        return ""
 
     # -- settings --------------------------------------------------------------------------------
 

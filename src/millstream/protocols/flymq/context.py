@@ -21,6 +21,8 @@ from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.unpacking import Unpacking
 from millstream.engine.publish.publisher import Publisher
 from millstream.engine.quotas.accounts import Usage
+from millstream.engine.schemas.changes import SchemaChanges
+from millstream.engine.schemas.service import Schemas
 from millstream.engine.topics import Topics
 from millstream.model import Acks, Offset, Session
 from millstream.protocols.flymq.open_transactions import OpenTransactions
@@ -97,6 +99,8 @@ class Services:
     audit: AuditTrail
     usage: Usage
     unpacking: Unpacking
+    schemas: Schemas | None  # None: the registry is off.
+    schema_changes: SchemaChanges | None
     attendance: Attendance = field(default_factory=Attendance)
 
 

@@ -6,6 +6,7 @@ from millstream.protocols.flymq.handlers import (
     dead_letters,
     groups,
     records,
+    schemas,
     topics,
     transactions,
     users,
@@ -18,6 +19,7 @@ HANDLERS: dict[Opcode, Handler] = {
     **groups.HANDLERS,
     **dead_letters.HANDLERS,
     **transactions.HANDLERS,
+    **schemas.HANDLERS,
     **users.HANDLERS,
     **audit.HANDLERS,
 }

@@ -1,4 +1,4 @@
-"""Users, rights, schemas and the audit trail: what is said as long as there are none."""
+"""Users, rights and the audit trail: what is said as long as there are none."""
 
 from random import Random
 
@@ -13,7 +13,6 @@ from tests.unit.protocols.flymq.arbitrary import arbitrary
 from tests.unit.protocols.flymq.asking import open_listener
 
 REFUSED = {
-    "schemas are not enabled": range(0x10, 0x16),
     "authentication is not enabled": range(0x73, 0x7E),
     "the audit trail is not enabled: set audit.enabled, or have listeners with logins": range(
         0x80, 0x82

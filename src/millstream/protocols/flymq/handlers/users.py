@@ -1,4 +1,4 @@
-"""Handlers of users and logins, and of schemas.
+"""Handlers of users and logins.
 
 Logins, and what the broker does not have for FlyMQ clients yet, which is refused in one sentence: a
 reply would claim that something was stored or checked.
@@ -61,18 +61,11 @@ def _refusing(subject: str) -> Handler:
     return refuse
 
 
-_NO_SCHEMAS = _refusing("schemas are")
 _NO_USERS = _refusing("authentication is")
 
 HANDLERS: dict[Opcode, Handler] = {
     Opcode.AUTH: authenticate,
     Opcode.WHOAMI: who_am_i,
-    Opcode.REGISTER_SCHEMA: _NO_SCHEMAS,
-    Opcode.GET_SCHEMA: _NO_SCHEMAS,
-    Opcode.LIST_SCHEMAS: _NO_SCHEMAS,
-    Opcode.VALIDATE: _NO_SCHEMAS,
-    Opcode.PRODUCE_WITH_SCHEMA: _NO_SCHEMAS,
-    Opcode.DELETE_SCHEMA: _NO_SCHEMAS,
     Opcode.USER_CREATE: _NO_USERS,
     Opcode.USER_DELETE: _NO_USERS,
     Opcode.USER_UPDATE: _NO_USERS,

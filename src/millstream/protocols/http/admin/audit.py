@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from millstream.engine.audit.trail import END, AuditQuery, FoundEvent, all_pages
+from millstream.names import AUDIT_TOPIC
 from millstream.protocols.http.calls import LIMIT_DEFAULT, Call, Limit, Page
 from millstream.protocols.http.paging import cursor_of, place_of
 from millstream.protocols.http.problems import HttpProblem
@@ -168,7 +169,7 @@ def _cells(view: AuditEvent) -> list[str]:
     ]
 
 
-_READ = (Right("READ", "topic:__audit"),)
+_READ = (Right("READ", f"topic:{AUDIT_TOPIC}"),)
 
 ROUTES = (
     Route(
