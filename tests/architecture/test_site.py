@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.support.documents import pages
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, modules
 
 DOCS = ROOT / "docs"
 NAV = re.findall(r"([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
@@ -63,8 +63,8 @@ def printed() -> str:
     """All texts of the source, one after another."""
     texts = (
         node.value
-        for path in sorted((ROOT / "src").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for tree in modules().values()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     return "\n".join(texts)

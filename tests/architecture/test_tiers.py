@@ -1,11 +1,19 @@
 """Every test is in `make test` or in `make test-slow`; sizes follow the tier, workers get files."""
 
+import gc
 import re
 
 import pytest
 
-from tests.support.scheduling import BY_TEST, COMPUTING, SPARK, in_running_order, unit_of
-from tests.support.source_tree import ROOT
+from tests.support.scheduling import (
+    ARCHITECTURE,
+    BY_TEST,
+    COMPUTING,
+    SPARK,
+    in_running_order,
+    unit_of,
+)
+from tests.support.source_tree import ROOT, modules
 from tests.support.tiers import IS_WHOLE, NOT_SLOW, SIZED, SLOW, relative
 
 LITERAL = re.compile(r"max_examples=\d")
@@ -39,6 +47,15 @@ def test_a_worker_runs_a_whole_file_and_all_of_spark_in_the_fast_tier() -> None:
 
     assert unit_of(first) == unit_of(second) == "tests/cli/test_x.py"
     assert len(spark) == (2 if IS_WHOLE else 1)
+    assert unit_of(f"{ARCHITECTURE}test_x.py::test_a") == ARCHITECTURE
+
+
+def test_syntax_trees_are_left_out_of_garbage_collection() -> None:
+    trees = modules()
+
+    assert gc.isenabled()
+    tracked = {id(value) for value in gc.get_objects()}
+    assert not any(id(tree) in tracked for tree in trees.values())
 
 
 def test_the_running_order_loses_no_test_and_keeps_files_together(

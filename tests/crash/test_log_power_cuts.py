@@ -211,6 +211,7 @@ def test_a_round_vouches_only_for_what_was_written_before_it() -> None:
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
+@pytest.mark.slow
 def test_what_was_truncated_never_comes_back_among_new_records(is_synced: bool) -> None:
     story = Story()
     for end in (25, 24, 12, 13, 1, 0):
@@ -240,6 +241,7 @@ def test_moving_the_log_start_loses_nothing_behind_it() -> None:
     every_cut(story, every=2)
 
 
+@pytest.mark.slow
 def test_compaction_is_found_before_or_after_and_never_between() -> None:
     story = Story()
     for _ in range(3):
@@ -264,6 +266,7 @@ def test_opening_and_closing_changes_no_record() -> None:
     every_cut(story)
 
 
+@pytest.mark.slow
 def test_a_power_cut_during_recovery_changes_nothing() -> None:
     story = Story()
     for _ in range(30):

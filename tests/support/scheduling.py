@@ -1,8 +1,8 @@
 """Distributes whole files over xdist's workers: those that wait among those that compute.
 
 A file stays on one worker, so that its broker starts once. All of Spark's tests in `make test` are
-one unit, for one JVM. `--dist loadgroup` cannot say so: with pytest 9.2 it ignores its groups
-(pytest-xdist issue 1386).
+one unit, for one JVM, and so are the rules for the source, which is parsed once. `--dist loadgroup`
+cannot say so: with pytest 9.2 it ignores its groups (pytest-xdist issue 1386).
 """
 
 import pytest
@@ -11,9 +11,10 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.tiers import IS_WHOLE, relative
 
 SPARK = "tests/spark/"
+ARCHITECTURE = "tests/architecture/"
 # Tests that start no process: they use a processor from begin to end.
 COMPUTING = (
-    "tests/architecture/",
+    ARCHITECTURE,
     "tests/golden/",
     "tests/properties/",
     "tests/simulation/",
@@ -34,6 +35,8 @@ def unit_of(nodeid: str) -> str:
     """The tests that run on one worker, one after the other, by one name."""
     if nodeid.startswith(SPARK) and not IS_WHOLE:
         return SPARK
+    if nodeid.startswith(ARCHITECTURE):
+        return ARCHITECTURE
     return nodeid if nodeid.startswith(BY_TEST) else nodeid.partition("::")[0]
 
 

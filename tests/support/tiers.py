@@ -15,6 +15,7 @@ SLOW = (
     "tests/crash/test_kill_nine_clients.py",
     "tests/crash/test_kill_nine_delayed.py",
     "tests/crash/test_kill_nine_delivery.py",
+    "tests/crash/test_repair_power_cuts.py",
     "tests/cli/test_backup.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_explore_screens.py",
@@ -41,8 +42,8 @@ SIZED = (
 )
 
 IS_WHOLE = os.environ.get("TESTS_TIER") == "slow"
-SMALL_PART = 5
-EXAMPLES_MIN = 5
+SMALL_PART = 10
+EXAMPLES_MIN = 3
 # Half of the simulated lives are drawn anew each run. The variable repeats a run.
 FRESH_SEEDS_VARIABLE = "TESTS_FRESH_SEEDS"
 FRESH_SEED_MIN = 1_000_000  # No seed of every day, and none of a soak.

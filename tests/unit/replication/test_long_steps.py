@@ -106,6 +106,7 @@ def many_producers() -> Producers:
     return producers
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_many_producers_is_taken_and_read_without_holding_up_the_loop() -> None:
     producers = many_producers()
     expected = producers.encode()
@@ -135,6 +136,7 @@ def test_a_snapshot_of_many_producers_is_taken_and_read_without_holding_up_the_l
     run_timed(story())
 
 
+@pytest.mark.slow
 def test_a_log_of_many_producers_is_compacted_without_holding_up_the_loop() -> None:
     producers = many_producers()
 

@@ -40,6 +40,7 @@ def test_both_ways_take_what_fastavro_writes_and_no_part_of_it() -> None:
             check_steps(schema.type, bad)
 
 
+@pytest.mark.slow
 def test_a_list_of_a_million_entries_is_checked_without_recursion() -> None:
     check = AvroSchema(LIST, {}).value_checker(())
 
