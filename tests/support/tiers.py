@@ -16,6 +16,7 @@ SLOW = (
     "tests/crash/test_kill_nine_delayed.py",
     "tests/crash/test_kill_nine_delivery.py",
     "tests/crash/test_repair_power_cuts.py",
+    "tests/crash/test_old_directories.py",
     "tests/cli/test_backup.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_explore_screens.py",
