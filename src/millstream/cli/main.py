@@ -52,6 +52,7 @@ _MODULES = {
     "restore": "operate/backup",
     "inspect": "operate/inspect",
     "repair": "operate/repair",
+    "support-bundle": "operate/support_bundle",
     "completion": "operate/completion",
 }
 # The verbs that users of FlyMQ know. Those of the classic broker stand under `classic` only: they
@@ -77,7 +78,7 @@ class Commands(CommandGroup):
             return None
         path = _MODULES[name].replace("/", ".")
         module = importlib.import_module(f"millstream.cli.commands.{path}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name.replace("-", "_"))
         if verb:
             assert isinstance(command, click.Group)
             return command.commands[verb]
