@@ -749,6 +749,9 @@ def test_a_coordinator_that_still_loads_says_so_and_loads_in_steps() -> None:
 
             assert refusals > 0
             assert len(committed) == 100
+            for target, place in committed.items():
+                assert isinstance(place, Committed)
+                assert place.offset == target.partition
 
     run(first_life())
     run(second_life())
