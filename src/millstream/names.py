@@ -54,6 +54,7 @@ AUDIT_TOPIC: Final = "__audit"
 INTERNAL_TOPICS: Final = frozenset(
     {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DELAYED_TOPIC, DELIVERIES_TOPIC, AUDIT_TOPIC}
 )
+CONTROL_LOG_NAME: Final = "(control log)"  # It is no topic: no topic may be called so.
 # The schemas of the registry, under the name that other registries have. While the registry is on,
 # clients may read it, not write; else it is a topic like others, for an outside registry.
 SCHEMAS_TOPIC: Final = "_schemas"

@@ -25,6 +25,7 @@ from millstream.errors import (
     UnusableCommand,
 )
 from millstream.model import CONTROL_LOG, LogId
+from millstream.names import CONTROL_LOG_NAME
 from millstream.replication import scrubbing
 from millstream.storage.files.directory import LOGS, META
 from millstream.storage.files.disk import DiskFile
@@ -38,7 +39,6 @@ from millstream.storage.secondary_index.format import HEAD_BYTES, decode_directo
 
 Row: TypeAlias = dict[str, object]
 
-CONTROL_NAME = "(control log)"
 SCRUB = scrubbing.STATE
 _DAMAGE = (DamagedLog, CorruptBatch, InvalidBatch)
 
@@ -319,7 +319,7 @@ def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
         # The rest of the names is lost; the logs are shown all the same.
         problems.append(str(problem))
     names = {topic.topic_id.hex: topic.name for topic in state.catalog.topics()}
-    names[CONTROL_LOG.topic_id.hex] = CONTROL_NAME
+    names[CONTROL_LOG.topic_id.hex] = CONTROL_LOG_NAME
     return names, [*map(str, unusable), *problems]
 
 

@@ -50,7 +50,7 @@ from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import Opening, Openings, Recovery, make_replica
 from millstream.replication.peering.leadership import Leadership
 from millstream.replication.removals import Removals, take_strides
-from millstream.replication.repairing import read_all_skipped, report_damage, skip_damage
+from millstream.replication.repairing import log_name, read_all_skipped, report_damage, skip_damage
 from millstream.replication.replica import Replica, wait_for_change
 from millstream.replication.resting import Resting, at_rest
 from millstream.replication.scrubbing import Scrubber
@@ -108,7 +108,7 @@ class Hub:
         self._folding = Folding(metrics)
         self._work = StorageWork(ports.threads)
         self._cache = self._new_cache()
-        self.topic_name: Callable[[LogId], str] = str  # Set by the node, which knows names.
+        self.topic_name: Callable[[LogId], str] = log_name  # Set by the node, which knows names.
         self.ticker = Ticker(lambda r: self._drive(r, r.core.tick), tick_ms=config.timing.tick_ms)
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))

@@ -5,10 +5,12 @@ wait until that is durable. The rewriting is `storage.repair`'s.
 """
 
 import logging
+import shlex
 from collections.abc import Sequence
 
 from millstream.errors import InvalidRequest, Overloaded, StorageError, StorageUnavailable
-from millstream.model import LogId, Offset
+from millstream.model import CONTROL_LOG, LogId, Offset
+from millstream.names import CONTROL_LOG_NAME
 from millstream.ports import Files, Ports
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import log_directory
@@ -20,12 +22,17 @@ from millstream.storage.log.verifying import BadRange
 _log = logging.getLogger(__name__)
 
 
+def log_name(log_id: LogId) -> str:
+    """What an operator calls the log before the names of topics are known."""
+    return CONTROL_LOG_NAME if log_id == CONTROL_LOG else str(log_id)
+
+
 def report_damage(topic: str, partition: int, bad: BadRange) -> None:
     """Name damage in the node's log, with what an operator can do."""
     _log.error(
         "damaged records topic=%s partition=%s offsets=%d..%d file=%s position=%d bytes=%d "
         "reason=%r: restore the file from a backup, or give these records up with: "
-        "millstream repair --skip %s/%s@%d",
+        "millstream repair --skip %s",
         topic,
         partition,
         bad.base_offset,
@@ -34,9 +41,7 @@ def report_damage(topic: str, partition: int, bad: BadRange) -> None:
         bad.position,
         bad.size,
         bad.reason,
-        topic,
-        partition,
-        bad.base_offset,
+        shlex.quote(f"{topic}/{partition}@{bad.base_offset}"),
     )
 
 

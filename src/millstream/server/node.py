@@ -39,6 +39,7 @@ from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import StartupError, StorageError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
+from millstream.names import CONTROL_LOG_NAME
 from millstream.ports import Ports
 from millstream.protocols.http.operate.history import History
 from millstream.protocols.kafka.consumer_metadata import subscribed_topics
@@ -65,7 +66,6 @@ _log = logging.getLogger(__name__)
 
 # The control log is kept whole: every node folds it from its first record.
 CONTROL_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
-CONTROL_NAME = "(control log)"  # As `inspect` and `repair` call it.
 
 
 class Phase(Enum):
@@ -193,7 +193,7 @@ class Node:
         config = self.config
         founding = config.voters if membership is None else membership.founders or config.voters
         founders = frozenset(replica_id(NodeId(node)) for node in founding)
-        return self.hub.keep_now(CONTROL_LOG, founders, CONTROL_SETTINGS, name=CONTROL_NAME)
+        return self.hub.keep_now(CONTROL_LOG, founders, CONTROL_SETTINGS, name=CONTROL_LOG_NAME)
 
     def _follow_control_log(
         self,
@@ -427,13 +427,13 @@ def _check_control_log(control: Replica, data_dir: str) -> None:
         raise StartupError(
             f"the control log is damaged: {damage[0].problem()}. Restore {data_dir} from a backup, "
             "or give the command up that stands there with: millstream repair --skip "
-            f"'{CONTROL_NAME}/0@{damage[0].base_offset}' --data-dir {data_dir}"
+            f"'{CONTROL_LOG_NAME}/0@{damage[0].base_offset}' --data-dir {data_dir}"
         )
 
 
 def _topic_name(catalog: Catalog, log_id: LogId) -> str:
     if log_id == CONTROL_LOG:
-        return CONTROL_NAME
+        return CONTROL_LOG_NAME
     try:
         return catalog.find_id(log_id.topic_id).name
     except UnknownTopic:

@@ -140,6 +140,24 @@ def test_a_damaged_control_log_stops_the_start_and_nothing_is_touched() -> None:
     assert files.list(directory) == before
 
 
+def test_a_flipped_byte_of_the_control_log_is_named_as_repair_takes_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = CrashingFiles()
+
+    async def life() -> None:
+        async with running_node(files=files) as node:
+            await node.topics.create(SESSION, "orders")
+
+    run(life())
+    files.flip_bit(f"logs/{CONTROL_LOG}/{0:020}.log", 70, bit=0)
+    with pytest.raises(StartupError):
+        run(life())
+
+    assert "topic=(control log) partition=0" in caplog.text
+    assert "millstream repair --skip '(control log)/0@0'" in caplog.text
+
+
 def test_a_log_that_no_command_speaks_of_is_left_alone() -> None:
     files = CrashingFiles()
     stray = f"logs/{'ab' * 16}-0"

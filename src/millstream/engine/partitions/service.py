@@ -68,7 +68,7 @@ from millstream.model import (
     Session,
     TopicPartition,
 )
-from millstream.names import AUDIT_TOPIC, SCHEMAS_TOPIC
+from millstream.names import AUDIT_TOPIC, CONTROL_LOG_NAME, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -362,7 +362,7 @@ class Partitions:
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         catalog, problems = self._controller.state.catalog, []
         for log_id, problem in refusals(self._hub.replicas, self._hub.damaged).items():
-            topic = "(control log)"
+            topic = CONTROL_LOG_NAME
             if log_id != CONTROL_LOG:
                 try:
                     topic = catalog.find_id(log_id.topic_id).name
