@@ -55,6 +55,7 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.index
 	$(BIN)/python -m benchmarks.kafka --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.transactions --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.protocols --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)

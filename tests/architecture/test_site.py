@@ -53,7 +53,9 @@ def test_links_to_a_heading_lead_to_one() -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["demo", "explore-topics", "explore-records", "explore-groups"])
+@pytest.mark.parametrize(
+    "name", ["demo", "explore-topics", "explore-records", "explore-groups", "rates"]
+)
 def test_the_pictures_are_there(name: str) -> None:
     assert (DOCS / "pictures" / f"{name}.svg").read_text("utf-8").startswith("<svg")
 
