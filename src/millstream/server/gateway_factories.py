@@ -198,6 +198,7 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         entropy=node.entropy,
         elapsed_s=elapsed_s,
         threads=node.threads,
+        started_ms=node.clock.now_ms(),
         state=lambda: _state(node, listeners is not None and listeners.is_stopping),
         health=lambda: (
             [] if listeners is None or listeners.vitals is None else listeners.vitals.checks()

@@ -70,6 +70,7 @@ class Services:
     entropy: Random
     elapsed_s: Callable[[], float]  # Seconds that pass evenly, for measuring.
     threads: Threads
+    started_ms: int
     state: Callable[[], State]
     # Each check with since when it has its status, and the seconds that looking took.
     health: Callable[[], Sequence[tuple[Verdict, int, float]]]

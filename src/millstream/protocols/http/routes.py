@@ -105,7 +105,28 @@ REGISTRY = Api(
     is_strict=False,
 )
 # FlyMQ's own REST, for its tools.
-FLYMQ = Api(name="flymq", prefix=("api", "v1"), nouns={}, shape=flymq_error, is_strict=False)
+_FLYMQ = "millstream.protocols.http.flymq."
+FLYMQ = Api(
+    name="flymq",
+    prefix=("api", "v1"),
+    nouns={
+        "acls": _FLYMQ + "users",
+        "audit": _FLYMQ + "audit",
+        "cluster": _FLYMQ + "cluster",
+        "consumer-groups": _FLYMQ + "topics",
+        "dlq": _FLYMQ + "topics",
+        "health": _FLYMQ + "cluster",
+        "metrics": _FLYMQ + "cluster",
+        "roles": _FLYMQ + "users",
+        "schemas": _FLYMQ + "schemas",
+        "stats": _FLYMQ + "cluster",
+        "swagger.json": _OPERATE + "openapi",
+        "topics": _FLYMQ + "topics",
+        "users": _FLYMQ + "users",
+    },
+    shape=flymq_error,
+    is_strict=False,
+)
 # A part of Confluent's REST proxy.
 CONFLUENT = Api(
     name="confluent",

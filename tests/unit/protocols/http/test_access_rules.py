@@ -27,6 +27,7 @@ ABBREVIATIONS = {operation.name: letters for letters, operation in OPERATIONS.it
 KINDS = {"topic": "T", "group": "G", "cluster": "C", "transactional_id": "X"}
 # Say nothing that a client who is logged in does not know.
 HARMLESS = {
+    "/api/v1/swagger.json",
     "/openapi.json",
     "/swagger.json",
     "/v1/jobs",  # A principal sees its own jobs only.
@@ -62,10 +63,15 @@ BODIES: dict[str, object] = {
     "dict": {"compatibility": "BACKWARD"},
 }
 # By route: names that stand for something else than in other routes.
-OWN_VALUES = {"/v1/delayed/{id}": {"id": quote(DELAYED_ID, safe="{}")}}
+OWN_VALUES = {
+    "/v1/delayed/{id}": {"id": quote(DELAYED_ID, safe="{}")},
+    "/api/v1/dlq/{topic}/replay/{id}": {"id": "0-0"},
+}
 # More than is declared: DESCRIBE of the cluster shows all groups, as in Kafka; `whoami` answers
 # what a client may do, and needs none of it.
-ALSO_ASKED = {"GET /v1/groups": {"De C"}, "GET /v1/whoami": {"De C"}}
+ALSO_ASKED = dict.fromkeys(
+    ("GET /v1/groups", "GET /api/v1/consumer-groups", "GET /v1/whoami"), ("De C",)
+)
 QUERIES = {
     "GET /v1/delayed": "?topic={topic}",
     "DELETE /v1/groups/{group}/offsets": "?topic={topic}",

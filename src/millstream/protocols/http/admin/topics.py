@@ -5,7 +5,7 @@ from collections.abc import Generator
 from dataclasses import fields
 from enum import Enum
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -196,8 +196,13 @@ def topic_kind(topic: Topic) -> str:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-# Any: fields of several types, checked by the struct that takes them.
-def _summary(call: Call, topic: Topic) -> dict[str, Any]:
+class TopicFigures(NamedTuple):
+    records: int
+    size_bytes: int
+
+
+def topic_figures(call: Call, topic: Topic) -> TopicFigures:
+    """Over the partitions that are here and usable."""
     records = size = 0
     for partition in range(0 if topic.is_view else topic.partition_count):
         try:
@@ -208,6 +213,12 @@ def _summary(call: Call, topic: Topic) -> dict[str, Any]:
             continue  # Not here, or not usable: the list is of what is known.
         records += max(0, health.high_watermark - health.log.start_offset)
         size += health.log.size_bytes
+    return TopicFigures(records, size)
+
+
+# Any: fields of several types, checked by the struct that takes them.
+def _summary(call: Call, topic: Topic) -> dict[str, Any]:
+    records, size = topic_figures(call, topic)
     return {
         "name": topic.name,
         "id": str(topic.topic_id),

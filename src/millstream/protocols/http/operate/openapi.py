@@ -179,5 +179,5 @@ ROUTES = tuple(
         is_raw=True,
         hidden=True,
     )
-    for path in ("/v1/openapi.json", "/openapi.json", "/swagger.json")
+    for path in ("/v1/openapi.json", "/openapi.json", "/swagger.json", "/api/v1/swagger.json")
 )

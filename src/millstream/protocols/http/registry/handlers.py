@@ -44,7 +44,7 @@ async def root(call: Call, params: RegistryParams) -> JsonObject | RawReply:
 
 
 async def types(call: Call, params: RegistryParams) -> list[str]:
-    return _schemas(call).types(call.session)
+    return schemas_of(call).types(call.session)
 
 
 async def metadata_id(call: Call, params: RegistryParams) -> JsonObject:
@@ -63,18 +63,18 @@ async def metadata_version(call: Call, params: RegistryParams) -> JsonObject:
 
 
 async def list_subjects(call: Call, params: ListParams) -> list[str]:
-    return await _schemas(call).subjects(call.session, params.prefix, params.listed)
+    return await schemas_of(call).subjects(call.session, params.prefix, params.listed)
 
 
 async def list_schemas(call: Call, params: ListParams) -> list[JsonObject]:
-    values = await _schemas(call).schemas(
+    values = await schemas_of(call).schemas(
         call.session, params.prefix, params.listed, latest_only=params.latest_only
     )
     return [value_members(value) for value in values]
 
 
 async def look_up(call: Call, params: SubjectParams, body: SchemaBody) -> JsonObject:
-    value = await _schemas(call).lookup(
+    value = await schemas_of(call).lookup(
         call.session,
         params.name,
         body.draft(),
@@ -85,17 +85,17 @@ async def look_up(call: Call, params: SubjectParams, body: SchemaBody) -> JsonOb
 
 
 async def delete_subject(call: Call, params: SubjectParams) -> list[int]:
-    return await _changes(call).delete_subject(
+    return await changes_of(call).delete_subject(
         call.session, params.name, permanent=params.permanent
     )
 
 
 async def list_versions(call: Call, params: SubjectParams) -> list[int]:
-    return await _schemas(call).versions(call.session, params.name, params.listed)
+    return await schemas_of(call).versions(call.session, params.name, params.listed)
 
 
 async def register(call: Call, params: SubjectParams, body: SchemaBody) -> JsonObject:
-    value = await _changes(call).register(
+    value = await changes_of(call).register(
         call.session, params.name, body.draft(), normalize=params.normalize
     )
     # Without the text: confluent-kafka would keep it, where it later asks for another form of it.
@@ -108,17 +108,17 @@ async def version(call: Call, params: VersionParams) -> JsonObject:
 
 async def version_schema(call: Call, params: VersionParams) -> RawReply:
     value = await _find(call, params)
-    return _bare(call, await _schemas(call).formatted(call.session, value, params.format))
+    return _bare(call, await schemas_of(call).formatted(call.session, value, params.format))
 
 
 async def delete_version(call: Call, params: VersionParams) -> int:
-    return await _changes(call).delete_version(
+    return await changes_of(call).delete_version(
         call.session, params.name, params.number, permanent=params.permanent
     )
 
 
 async def referenced_by(call: Call, params: VersionParams) -> list[int]:
-    return await _schemas(call).users(call.session, params.name, params.number)
+    return await schemas_of(call).users(call.session, params.name, params.number)
 
 
 async def with_metadata(call: Call, params: SubjectParams) -> JsonObject:
@@ -130,7 +130,7 @@ async def with_metadata(call: Call, params: SubjectParams) -> JsonObject:
             "invalid_request",
             "each key needs a value: ?key=owner&value=ann",
         )
-    value = await _schemas(call).with_metadata(
+    value = await schemas_of(call).with_metadata(
         call.session,
         params.name,
         dict(zip(keys, values, strict=True)),
@@ -143,7 +143,7 @@ async def with_metadata(call: Call, params: SubjectParams) -> JsonObject:
 
 
 async def by_id(call: Call, params: IdParams) -> JsonObject:
-    known = await _schemas(call).by_id(call.session, params.id, params.name)
+    known = await schemas_of(call).by_id(call.session, params.id, params.name)
     text = await _identified_text(call, params, known) if params.format else None
     members = {**text_members(known.schema, text), "guid": str(known.guid)}
     if params.fetch_max_id:
@@ -152,7 +152,7 @@ async def by_id(call: Call, params: IdParams) -> JsonObject:
 
 
 async def by_id_schema(call: Call, params: IdParams) -> RawReply:
-    known = await _schemas(call).by_id(call.session, params.id, params.name)
+    known = await schemas_of(call).by_id(call.session, params.id, params.name)
     return _bare(call, await _identified_text(call, params, known))
 
 
@@ -166,14 +166,14 @@ async def id_versions(call: Call, params: IdParams) -> list[JsonObject]:
 
 
 async def by_guid(call: Call, params: GuidParams) -> JsonObject:
-    context, known = (await _schemas(call).by_guid(call.session, params.uuid))[0]
+    context, known = (await schemas_of(call).by_guid(call.session, params.uuid))[0]
     value = SchemaValue(in_context(context, ""), 0, known.id, known.schema)
-    text = await _schemas(call).formatted(call.session, value, params.format)
+    text = await schemas_of(call).formatted(call.session, value, params.format)
     return {**text_members(known.schema, text), "guid": str(known.guid)}
 
 
 async def guid_ids(call: Call, params: GuidParams) -> list[JsonObject]:
-    known = await _schemas(call).by_guid(call.session, params.uuid)
+    known = await schemas_of(call).by_guid(call.session, params.uuid)
     return [{"context": context, "id": each.id} for context, each in known]
 
 
@@ -181,7 +181,7 @@ async def guid_ids(call: Call, params: GuidParams) -> list[JsonObject]:
 
 
 async def check(call: Call, params: CheckParams, body: SchemaBody) -> JsonObject:
-    lines = await _schemas(call).check(
+    lines = await schemas_of(call).check(
         call.session,
         params.name,
         body.draft(),
@@ -195,7 +195,7 @@ async def check(call: Call, params: CheckParams, body: SchemaBody) -> JsonObject
 
 
 async def config(call: Call, params: ScopeParams) -> JsonObject:
-    return await _schemas(call).config(
+    return await schemas_of(call).config(
         call.session, params.scope, default_to_global=params.default_to_global
     )
 
@@ -209,16 +209,16 @@ async def set_config(call: Call, params: ScopeParams, body: JsonObject) -> JsonO
         raise SchemaRefused(
             SchemaErrorCode.INVALID_COMPATIBILITY, "the body names no setting to change"
         )
-    await _changes(call).set_config(call.session, params.scope, changes)
+    await changes_of(call).set_config(call.session, params.scope, changes)
     return body
 
 
 async def delete_config(call: Call, params: ScopeParams) -> JsonObject:
-    return await _changes(call).delete_config(call.session, params.scope)
+    return await changes_of(call).delete_config(call.session, params.scope)
 
 
 async def mode(call: Call, params: ScopeParams) -> JsonObject:
-    name = await _schemas(call).mode(
+    name = await schemas_of(call).mode(
         call.session, params.scope, default_to_global=params.default_to_global
     )
     return {"mode": name}
@@ -226,35 +226,37 @@ async def mode(call: Call, params: ScopeParams) -> JsonObject:
 
 async def set_mode(call: Call, params: ScopeParams, body: ModeBody) -> JsonObject:
     name = body.mode.upper()
-    await _changes(call).set_mode(call.session, params.scope, name, force=params.force)
+    await changes_of(call).set_mode(call.session, params.scope, name, force=params.force)
     return {"mode": name}
 
 
 async def delete_mode(call: Call, params: ScopeParams) -> JsonObject:
-    name = await _changes(call).delete_mode(call.session, params.scope, recursive=params.recursive)
+    name = await changes_of(call).delete_mode(
+        call.session, params.scope, recursive=params.recursive
+    )
     return {"mode": name}
 
 
 async def contexts(call: Call, params: RegistryParams) -> list[str]:
-    return await _schemas(call).contexts(call.session)
+    return await schemas_of(call).contexts(call.session)
 
 
 async def delete_context(call: Call, params: RegistryParams) -> JsonObject:
-    await _changes(call).delete_context(call.session, params.whole_context)
+    await changes_of(call).delete_context(call.session, params.whole_context)
     return {}
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _schemas(call: Call) -> Schemas:
+def schemas_of(call: Call) -> Schemas:
     schemas = call.services.schemas
     if schemas is None:
         raise _off()
     return schemas
 
 
-def _changes(call: Call) -> SchemaChanges:
+def changes_of(call: Call) -> SchemaChanges:
     changes = call.services.schema_changes
     if changes is None:
         raise _off()
@@ -272,13 +274,13 @@ def _bare(call: Call, text: str) -> RawReply:
 
 
 async def _find(call: Call, params: VersionParams) -> SchemaValue:
-    return await _schemas(call).version(
+    return await schemas_of(call).version(
         call.session, params.name, params.number, with_deleted=params.deleted
     )
 
 
 async def _places(call: Call, params: IdParams) -> list[SchemaValue]:
-    return await _schemas(call).places(
+    return await schemas_of(call).places(
         call.session, params.id, params.name, with_deleted=params.deleted
     )
 
@@ -286,11 +288,11 @@ async def _places(call: Call, params: IdParams) -> list[SchemaValue]:
 async def _version(call: Call, form: str, value: SchemaValue) -> JsonObject:
     if not form:
         return value_members(value)
-    return value_members(value, await _schemas(call).formatted(call.session, value, form))
+    return value_members(value, await schemas_of(call).formatted(call.session, value, form))
 
 
 async def _identified_text(call: Call, params: IdParams, known: Identified) -> str:
     if not params.format:
         return known.schema.text
     value = SchemaValue(params.name, 0, known.id, known.schema)
-    return await _schemas(call).formatted(call.session, value, params.format)
+    return await schemas_of(call).formatted(call.session, value, params.format)
