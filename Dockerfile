@@ -10,7 +10,7 @@ COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --no-index --find-links /wheels millstream && rm -r /wheels
 USER millstream
 VOLUME /var/lib/millstream
-EXPOSE 9092 4222 9999
+EXPOSE 9092 4222 9094 9999
 # The network of a container is what its operator publishes: bind published ports to loopback, or set
 # MILLSTREAM_SECURITY__PROTOCOL, before others can reach them (docs/security/five-minutes.md).
 ENV MILLSTREAM_DATA_DIR=/var/lib/millstream/data MILLSTREAM_HOST=0.0.0.0 \

@@ -224,7 +224,7 @@ def _explain(problem: str, source: Source) -> str:
 # Comma-separated in the environment.
 _LISTS = {
     *("doors", "listeners", "nodes", "mechanisms", "protocols", "super_users"),
-    *("events", "exclude_principals", "required_topic_settings"),
+    *("events", "exclude_principals", "required_topic_settings", "hosts", "cors_origins"),
 }
 
 # How msgspec ends its sentences: with the path of the value in what it was given.
