@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from tests.support.heap import leave_out_what_stays
 from tests.support.open_descriptors import open_descriptors, pairs_left_open
 from tests.support.scheduling import FileScheduling, in_running_order
 from tests.support.tiers import FRESH_SEEDS_VARIABLE, first_fresh_seed, marks, relative
@@ -74,3 +75,4 @@ def _nothing_stays_open() -> Iterator[None]:
     yield
     pairs = pairs_left_open(before)
     assert not pairs, f"an event loop or a client was not closed: descriptors {pairs}"
+    leave_out_what_stays()

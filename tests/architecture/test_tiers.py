@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.support.heap import leave_out_what_stays
 from tests.support.scheduling import (
     ARCHITECTURE,
     BY_TEST,
@@ -48,6 +49,16 @@ def test_a_worker_runs_a_whole_file_and_all_of_spark_in_the_fast_tier() -> None:
     assert unit_of(first) == unit_of(second) == "tests/cli/test_x.py"
     assert len(spark) == (2 if IS_WHOLE else 1)
     assert unit_of(f"{ARCHITECTURE}test_x.py::test_a") == ARCHITECTURE
+
+
+def test_what_a_file_of_tests_leaves_behind_is_not_collected_again_and_again() -> None:
+    kept = [[] for _ in range(2_000)]  # type: ignore[var-annotated]
+
+    leave_out_what_stays(objects_max=10**9)
+    assert any(value is kept for value in gc.get_objects())
+
+    leave_out_what_stays(objects_max=1_000)
+    assert not any(value is kept for value in gc.get_objects())
 
 
 def test_syntax_trees_are_left_out_of_garbage_collection() -> None:
