@@ -12,6 +12,7 @@ from tests.support.source_tree import ROOT
 # Tests that start a JVM, kill a process again and again, or draw every screen of the explorer.
 SLOW = (
     "tests/spark/",
+    "tests/cluster/",
     "tests/crash/test_kill_nine_clients.py",
     "tests/crash/test_kill_nine_delayed.py",
     "tests/crash/test_kill_nine_delivery.py",

@@ -41,6 +41,7 @@ _MODULES = {
     "audit": "security/audit",
     "certs": "security/certs",
     "encryption": "security/encryption",
+    "cluster": "operate/cluster",
     "health": "operate/health",
     "doctor": "operate/doctor",
     "bench": "operate/bench",

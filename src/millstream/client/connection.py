@@ -22,6 +22,7 @@ from millstream.client._librdkafka.topics import start_point
 from millstream.client.admin import Admin
 from millstream.client.errors import ClientError, Closed, Unreachable
 from millstream.client.extensions.checkpoints import Checkpoints
+from millstream.client.extensions.cluster import ClusterAdmin
 from millstream.client.extensions.damage import Damage
 from millstream.client.extensions.encryption import EncryptionAdmin
 from millstream.client.extensions.log_levels import LogLevels
@@ -108,6 +109,7 @@ class Client(Closing):
         self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
         self.damage = Damage(self._requests)
         self.checkpoints = Checkpoints(self._requests)
+        self.cluster = ClusterAdmin(self._requests)
         self.log_levels = LogLevels(self._requests)
         self.encryption = EncryptionAdmin(self._requests)
         link.has_queues = self.admin.has_queues

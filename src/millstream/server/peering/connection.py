@@ -6,7 +6,7 @@ Owns the transport. A frame that breaks a rule, or a queue above `QUEUE_BYTES_MA
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from millstream.errors import ProtocolError
 from millstream.peers.conversation import Item, Listener, Speaker
@@ -69,15 +69,14 @@ class PeerConnection(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it.
         if self.is_ended:
-            transport.abort()
+            self._transport.abort()
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(GREETING_S_MAX, self.end, "no greeting in time")
         if self._greeting.is_dialler:
-            transport.write(self._greeting.begin())
+            self._transport.write(self._greeting.begin())
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -177,11 +177,11 @@ class NoCalls:
 
 
 def real_ports(config: Config) -> Ports:
-    """The ports of a node alone; `StartupError` for one that is to have peers."""
+    """The ports of a node; `StartupError` for one that is told its peers."""
     if len(config.voters) > 1:
         raise StartupError(
-            f"nodes = {sorted(config.voters)} asks for a cluster, and nodes cannot reach each "
-            f"other yet: leave nodes away, or write nodes = [{config.node_id}]"
+            f"nodes = {sorted(config.voters)} asks for a cluster, and a cluster grows from one "
+            "node: leave nodes away, and use `millstream cluster invite` and `cluster join`"
         )
     entropy = SystemRandom()
     peers = RealPeers(entropy, records_bytes_max=config.limits.frame_bytes_max)

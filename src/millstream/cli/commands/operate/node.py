@@ -64,12 +64,19 @@ def node_flags(command: _F) -> _F:
     is_flag=True,
     help="TLS and logins: makes a CA, a certificate and the first user if there are none.",
 )
+@click.option(
+    "--join",
+    "token",
+    metavar="TOKEN",
+    help="Join a cluster first, unless the data directory belongs to one already.",
+)
 def serve(
     path: str | None,
     verbose: bool,
     log_format: str,
     log_file: str | None,
     is_secure: bool,
+    token: str | None,
     **flags: object,
 ) -> None:
     """Run a node until Ctrl-C or SIGTERM.
@@ -79,6 +86,13 @@ def serve(
     """
     from millstream.cli.serving import run
 
+    if token is not None:
+        from millstream.cli.joining import has_joined, join
+        from millstream.config_sources import load
+
+        config = load(path=path, flags=flags)
+        if not has_joined(config):
+            join(token, config, {})
     sys.exit(
         run(
             path=path,

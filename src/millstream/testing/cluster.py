@@ -1,0 +1,124 @@
+"""A cluster of broker processes on this machine, which pretend to be several machines.
+
+Owns the processes. The cluster grows as any other: the first node invites the others.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millstream.config import Config
+from millstream.testing.lives import START_SECONDS_MAX
+from millstream.testing.process import Subprocess
+
+_JOIN = "from millstream.cli.main import main; main()"
+POLL_S = 0.05
+
+
+class ClusterProcesses:
+    """Nodes 1 to `count`, each a process with a data directory below `directory`.
+
+    `config` is that of every node; ports are free ones that stay the same over restarts.
+    """
+
+    def __init__(self, config: Config, directory: Path, *, count: int = 3) -> None:
+        from dataclasses import replace
+
+        self.nodes: dict[int, Subprocess] = {}
+        self._directory = directory
+        for number in range(1, count + 1):
+            folder = directory / f"node-{number}"
+            folder.mkdir(parents=True, exist_ok=True)
+            own = replace(config, data_dir=str(folder / "data"), node_id=1, storage="disk")
+            self.nodes[number] = Subprocess(own, folder / "broker.log", is_spared_signals=True)
+        self._running: set[int] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes, for clients."""
+        return ",".join(self.address(number) for number in self.nodes)
+
+    def address(self, number: int) -> str:
+        node = self.nodes[number]
+        return f"{node.host}:{node.port}"
+
+    @property
+    def running(self) -> list[int]:
+        return sorted(self._running)
+
+    def start(self) -> None:
+        """Start the nodes, each joined to the first; returns when all take replicas."""
+        self.start_node(1)
+        for number in list(self.nodes)[1:]:
+            self._join(number)
+            self.start_node(number)
+        self.wait(lambda: self._taking_replicas() >= len(self.nodes), "all nodes are registered")
+
+    def start_node(self, number: int) -> None:
+        """Start a node that is not running, on the ports that it had."""
+        self.nodes[number].start()
+        self._running.add(number)
+
+    def kill(self, number: int) -> None:
+        """End a node without a goodbye."""
+        self._running.discard(number)
+        self.nodes[number].kill()
+
+    def stop_node(self, number: int) -> None:
+        """Stop a node in good order."""
+        self._running.discard(number)
+        self.nodes[number].stop()
+
+    def stop(self) -> None:
+        """End all nodes."""
+        for number in self.running:
+            self.kill(number)
+
+    def log(self, number: int) -> str:
+        """What a node said so far, over all its lives."""
+        return (self._directory / f"node-{number}" / "broker.log").read_text(encoding="utf-8")
+
+    def wait(self, condition: Callable[[], bool], claim: str) -> None:
+        """Wait until `condition` holds, no longer than a start may take."""
+        until = time.monotonic() + START_SECONDS_MAX
+        while not condition():
+            if time.monotonic() > until:
+                raise TimeoutError(f"not within {START_SECONDS_MAX} s: {claim}")
+            time.sleep(POLL_S)
+
+    def _taking_replicas(self) -> int:
+        from millstream.client import connect
+
+        with connect(self.address(1), timeout_s=START_SECONDS_MAX) as client:
+            nodes = client.cluster.nodes()
+        return sum(bool(node.address) and node.is_up and node.is_voter for node in nodes)
+
+    def _join(self, number: int) -> None:
+        from millstream.client import connect
+
+        with connect(self.address(1), timeout_s=START_SECONDS_MAX) as client:
+            token = client.cluster.invite()
+        node = self.nodes[number]
+        command = [sys.executable, "-c", _JOIN, "cluster", "join", token, "--port", "0"]
+        command += ["--data-dir", node.config.data_dir, "--host", node.config.host]
+        joined = subprocess.run(
+            command, capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False
+        )
+        if joined.returncode:
+            raise RuntimeError(f"node {number} could not join: {joined.stderr.strip()}")
+
+
+@contextmanager
+def running_cluster(
+    config: Config, directory: Path, *, count: int = 3
+) -> Iterator[ClusterProcesses]:
+    """Run a cluster for the length of a block."""
+    cluster = ClusterProcesses(config, directory, count=count)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

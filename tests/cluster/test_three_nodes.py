@@ -1,0 +1,153 @@
+"""Three broker processes and librdkafka: a node is killed, and nothing acknowledged is lost."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millstream.config import Config, Timing
+from millstream.testing.cluster import ClusterProcesses, running_cluster
+
+DEADLINE_S = 60.0
+CONFIG = Config(
+    port=0,
+    timing=Timing(group_initial_rebalance_delay_ms=0),
+    offsets_partitions=3,
+    transaction_partitions=3,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    directory: Path = tmp_path_factory.mktemp("three")
+    with running_cluster(CONFIG, directory) as running:
+        yield running
+
+
+def admin(cluster: ClusterProcesses) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def create(cluster: ClusterProcesses, topic: str, partitions: int = 1) -> None:
+    client = admin(cluster)  # Kept: its futures end with it.
+    client.create_topics([NewTopic(topic, partitions, -1)])[topic].result(DEADLINE_S)
+
+
+def leader_of(cluster: ClusterProcesses, topic: str, partition: int = 0) -> int:
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        described = admin(cluster).list_topics(topic, timeout=10).topics[topic]
+        leader: int = described.partitions[partition].leader
+        if leader in cluster.running:
+            return leader
+        time.sleep(0.1)
+    raise AssertionError(f"{topic}-{partition} has no leader that lives")
+
+
+class Sender:
+    """A producer that notes what was acknowledged."""
+
+    def __init__(self, cluster: ClusterProcesses, **settings: object) -> None:
+        self.acknowledged: list[bytes] = []
+        self.failed: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": int(DEADLINE_S * 1000),
+                "reconnect.backoff.max.ms": 500,
+                **settings,
+            }
+        )
+
+    def send(self, topic: str, values: list[bytes]) -> None:
+        """Send, and wait until all are acknowledged."""
+        for value in values:
+            self._producer.produce(topic, value, on_delivery=self._note)
+        assert self._producer.flush(DEADLINE_S) == 0
+        assert self.failed == []
+
+    def _note(self, problem: KafkaError | None, message: Message) -> None:
+        if problem is not None:
+            self.failed.append(problem)
+        else:
+            self.acknowledged.append(message.value() or b"")
+
+
+def consumer(cluster: ClusterProcesses, group: str, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
+            **settings,
+        }
+    )
+
+
+def read(reader: Consumer, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    until = time.monotonic() + DEADLINE_S
+    while len(values) < count and time.monotonic() < until:
+        message = reader.poll(0.2)
+        if message is not None and message.error() is None:
+            values.append(message.value() or b"")
+    return values
+
+
+def test_metadata_names_all_nodes_and_spreads_leaders(cluster: ClusterProcesses) -> None:
+    create(cluster, "spread", partitions=6)
+
+    described = admin(cluster).list_topics(timeout=10)
+
+    assert sorted(described.brokers) == [1, 2, 3]
+    partitions = described.topics["spread"].partitions.values()
+    assert all(sorted(part.replicas) == [1, 2, 3] for part in partitions)
+
+
+def test_a_killed_leader_loses_nothing_and_comes_back(cluster: ClusterProcesses) -> None:
+    create(cluster, "orders")
+    sender = Sender(cluster)
+    sender.send("orders", [b"before-%d" % at for at in range(100)])
+    leader = leader_of(cluster, "orders")
+
+    cluster.kill(leader)
+    began = time.monotonic()
+    sender.send("orders", [b"during-%d" % at for at in range(100)])
+    took_s = time.monotonic() - began
+    cluster.start_node(leader)
+    sender.send("orders", [b"after-%d" % at for at in range(100)])
+
+    reader = consumer(cluster, "readers")
+    reader.subscribe(["orders"])
+    values = read(reader, 300)
+    reader.close()
+    assert sorted(values) == sorted(sender.acknowledged)
+    assert len(set(values)) == 300
+    assert took_s < DEADLINE_S / 2
+
+
+def test_a_group_goes_on_from_its_offsets_when_its_coordinator_is_killed(
+    cluster: ClusterProcesses,
+) -> None:
+    create(cluster, "bills", partitions=3)
+    sender = Sender(cluster)
+    sender.send("bills", [b"first-%d" % at for at in range(30)])
+    reader = consumer(cluster, "bookkeepers")
+    reader.subscribe(["bills"])
+    assert len(read(reader, 30)) == 30
+    reader.commit(asynchronous=False)
+    victim = leader_of(cluster, "__consumer_offsets", 0)
+
+    cluster.kill(victim)
+    sender.send("bills", [b"second-%d" % at for at in range(30)])
+    values = read(reader, 30)
+    cluster.start_node(victim)
+    reader.close()
+
+    assert sorted(values) == sorted(b"second-%d" % at for at in range(30))
