@@ -119,7 +119,7 @@ def _commit_from_own_start(self: Leader) -> None:
             self._answer_parked()
 
 
-@canary("observers-count", (Tracker, "majority_position"), caught_by=11)
+@canary("observers-count", (Tracker, "majority_position"), caught_by=27)
 def _count_everybody(self: Tracker, own: Position) -> Position:
     held = sorted([own, *(progress.acknowledged for progress in self.followers.values())])
     return held[(len(held) - 1) // 2]
@@ -266,7 +266,7 @@ CANARIES["prune-the-epoch-in-force"] = Canary(
 )
 
 
-@canary("delete-beyond-the-watermark", (Member, "start_offset_max"), caught_by=0)  # type: ignore[misc, prop-decorator]
+@canary("delete-beyond-the-watermark", (Member, "start_offset_max"), caught_by=3)  # type: ignore[misc, prop-decorator]
 @property
 def _everything(self: Member) -> int:
     return self.log.last.end_offset

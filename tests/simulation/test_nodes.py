@@ -13,7 +13,12 @@ CHUNK = 10
 SEEDS = sized(100)  # The same every day, and as many that are drawn anew.
 CANARY_SEEDS_MAX = 60
 # Seeds that catch a bug which few lives meet. When lives change, the search finds others.
-KNOWN_SEEDS = {"forget-votes": 88, "leave-the-journals-new-name-unsynced": 11}
+KNOWN_SEEDS = {
+    "acknowledge-before-the-sync": 2,
+    "forget-votes": 37,
+    "keep-boundaries-when-cutting": 5,
+    "leave-the-journals-new-name-unsynced": 11,
+}
 SOAK_FIRST_SEED = 200  # Not the seeds of every day.
 
 
