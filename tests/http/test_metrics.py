@@ -180,6 +180,80 @@ def test_every_declared_metric_has_a_kind_that_its_name_tells() -> None:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
 
 
+# -- names of others ---------------------------------------------------------------------------
+
+KAFKA = [
+    "brokers",
+    "broker_info",
+    "topic_partitions",
+    "topic_partition_current_offset",
+    "topic_partition_oldest_offset",
+    "topic_partition_leader",
+    "topic_partition_replicas",
+    "topic_partition_in_sync_replica",
+    "topic_partition_leader_is_preferred",
+    "topic_partition_under_replicated_partition",
+    "consumergroup_current_offset",
+    "consumergroup_current_offset_sum",
+    "consumergroup_lag",
+    "consumergroup_lag_sum",
+    "consumergroup_members",
+    "server_brokertopicmetrics_messagesin_total",
+    "server_brokertopicmetrics_bytesin_total",
+    "server_brokertopicmetrics_bytesout_total",
+    "server_brokertopicmetrics_totalproducerequests_total",
+    "server_brokertopicmetrics_totalfetchrequests_total",
+    "server_brokertopicmetrics_failedproducerequests_total",
+    "server_brokertopicmetrics_failedfetchrequests_total",
+    "server_replicamanager_partitioncount",
+    "server_replicamanager_leadercount",
+    "server_replicamanager_underreplicatedpartitions",
+    "controller_kafkacontroller_activecontrollercount",
+    "controller_kafkacontroller_offlinepartitionscount",
+    "log_log_size",
+]
+
+
+def test_kafka_dashboards_find_every_name_they_know(used: HttpNode) -> None:
+    path = "/metrics?names=kafka"
+
+    assert set(families(used.ask, path)) == {f"kafka_{name}" for name in KAFKA}
+    of = {"topic": "sold", "partition": "0"}
+    ends = [
+        value(used.ask, "kafka_topic_partition_current_offset", path, topic="sold", partition=at)
+        for at in ("0", "1")
+    ]
+    assert sum(ends) == 10
+    assert value(used.ask, "kafka_topic_partition_in_sync_replica", path, **of) == 1
+    assert (
+        value(used.ask, "kafka_consumergroup_lag", path, consumergroup="billing", **of) == ends[0]
+    )
+    produced = "kafka_server_brokertopicmetrics_messagesin_total"
+    assert value(used.ask, produced, path, topic="sold") == 10
+    assert value(used.ask, produced, path, topic="") >= 10
+    assert value(used.ask, "kafka_brokers", path) == 1
+
+
+def test_names_of_flymq_and_fluxmq_have_true_values(used: HttpNode) -> None:
+    fly, flux = "/metrics?names=flymq", "/metrics?names=fluxmq"
+
+    assert value(used.ask, "flymq_topic_messages_produced_total", fly, topic="sold") == 10
+    assert value(used.ask, "flymq_topic_messages_total", fly, topic="sold") == 10
+    assert value(used.ask, "flymq_consumer_group_lag", fly, group="billing", topic="sold") > 0
+    assert value(used.ask, "flymq_produce_latency_seconds_count", fly) >= 1
+    assert value(used.ask, "flymq_is_leader", fly) == 1
+    assert value(used.ask, "flymq_transactions_active", fly) == 0
+    assert value(used.ask, "fluxmq_messages_produced_total", flux) >= 10
+    assert value(used.ask, "fluxmq_consumer_group_lag", flux, group="billing") > 0
+    assert value(used.ask, "fluxmq_uptime_seconds", flux) > 0
+    topics = {
+        sample.labels["topic"]
+        for family in families(used.ask, fly + "&topic=sold").values()
+        for sample in family.samples
+    }
+    assert topics == {"sold"}
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 

@@ -196,6 +196,14 @@ APPEND_SECONDS = Metric(
     "From a batch's arrival to its acknowledgement, for each batch.",
     ("protocol", "acks"),
 )
+APPEND_FAILURES = Metric(
+    "millstream_append_failures_total", Kind.COUNTER, "Batches of clients that were refused."
+)
+FETCH_FAILURES = Metric(
+    "millstream_fetch_failures_total",
+    Kind.COUNTER,
+    "Partitions of which a reader got an error instead of records.",
+)
 FETCH_SECONDS = Metric(
     "millstream_fetch_seconds",
     Kind.HISTOGRAM,

@@ -113,6 +113,13 @@ class Metrics:
             histogram = self._histograms[key] = Histogram()
         return histogram
 
+    def observed(self, metric: Metric) -> Observed:
+        """A histogram, summed up over all labels."""
+        histograms = [each for (kind, _), each in self._histograms.items() if kind is metric]
+        counts = [each.counts for each in histograms] or [[0] * (len(BOUNDS) + 1)]
+        sums = tuple(map(sum, zip(*counts, strict=True)))
+        return Observed(sums, sum(each.total for each in histograms))
+
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         assert metric.kind is Kind.GAUGE
         self._find(metric, labels).value = value

@@ -8,7 +8,7 @@ that is too low.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from enum import Enum
@@ -37,7 +37,7 @@ from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import StartupError, StorageError, UnknownTopic
-from millstream.metrics import Metrics
+from millstream.metrics import Metrics, Sample
 from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
 from millstream.names import CONTROL_LOG_NAME
 from millstream.ports import Ports
@@ -187,6 +187,27 @@ class Node:
             engine.push.shards,
         )
         self.metrics.watch_topics(observer.samples)
+        for names in ("kafka", "flymq", "fluxmq"):
+            look = partial(self._foreign_samples, observer, lags, names)
+            self.metrics.watch_topics(look, names=names)
+
+    def _foreign_samples(
+        self, observer: Observer, lags: GroupLags, names: str, topic: str | None
+    ) -> Iterator[Sample]:
+        """Samples in the names of others; most nodes are never asked for them."""
+        from millstream.server.monitoring.foreign_names import foreign_samples
+
+        return foreign_samples(
+            names,
+            topic,
+            self.metrics,
+            observer,
+            self.hub,
+            lags,
+            node_id=self.config.node_id,
+            address=f"{self.config.host}:{self.config.port}",
+            now_s=lambda: self.clock.now_ms() / 1000,
+        )
 
     def _open_control_log(self, membership: Membership | None) -> Replica:
         """A newcomer observes: it asks those that voted when it joined."""

@@ -31,6 +31,7 @@ from millstream.engine.produce.unpacking import Unpacking
 from millstream.errors import Denied, RequestError, UnknownTopic
 from millstream.metrics import (
     EXPIRED_RECORDS,
+    FETCH_FAILURES,
     FETCH_SECONDS,
     FILTER_READ_BYTES,
     FILTER_SKIPPED_BYTES,
@@ -83,6 +84,7 @@ class LongPoll:
         self._clock = clock
         self._metrics = metrics
         self._read_bytes = metrics.counter(READ_BYTES)
+        self._failures = metrics.counter(FETCH_FAILURES)
         self._seconds: dict[str, Histogram] = {}  # By protocol.
         self._filter_figures: dict[str, FilterFigures] = {}
         self._filter_of = lru_cache(maxsize=COMPILED_FILTERS_MAX)(parse)
@@ -145,10 +147,10 @@ class LongPoll:
         if seconds is None:
             seconds = self._seconds[protocol] = self._metrics.histogram(FETCH_SECONDS, protocol)
         seconds.observe(took_s)
-        if not size:
-            return
         self._read_bytes.value += size
         for part in slices:
+            if part.error is not None:
+                self._failures.value += 1
             if part.records is not None and part.records.size:
                 with suppress(RequestError):  # The topic was deleted meanwhile.
                     self._leaders.find(part.target).traffic.read_bytes += part.records.size

@@ -52,7 +52,7 @@ from millstream.errors import (
     StorageError,
     UnknownTopic,
 )
-from millstream.metrics import APPEND_SECONDS, Histogram, Metrics
+from millstream.metrics import APPEND_FAILURES, APPEND_SECONDS, Histogram, Metrics
 from millstream.model import (
     CONTROL_LOG,
     NO_EPOCH,
@@ -130,6 +130,7 @@ class Partitions:
         self._own_topics = config.own_topics
         self._clock = clock
         self._metrics = metrics
+        self._failures = metrics.counter(APPEND_FAILURES)
         self._seconds: dict[tuple[str, Acks], Histogram] = {}  # Of appends.
         self._leaders = Leaders(controller.state.catalog, hub)
         self._long_poll = LongPoll(
@@ -160,7 +161,30 @@ class Partitions:
         a transaction needs its id; with `joins` the partition is added to the transaction first.
         """
         began_s = self._metrics.elapsed_s()
-        self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
+        try:
+            self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
+            appending = self._append(session, target, data, acks, transactional_id, joins)
+        except RequestError:
+            self._failures.value += 1
+            raise
+        seconds = self._seconds.get((session.protocol, acks))
+        if seconds is None:
+            seconds = self._seconds_of(session.protocol, acks)
+        if appending.done():
+            self._observe(seconds, began_s, appending)
+        else:
+            appending.add_done_callback(partial(self._observe, seconds, began_s))
+        return appending
+
+    def _append(
+        self,
+        session: Session,
+        target: TopicPartition,
+        data: Buffer,
+        acks: Acks,
+        transactional_id: str | None,
+        joins: bool,
+    ) -> asyncio.Future[Appended]:
         if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
         replica = self._leaders.find_writable(target)
@@ -183,15 +207,7 @@ class Partitions:
                 raise self._gate.refuse(session, Operation.TRANSACT, transaction_resource(""))
             self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
         incoming = IncomingBatch(replica, target, data, header, acks, transactional_id, joins)
-        appending = self._pipeline.append(incoming, admit=admit)
-        seconds = self._seconds.get((session.protocol, acks))
-        if seconds is None:
-            seconds = self._seconds_of(session.protocol, acks)
-        if appending.done():
-            seconds.observe(self._metrics.elapsed_s() - began_s)
-        else:
-            appending.add_done_callback(partial(self._observe, seconds, began_s))
-        return appending
+        return self._pipeline.append(incoming, admit=admit)
 
     def admit_append(self, session: Session, topic: str) -> None:
         """Raise unless the session may write to the topic; for what the broker writes for it."""
@@ -385,7 +401,11 @@ class Partitions:
         histogram = self._metrics.histogram(APPEND_SECONDS, protocol, words)
         return self._seconds.setdefault((protocol, acks), histogram)
 
-    def _observe(self, seconds: Histogram, began_s: float, _: object) -> None:
+    def _observe(
+        self, seconds: Histogram, began_s: float, appending: asyncio.Future[Appended]
+    ) -> None:
+        if appending.cancelled() or appending.exception() is not None:
+            self._failures.value += 1
         seconds.observe(self._metrics.elapsed_s() - began_s)
 
     async def _place_in(self, log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:

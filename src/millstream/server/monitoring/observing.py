@@ -76,6 +76,13 @@ class ReplicaFigures(NamedTuple):
     under_replicated: int = 0
 
 
+class PartitionEnds(NamedTuple):
+    start_offset: Offset
+    high_watermark: Offset
+    size_bytes: int
+    segment_count: int
+
+
 class Observer:
     def __init__(
         self,
@@ -170,6 +177,21 @@ class Observer:
                 spans[log_id] = health.start_offset, health.end_offset
         return waiting_count(self._catalog, self._delivery_shards, topic, spans)
 
+    def partitions(
+        self, name: str | None = None
+    ) -> Iterator[tuple[TopicPartition, PartitionEnds, Replica | None]]:
+        """All partitions here, or those of one topic; without a replica for a log that rests."""
+        for topic in self.topics(name):
+            for partition in range(topic.partition_count):
+                target, log_id = TopicPartition(topic.name, partition), topic.log(partition)
+                replica = self._hub.replicas.get(log_id)
+                if replica is not None:
+                    health = replica.log.health()
+                    yield target, _ends(health, replica.high_watermark), replica
+                elif log_id in self._hub.resting:
+                    health = self._hub.resting.health(log_id)
+                    yield target, _ends(health, health.end_offset), None
+
     def _partitions(self, name: str | None) -> Iterator[Sequence[Sample]]:
         for topic in self.topics(name):
             for partition in range(topic.partition_count):
@@ -225,6 +247,12 @@ class Observer:
                 ),
             }
             yield [Sample(metric, (name,), value) for metric, value in figures.items()]
+
+
+def _ends(health: LogHealth, high_watermark: Offset) -> PartitionEnds:
+    return PartitionEnds(
+        health.start_offset, high_watermark, health.size_bytes, health.segment_count
+    )
 
 
 def _replica_lag(target: TopicPartition, replica: Replica) -> Iterator[Sample]:
