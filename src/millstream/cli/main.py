@@ -43,6 +43,8 @@ _MODULES = {
     "encryption": "security/encryption",
     "cluster": "operate/cluster",
     "health": "operate/health",
+    "top": "operate/metrics",
+    "metrics": "operate/metrics",
     "doctor": "operate/doctor",
     "bench": "operate/bench",
     "config": "operate/node",

@@ -8,7 +8,7 @@ that is too low.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from enum import Enum
@@ -37,7 +37,7 @@ from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import StartupError, StorageError, UnknownTopic
-from millstream.metrics import Metrics, Sample
+from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
 from millstream.names import CONTROL_LOG_NAME
 from millstream.ports import Ports
@@ -49,8 +49,7 @@ from millstream.server.faults import Faults
 from millstream.server.guarding import open_gate, open_recorder, open_rights
 from millstream.server.keys import begin_keyring, check_keyring
 from millstream.server.listener_specs import listener_specs
-from millstream.server.monitoring.group_lag import GroupLags
-from millstream.server.monitoring.observing import Observer
+from millstream.server.monitoring.observing import watch_node
 from millstream.settings import UNLIMITED, TopicSettings
 from millstream.storage.files.directory import DataDirectory, open_directory
 from millstream.storage.files.membership import Membership, read_membership
@@ -156,7 +155,7 @@ class Node:
         self._open_access(foundation)
         self._engine = build_engine(foundation, subscriptions=subscribed_topics)
         self._offer(self._engine)
-        self._observe(state.catalog, self._engine)
+        watch_node(self.metrics, state.catalog, self.hub, self._engine, ports.clock, config)
 
     def _open_storage(self, ports: Ports, directory: DataDirectory) -> Hub:
         journal = open_journal(
@@ -173,40 +172,6 @@ class Node:
             metrics=self.metrics,
             last_stop=LastStop(directory.was_clean, directory.clean_ends),
             keyring=self.keyring,
-        )
-
-    def _observe(self, catalog: Catalog, engine: Engine) -> None:
-        """Let metrics tell of what the engine holds."""
-        lags = GroupLags(catalog, self.hub, engine.group_coordinators, self.clock)
-        observer = Observer(
-            catalog,
-            self.hub,
-            lags,
-            engine.delayed_scheduler,
-            engine.push.pump,
-            engine.push.shards,
-        )
-        self.metrics.watch_topics(observer.samples)
-        for names in ("kafka", "flymq", "fluxmq"):
-            look = partial(self._foreign_samples, observer, lags, names)
-            self.metrics.watch_topics(look, names=names)
-
-    def _foreign_samples(
-        self, observer: Observer, lags: GroupLags, names: str, topic: str | None
-    ) -> Iterator[Sample]:
-        """Samples in the names of others; most nodes are never asked for them."""
-        from millstream.server.monitoring.foreign_names import foreign_samples
-
-        return foreign_samples(
-            names,
-            topic,
-            self.metrics,
-            observer,
-            self.hub,
-            lags,
-            node_id=self.config.node_id,
-            address=f"{self.config.host}:{self.config.port}",
-            now_s=lambda: self.clock.now_ms() / 1000,
         )
 
     def _open_control_log(self, membership: Membership | None) -> Replica:

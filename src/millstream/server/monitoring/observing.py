@@ -7,9 +7,12 @@ event loop in between, and what is deleted meanwhile has no sample.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from millstream.config import Config
 from millstream.control.catalog import Catalog, Topic
+from millstream.engine.assembly import Engine
 from millstream.engine.dead_letters.redriven import waiting_count
 from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.ledgers.shards import Shards
@@ -51,10 +54,12 @@ from millstream.metrics import (
     TOPIC_READ_BYTES,
     WAITING_RECORDS,
     Metric,
+    Metrics,
     Sample,
 )
 from millstream.model import Offset, TopicPartition
 from millstream.names import INTERNAL_TOPICS
+from millstream.ports import Clock
 from millstream.protocols.kafka.group_states import STATES
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -247,6 +252,35 @@ class Observer:
                 ),
             }
             yield [Sample(metric, (name,), value) for metric, value in figures.items()]
+
+
+def watch_node(
+    metrics: Metrics, catalog: Catalog, hub: Hub, engine: Engine, clock: Clock, config: Config
+) -> None:
+    """Let metrics tell of what a node holds, in our names and in those of others."""
+    lags = GroupLags(catalog, hub, engine.group_coordinators, clock)
+    push = engine.push
+    observer = Observer(catalog, hub, lags, engine.delayed_scheduler, push.pump, push.shards)
+
+    def foreign(names: str, topic: str | None) -> Iterator[Sample]:
+        # Most nodes are never asked for them.
+        from millstream.server.monitoring.foreign_names import foreign_samples
+
+        return foreign_samples(
+            names,
+            topic,
+            metrics,
+            observer,
+            hub,
+            lags,
+            node_id=config.node_id,
+            address=f"{config.host}:{config.port}",
+            now_s=lambda: clock.now_ms() / 1000,
+        )
+
+    metrics.watch_topics(observer.samples)
+    for names in ("kafka", "flymq", "fluxmq"):
+        metrics.watch_topics(partial(foreign, names), names=names)
 
 
 def _ends(health: LogHealth, high_watermark: Offset) -> PartitionEnds:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.connection import connected
+from millstream.cli.connection import Target, connection_options, open_client
 from millstream.cli.render import Answer, answered, card, instant
 
 if TYPE_CHECKING:
@@ -15,14 +15,38 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Ask /health/ready of a node's HTTP instead, such as http://localhost:9094.",
+)
 @answered
-@connected
-def health(client: "Client") -> Answer:
+@connection_options
+def health(target: Target, url: str | None) -> Answer:
     """Say whether all partitions have a leader, all replicas, space and sound records.
 
     Exits with 1 if not. Damage that is listed is that of the first broker; `given up` is what was
-    repaired.
+    repaired. With --url the checks of one node count, and nothing but HTTP is needed.
     """
+    if url is not None:
+        return _readiness(url)
+    with open_client(target) as client:
+        return _cluster_health(client)
+
+
+def _readiness(url: str) -> Answer:
+    from millstream.cli.monitoring.scrape import readiness
+
+    is_ready, report = readiness(url)
+    wrong = {
+        check["name"]: check["message"]
+        for check in report["checks"]
+        if check["status"] != "healthy"
+    }
+    return Answer(report, card({"status": report["status"], **wrong}), is_ready)
+
+
+def _cluster_health(client: "Client") -> Answer:
     cluster = client.admin.describe_cluster()
     topics = client.admin.list_topics(with_internal=True)
     leaderless: list[str] = []
