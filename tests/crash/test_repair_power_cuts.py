@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from millstream.cli.data_keys import read_keyring
 from millstream.cli.repair.offline import skip_in
 from millstream.codec.batch import read_header
 from millstream.config import Config
@@ -14,8 +15,11 @@ from millstream.errors import DamagedRecords
 from millstream.model import Acks, LogId, NodeId, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
+from millstream.storage.log.segment import LOG
+from millstream.storage.sealing.batches import batch_headers
 from tests.support.crashing_files import CrashingFiles, Snapshot
 from tests.support.nodes import ORDERS, SESSION, batch, running_node
+from tests.support.sealed import ENCRYPTED, is_sealing
 from tests.support.virtual_loop import run
 
 Cut = Callable[[CrashingFiles], None]
@@ -64,15 +68,16 @@ def damaged_disk(bad_batch: int) -> Disk:
 
     log_id, batches, others = run(story())
     bad = range(bad_batch * BATCH, (bad_batch + 1) * BATCH)
-    sound = batches.pop(bad.start)
+    del batches[bad.start]
     for name in files.list(f"logs/{log_id}"):
         path = f"logs/{log_id}/{name}"
-        file = files.open(path)
-        at = file.read(0, file.size()).find(sound) if name.endswith(".log") else -1
-        if at >= 0:
-            files.flip_bit(path, at + len(sound) - 3)
-            damaged = files.open(path).read(at, len(sound))
-            return Disk(files, log_id, bad, bytes(damaged), batches, others)
+        if not name.endswith(LOG):
+            continue
+        for at, header in batch_headers(files.open(path), files.open(path).size()):
+            if header.base_offset == bad.start:
+                files.flip_bit(path, at + header.size - 3)
+                damaged = files.open(path).read(at, header.size)
+                return Disk(files, log_id, bad, bytes(damaged), batches, others)
     raise AssertionError("the batch is not on disk")
 
 
@@ -112,7 +117,9 @@ async def repair_online(disk: Disk, moments: list[Snapshot]) -> None:
 async def repair_offline(disk: Disk, moments: list[Snapshot]) -> None:
     files = disk.files
     files.on_operation = lambda *_: moments.append(files.snapshot())
-    skip_in(files, "data", disk.log_id, "orders", disk.bad.start, node_id=NodeId(1))
+    keyring = read_keyring(files, "data", ENCRYPTED.key) if is_sealing() else None
+    sealer = None if keyring is None else keyring.sealer(disk.log_id)
+    skip_in(files, "data", disk.log_id, "orders", disk.bad.start, node_id=NodeId(1), sealer=sealer)
     files.on_operation = None
     moments.append(files.snapshot())
 

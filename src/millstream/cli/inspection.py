@@ -13,7 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from millstream.codec.batch import Header, verify_batch
+from millstream.cli.data_keys import NO_KEYS, DataKeys, KeyRequired
+from millstream.codec.batch import SEALED, Header, verify_batch
 from millstream.codec.records import Record, decode_all
 from millstream.control.state import State
 from millstream.errors import (
@@ -35,6 +36,7 @@ from millstream.storage.log.producers import Producers
 from millstream.storage.log.repair import SKIPPED as SKIPPED_RANGES
 from millstream.storage.log.repair import decode_skipped as decode_ranges
 from millstream.storage.log.segment import INDEX, LOG, TERMS, read_headers, verify_range
+from millstream.storage.sealing.batches import BadSeal, Sealer
 from millstream.storage.secondary_index.format import HEAD_BYTES, decode_directory, decode_head
 
 Row: TypeAlias = dict[str, object]
@@ -47,14 +49,26 @@ def is_data_directory(path: Path) -> bool:
     return (path / META).exists() or (path / LOGS).is_dir()
 
 
-def logs(path: Path, *, is_verified: bool, advance: Callable[[int], object]) -> list[Row]:
+def directory_of(path: Path) -> Path | None:
+    """The data directory that `path` is, or lies in."""
+    parents = (path, *path.absolute().parents[:3])
+    return next((parent for parent in parents if is_data_directory(parent)), None)
+
+
+def logs(
+    path: Path,
+    *,
+    is_verified: bool,
+    advance: Callable[[int], object],
+    keys: DataKeys = NO_KEYS,
+) -> list[Row]:
     """Every log of a data directory, with the topic it belongs to where that is known."""
-    names, problems = _fold_control_log(path)
+    names, problems = _fold_control_log(path, keys)
     rows: list[Row] = []
     for directory in sorted((path / LOGS).iterdir()):
         if not directory.is_dir():
             continue
-        of_log = segments(directory, is_verified=is_verified, advance=advance)
+        of_log = segments(directory, is_verified=is_verified, advance=advance, keys=keys)
         log_id = _log_id(directory.name)
         rows.append(
             {
@@ -77,7 +91,7 @@ def logs(path: Path, *, is_verified: bool, advance: Callable[[int], object]) -> 
     return rows
 
 
-def scrub_row(path: Path) -> Row | None:
+def scrub_row(path: Path, keys: DataKeys = NO_KEYS) -> Row | None:
     """How far the scrubber of the data directory `path` is; None where it has saved nothing yet.
 
     A running node saves its place about once a minute.
@@ -91,7 +105,7 @@ def scrub_row(path: Path) -> Row | None:
         return {"problem": f"{problem}; the next pass starts over"}
     is_complete = state.last_full_pass_ms >= state.pass_started_ms
     log_id = _log_id(state.log)
-    names, _ = _fold_control_log(path)
+    names, _ = _fold_control_log(path, keys)
     at = f"{names.get(log_id.topic_id.hex, state.log)}/{log_id.partition}" if log_id else None
     return {
         "last_full_pass_ms": state.last_full_pass_ms if state.last_full_pass_ms >= 0 else None,
@@ -110,15 +124,24 @@ def _sealed_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.with_suffix(INDEX).exists())
 
 
-def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], object]) -> list[Row]:
+def segments(
+    directory: Path,
+    *,
+    is_verified: bool,
+    advance: Callable[[int], object],
+    keys: DataKeys = NO_KEYS,
+) -> list[Row]:
     """Every segment of a log. Without `is_verified` an index is believed, as a node does."""
+    sealer = keys.sealer(_log_id(directory.name))
     rows: list[Row] = []
     for path in sorted(directory.glob(f"*{LOG}")):
         size = path.stat().st_size
         proof = _proof(path.with_suffix(INDEX))
         is_believed = proof is not None and not is_verified and proof.size == size
         end_offset, batch_count, problem = (
-            (proof.end_offset, None, None) if is_believed and proof else _walked(path, is_verified)
+            (proof.end_offset, None, None)
+            if is_believed and proof
+            else _walked(path, is_verified, sealer)
         )
         terms = terms_row(path.with_suffix(TERMS))
         rows.append(
@@ -138,21 +161,25 @@ def segments(directory: Path, *, is_verified: bool, advance: Callable[[int], obj
     return rows
 
 
-def batches(path: Path) -> Iterator[tuple[int, Header, str | None]]:
+def batches(path: Path, keys: DataKeys = NO_KEYS) -> Iterator[tuple[int, Header, str | None]]:
     """Each batch's position, header and what is wrong with it; stops where no batch can be."""
-    file = open_for_reading(path)
+    file, sealer = open_for_reading(path), keys.sealer(_log_id(path.parent.name))
     size = file.size()
     position = 0
     try:
         for position, header in read_headers(file, 0, size):
-            yield position, header, _problem_of(file, position, header)
+            yield position, header, _problem_of(file, position, header, sealer)
             position += header.size
     except DamagedLog as problem:
         raise DamagedLog(f"{path.name}, behind position {position}: {problem}") from problem
 
 
 def batch_row(position: int, header: Header, problem: str | None) -> Row:
-    kinds = {"control": header.is_control, "transactional": header.is_transactional}
+    kinds = {
+        "control": header.is_control,
+        "transactional": header.is_transactional,
+        "encrypted": bool(header.attributes & SEALED),
+    }
     return {
         "position": position,
         "bytes": header.size,
@@ -170,16 +197,18 @@ def batch_row(position: int, header: Header, problem: str | None) -> Row:
     }
 
 
-def record_rows(path: Path, *, decompressed_bytes_max: int) -> Iterator[Row]:
+def record_rows(
+    path: Path, *, decompressed_bytes_max: int, keys: DataKeys = NO_KEYS
+) -> Iterator[Row]:
     """Every record of a segment, its key and value as text where they are text.
 
-    A batch that cannot be unpacked or decoded is one row that says why.
+    A batch that cannot be unpacked or decoded is one row that says why. Raises `KeyRequired`.
     """
-    file = open_for_reading(path)
-    for position, header, problem in batches(path):
+    file, sealer = open_for_reading(path), keys.sealer(_log_id(path.parent.name))
+    for position, header, problem in batches(path, keys):
         if problem:
             raise DamagedLog(f"{path.name}, batch at offset {header.base_offset}: {problem}")
-        data = file.read(position, header.size)
+        data = keys.opened(sealer, header, file.read(position, header.size))
         problem = None
         try:
             decoded = decode_all(data, 0, decompressed_bytes_max=decompressed_bytes_max)
@@ -266,24 +295,29 @@ def as_text(data: bytes | None) -> str | None:
         return f"0x{data.hex()}"
 
 
-def _walked(path: Path, is_verified: bool) -> tuple[int, int, str | None]:
+def _walked(path: Path, is_verified: bool, sealer: Sealer | None) -> tuple[int, int, str | None]:
     """The end offset, the number of batches and the first problem, from the bytes themselves."""
     file = open_for_reading(path)
     size = file.size()
     end_offset, count, position = int(path.stem), 0, 0
     try:
         for position, header in (verify_range if is_verified else read_headers)(file, 0, size):
+            if is_verified and sealer is not None:
+                sealer.check(header, file.read(position, header.size))
             end_offset, count = header.end_offset, count + 1
             position += header.size
-    except _DAMAGE as problem:
+    except (*_DAMAGE, BadSeal) as problem:
         return end_offset, count, f"{size - position} bytes behind offset {end_offset}: {problem}"
     return end_offset, count, None
 
 
-def _problem_of(file: DiskFile, position: int, header: Header) -> str | None:
+def _problem_of(file: DiskFile, position: int, header: Header, sealer: Sealer | None) -> str | None:
+    data = file.read(position, header.size)
     try:
-        verify_batch(file.read(position, header.size))
-    except (CorruptBatch, InvalidBatch) as problem:
+        verify_batch(data)
+        if sealer is not None:
+            sealer.check(header, data)
+    except (*_DAMAGE, BadSeal) as problem:
         return str(problem)
     return None
 
@@ -303,18 +337,20 @@ def _log_id(name: str) -> LogId | None:
         return None
 
 
-def unusable_commands(path: Path) -> list[UnusableCommand]:
+def unusable_commands(path: Path, keys: DataKeys) -> list[UnusableCommand]:
     """The commands of the control log that a node cannot apply, skipped ones left out."""
     state, unusable = State(), list[UnusableCommand]()
-    _fold_into(state, path, unusable)
+    _fold_into(state, path, unusable, keys)
     return unusable
 
 
-def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
+def _fold_control_log(path: Path, keys: DataKeys) -> tuple[dict[str, str], list[str]]:
     """The names of topics, and what is wrong with commands, as far as the log can be read."""
     state, unusable, problems = State(), list[UnusableCommand](), list[str]()
     try:
-        _fold_into(state, path, unusable)
+        _fold_into(state, path, unusable, keys)
+    except KeyRequired:
+        pass  # No damage: the logs are shown without the names of their topics.
     except (*_DAMAGE, StartupError) as problem:
         # The rest of the names is lost; the logs are shown all the same.
         problems.append(str(problem))
@@ -323,9 +359,9 @@ def _fold_control_log(path: Path) -> tuple[dict[str, str], list[str]]:
     return names, [*map(str, unusable), *problems]
 
 
-def topic_ids(path: Path) -> dict[str, UUID]:
+def topic_ids(path: Path, keys: DataKeys) -> dict[str, UUID]:
     """The ids of topics by name, as far as the control log can be read."""
-    names, _ = _fold_control_log(path)
+    names, _ = _fold_control_log(path, keys)
     return {name: UUID(hex=topic_id) for topic_id, name in names.items()}
 
 
@@ -336,7 +372,8 @@ def skipped_rows(directory: Path) -> list[Row]:
     return [msgspec.structs.asdict(offsets) for offsets in ranges]
 
 
-def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> None:
+def _fold_into(state: State, path: Path, unusable: list[UnusableCommand], keys: DataKeys) -> None:
+    sealer = keys.sealer(CONTROL_LOG)
     file_of_skipped = path / SKIPPED
     text = file_of_skipped.read_bytes() if file_of_skipped.exists() else None
     skipped = {command.offset for command in decode_skipped(text, str(path))} if text else set()
@@ -345,7 +382,7 @@ def _fold_into(state: State, path: Path, unusable: list[UnusableCommand]) -> Non
         for position, header in read_headers(file, 0, file.size()):
             if header.is_control:
                 continue
-            data = file.read(position, header.size)
+            data = keys.opened(sealer, header, file.read(position, header.size))
             # The broker writes its own log uncompressed.
             for record in decode_all(data, 0, decompressed_bytes_max=0):
                 if record.offset in skipped:

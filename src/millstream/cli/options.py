@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
+key_option = click.option(
+    "--key",
+    "key_reference",
+    default="",
+    metavar="REFERENCE",
+    help="Where the root key of encrypted data is, such as file:root.key.  [as configured]",
+)
+
 
 class OffsetRange(NamedTuple):
     """The start of a read, and the first offset that is not read; a negative start counts back."""

@@ -13,10 +13,12 @@ import ssl
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from millstream import __version__
 from millstream.cli.connection import Target, open_client
+from millstream.cli.doctor import security
+from millstream.cli.doctor.findings import CONNECT_SECONDS_MAX, Finding
 from millstream.config import Config
 from millstream.config_sources import load
 from millstream.errors import StartupError
@@ -24,17 +26,9 @@ from millstream.errors import StartupError
 if TYPE_CHECKING:
     from millstream.client import Client
 
-CONNECT_SECONDS_MAX = 3.0
 FREE_BYTES_MIN = 2**30
 FULL_BYTES_MAX = 2 * 2**20
 _MIB = 2**20
-
-
-class Finding(NamedTuple):
-    check: str
-    verdict: Literal["ok", "warning", "problem"]
-    said: str
-    advice: str = ""
 
 
 def versions() -> Iterator[Finding]:
@@ -115,8 +109,15 @@ def address(text: str, target: Target) -> Iterator[Finding]:
     yield Finding("address", "ok", f"{text} is {shown} ({target.origin})")
     reached = connection(host, int(port))
     yield reached
-    if reached.verdict == "ok":
-        yield tls(host, int(port), is_wanted=_wants_tls(target))
+    if reached.verdict != "ok":
+        return
+    is_wanted = _wants_tls(target)
+    agreed = tls(host, int(port), is_wanted=is_wanted)
+    yield agreed
+    if agreed.verdict == "ok":
+        if is_wanted:
+            yield security.certificate(host, int(port), target)
+        yield from security.mechanisms(host, int(port), target, is_tls=is_wanted)
 
 
 def connection(host: str, port: int, check: str = "connection") -> Finding:

@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from millstream.cli.data_keys import open_data_keys
 from millstream.cli.inspection import is_data_directory, topic_ids
 from millstream.cli.render import Refused
 from millstream.config import Limits
@@ -25,36 +26,53 @@ from millstream.storage.log.log import Log
 from millstream.storage.log.recovery import open_log
 from millstream.storage.log.repair import Repair, damage_at
 from millstream.storage.log.verifying import epoch_in_force
+from millstream.storage.sealing.batches import Sealer
 
 
-def skip_offline(path: Path, topic: str, partition: int, offset: int) -> dict[str, object]:
+def skip_offline(
+    path: Path, topic: str, partition: int, offset: int, key_reference: str = ""
+) -> dict[str, object]:
     """Give up the damaged records at `offset` in the data directory of a stopped node."""
     if not is_data_directory(path):
         raise Refused(f"{path} is not a data directory: pass the data_dir of a node")
-    topic_id = topic_ids(path).get(topic)
+    keys = open_data_keys(path, key_reference)
+    keys.require()
+    topic_id = topic_ids(path, keys).get(topic)
     if topic_id is None:
         raise Refused(f"{path} has no topic {topic!r}; see: millstream inspect {path}")
     log_id = LogId(topic_id, partition)
     if not (path / LOGS / str(log_id)).is_dir():
         raise Refused(f"{path} has no partition {partition} of {topic!r}")
     node_id = NodeId(json.loads((path / META).read_bytes())["node_id"])
-    return skip_in(DiskFiles(path), str(path), log_id, topic, offset, node_id=node_id)
+    sealer = keys.sealer(log_id)
+    return skip_in(
+        DiskFiles(path), str(path), log_id, topic, offset, node_id=node_id, sealer=sealer
+    )
 
 
 def skip_in(
-    files: Files, path: str, log_id: LogId, topic: str, offset: int, *, node_id: NodeId
+    files: Files,
+    path: str,
+    log_id: LogId,
+    topic: str,
+    offset: int,
+    *,
+    node_id: NodeId,
+    sealer: Sealer | None = None,
 ) -> dict[str, object]:
     """Do the same in the data directory that is the root of `files`; messages call it `path`."""
     directory = open_directory(files, path, node_id=node_id, entropy=Random())
     try:
-        return _skip(directory, log_id, topic, offset)
+        return _skip(directory, log_id, topic, offset, sealer)
     finally:
         if directory.was_clean:
             directory.mark_clean()  # The log was closed in order, or is as it was.
         directory.close()
 
 
-def _skip(directory: DataDirectory, log_id: LogId, topic: str, offset: int) -> dict[str, object]:
+def _skip(
+    directory: DataDirectory, log_id: LogId, topic: str, offset: int, sealer: Sealer | None
+) -> dict[str, object]:
     files, was_clean, limits = directory.files, directory.was_clean, Limits()
     journal = open_journal(files, bytes_max=limits.journal_bytes_max, was_clean=was_clean)
     state = journal.state(log_id)
@@ -68,6 +86,7 @@ def _skip(directory: DataDirectory, log_id: LogId, topic: str, offset: int) -> d
         was_clean=was_clean,
         clean_end=directory.clean_ends.get(str(log_id)),
         decompressed_bytes_max=limits.batch_decompressed_bytes_max,
+        sealer=sealer,
     )
     try:
         return _replaced(files, log, log_id, topic, offset, state.boundaries)

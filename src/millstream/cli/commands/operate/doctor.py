@@ -1,7 +1,8 @@
 """`millstream doctor`: checks what a client needs, and says what is wrong in plain words.
 
-Checks from near to far: versions, configuration, disk, address, connection, TLS, protocol, the
-addresses that the broker advertises. Each finding has advice. `cli.doctor.probes` has the checks.
+Checks from near to far: versions, configuration, disk, keys, address, connection, TLS, certificate,
+mechanisms, protocol, the addresses that the broker advertises. Each finding has advice.
+`cli.doctor` has the checks.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from millstream.cli.connection import Target, connection_options
 from millstream.cli.render import Answer, answered
 
 if TYPE_CHECKING:
-    from millstream.cli.doctor.probes import Finding
+    from millstream.cli.doctor.findings import Finding
 
 _SIGNS = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
 
@@ -24,7 +25,7 @@ _SIGNS = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
 @answered
 @connection_options
 def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
-    """Find out why it does not work: versions, configuration, disk, address, TLS, protocol.
+    """Find out why it does not work: versions, configuration, disk, address, TLS, login, protocol.
 
     The exit code is 1 if something is wrong; a warning is not.
     """
@@ -39,13 +40,15 @@ def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
 
 
 def _examine(target: Target, path: str | None, data_dir: str | None) -> Iterator["Finding"]:
-    from millstream.cli.doctor import probes
+    from millstream.cli.doctor import probes, security
 
     yield from probes.versions()
     config, finding = probes.configuration(path, data_dir)
     yield finding
     yield from probes.disk(config)
+    yield from security.keys(config)
     yield from probes.limits(config)
+    yield from security.connections(config)
     is_reachable = False
     for address in target.bootstrap.split(","):
         of_address = list(probes.address(address.strip(), target))

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.options import key_option
 from millstream.cli.render import Answer, Refused, answered, card, instant, progress, rows, table
 
 if TYPE_CHECKING:
+    from millstream.cli.data_keys import DataKeys
     from millstream.cli.inspection import Row
 
 
@@ -19,30 +21,39 @@ if TYPE_CHECKING:
 @click.option("--records", "has_records", is_flag=True, help="Of a .log file: every record.")
 @click.option("--verify", "is_verified", is_flag=True, help="Check every batch; believe no index.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Show the first N only.")
+@key_option
 @answered
-def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None) -> Answer:
+def inspect(
+    path: Path, has_records: bool, is_verified: bool, count: int | None, key_reference: str
+) -> Answer:
     """Show what is on disk, offline: logs, segments, batches, records, indexes. Changes nothing.
 
     PATH is a data directory, the directory of a log in it, or a file of a log: .log, .index, .terms
     or .producers. Below the logs of a data directory stands how far the scrubber is; the file
     `scrub` in it shows that alone. The exit code is 1 if something is damaged.
+
+    Encrypted batches are opened with the node's root key; without it no names of topics and no
+    records are shown.
     """
     from millstream.cli import inspection
+    from millstream.cli.data_keys import NO_KEYS, open_data_keys
     from millstream.config_sources import load
 
     if not path.exists():
         raise Refused(f"there is no {path}: pass the data_dir of a node, or a file below it")
     if has_records and path.suffix != ".log":
         raise click.UsageError("--records needs a .log file.")
+    home = inspection.directory_of(path)
+    keys = NO_KEYS if home is None else open_data_keys(home, key_reference)
     match path.suffix:
         case ".log" if has_records:
             limits = load().limits
-            found_records = inspection.record_rows(
-                path, decompressed_bytes_max=limits.batch_decompressed_bytes_max
+            records = inspection.record_rows(
+                path, decompressed_bytes_max=limits.batch_decompressed_bytes_max, keys=keys
             )
-            return _shown(islice(found_records, count))
+            return _shown(islice(records, count))
         case ".log":
-            batches = islice(inspection.batches(path), count)
+            batches = islice(inspection.batches(path, keys), count)
             return _shown(inspection.batch_row(*batch) for batch in batches)
         case ".index":
             proof, entries = inspection.index_rows(path)
@@ -57,20 +68,30 @@ def inspect(path: Path, has_records: bool, is_verified: bool, count: int | None)
         case ".producers":
             return rows(inspection.producer_rows(path)[:count], nothing="no producers")
     if path.name == inspection.SCRUB and inspection.is_data_directory(path.parent):
-        scrubbing = inspection.scrub_row(path.parent)
+        scrubbing = inspection.scrub_row(path.parent, keys)
         return Answer(scrubbing, _scrubbing(scrubbing), "problem" not in (scrubbing or {}))
     if not path.is_dir():
         raise Refused(
             f"{path} is none of a data directory, a log, .log, .index, .terms, .producers or scrub"
         )
+    return _directory(path, keys, is_verified, count)
+
+
+def _directory(path: Path, keys: "DataKeys", is_verified: bool, count: int | None) -> Answer:
+    """The logs of a data directory, or the segments of a log."""
+    from millstream.cli import inspection
+
     is_whole = inspection.is_data_directory(path)
     read = inspection.logs if is_whole else inspection.segments
     total = sum(file.stat().st_size for file in path.rglob("*.log"))
     with progress("reading", total) as advance:
-        answer = _shown(read(path, is_verified=is_verified, advance=advance)[:count])
+        answer = _shown(read(path, is_verified=is_verified, advance=advance, keys=keys)[:count])
     if not is_whole:
         return answer
-    return answer._replace(text=f"{answer.text}\n\n{_scrubbing(inspection.scrub_row(path))}")
+    notes = [answer.text, _scrubbing(inspection.scrub_row(path, keys))]
+    if keys.reason:
+        notes.append(f"topics have no names here: {keys.reason}")
+    return answer._replace(text="\n\n".join(notes))
 
 
 def _scrubbing(row: "Row | None") -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from millstream.cli.connection import Target, connection_options, open_client
+from millstream.cli.options import key_option
 from millstream.cli.render import Answer, Refused, answered, card, confirm, yes_option
 
 _PLACE = re.compile(r"(?P<topic>.+)/(?P<partition>\d+)@(?P<offset>\d+)", re.ASCII)
@@ -54,6 +55,7 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
     metavar="PATH",
     help="The data_dir of a node that is stopped.",
 )
+@key_option
 @yes_option
 @answered
 @connection_options
@@ -62,6 +64,7 @@ def repair(
     place: Place | None,
     command_offset: int | None,
     data_dir: Path | None,
+    key_reference: str,
     is_yes: bool,
 ) -> Answer:
     """Give up unreadable records, or a command that cannot be applied.
@@ -70,12 +73,13 @@ def repair(
 
     Damaged records (`millstream health` names them) are given up on a running broker, or with
     --data-dir on a stopped one; their bytes are kept in a file, and a sound batch is never given
-    up. A command of the control log (`millstream inspect` names it) needs --data-dir.
+    up. A command of the control log (`millstream inspect` names it) needs --data-dir. A directory
+    that is encrypted needs its root key.
     """
     if place is not None and command_offset is not None:
         raise click.UsageError("Pass --skip or --skip-command, not both.")
     if place is not None:
-        return skip_records(target, place, data_dir, is_yes=is_yes)
+        return skip_records(target, place, data_dir, key_reference, is_yes=is_yes)
     if command_offset is None:
         raise click.UsageError(
             "Nothing to repair was named: pass --skip TOPIC/PARTITION@OFFSET or "
@@ -83,36 +87,39 @@ def repair(
         )
     if data_dir is None:
         raise click.UsageError("--skip-command needs --data-dir: the node must be stopped.")
-    return skip_command(data_dir, command_offset, is_yes=is_yes)
+    return skip_command(data_dir, command_offset, key_reference, is_yes=is_yes)
 
 
-def skip_records(target: Target, place: Place, data_dir: Path | None, *, is_yes: bool) -> Answer:
+def skip_records(
+    target: Target, place: Place, data_dir: Path | None, key_reference: str, *, is_yes: bool
+) -> Answer:
     name = f"{place.topic}/{place.partition}@{place.offset}"
     confirm(f"Give up the damaged records at {name}?", is_yes=is_yes)
     if data_dir is not None:
         from millstream.cli.repair.offline import skip_offline
 
-        gone = skip_offline(data_dir, *place)
+        gone = skip_offline(data_dir, *place, key_reference)
     else:
         with open_client(target) as client:
             gone = asdict(client.damage.skip(*place))
     return Answer(gone, card(gone))
 
 
-def skip_command(path: Path, offset: int, *, is_yes: bool) -> Answer:
+def skip_command(path: Path, offset: int, key_reference: str, *, is_yes: bool) -> Answer:
     import time
 
     from millstream.cli import inspection
+    from millstream.cli.data_keys import open_data_keys
     from millstream.storage.files.directory import locked
     from millstream.storage.files.disk import DiskFiles
     from millstream.storage.files.skipped_commands import SkippedCommand, add_skipped
 
     if not inspection.is_data_directory(path):
         raise Refused(f"{path} is not a data directory: pass the data_dir of a node")
-    files = DiskFiles(path)
+    files, keys = DiskFiles(path), open_data_keys(path, key_reference)
     with locked(files, str(path)):
         problems = {
-            command.offset: command.problem for command in inspection.unusable_commands(path)
+            command.offset: command.problem for command in inspection.unusable_commands(path, keys)
         }
         if offset not in problems:
             named = ", ".join(map(str, sorted(problems)))
