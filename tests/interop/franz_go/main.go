@@ -146,7 +146,11 @@ func connect(options ...kgo.Opt) (*kgo.Client, error) {
 		kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
 	}
-	return kgo.NewClient(append(common, options...)...)
+	login, err := secured()
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(append(append(common, login...), options...)...)
 }
 
 func connectAdmin() (*kadm.Client, error) {

@@ -11,6 +11,7 @@ TOOL_SECONDS_MAX = 90
 TOOLS = "org.apache.kafka.tools"
 # The main class behind each script, as the scripts of the newest release name it.
 MAINS = {
+    "acls": f"{TOOLS}.AclCommand",
     "broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
     "cluster": f"{TOOLS}.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
@@ -34,6 +35,7 @@ MAINS = {
 }
 # Where they stood in 3.x, and what their options were called.
 OLDER_MAINS = {
+    "acls": "kafka.admin.AclCommand",
     "broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
     "console-producer": "kafka.tools.ConsoleProducer",
 }

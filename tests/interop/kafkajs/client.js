@@ -15,6 +15,16 @@ const connection = {
   retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 12 },
 }
 
+const { INTEROP_MECHANISM, INTEROP_USER, INTEROP_PASSWORD, INTEROP_CA } = process.env
+if (INTEROP_CA) connection.ssl = { ca: [require('node:fs').readFileSync(INTEROP_CA, 'utf-8')] }
+if (INTEROP_MECHANISM) {
+  connection.sasl = {
+    mechanism: INTEROP_MECHANISM.toLowerCase(),
+    username: INTEROP_USER,
+    password: INTEROP_PASSWORD,
+  }
+}
+
 const shared = { kafka: new Kafka(connection), connection, tell, nameOf, toRecord, fromRecord }
 
 const operations = {
