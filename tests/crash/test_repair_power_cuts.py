@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from millstream.cli.data_keys import read_keyring
+from millstream.cli.repair.data_keys import read_keyring
 from millstream.cli.repair.offline import skip_in
 from millstream.codec.batch import read_header
 from millstream.config import Config

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from millstream.cli.data_keys import NO_KEYS, DataKeys, KeyRequired
+from millstream.cli.repair.data_keys import NO_KEYS, DataKeys, KeyRequired
 from millstream.codec.batch import SEALED, Header, verify_batch
 from millstream.codec.records import Record, decode_all
 from millstream.control.state import State

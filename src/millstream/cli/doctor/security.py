@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from millstream.cli.connection import Target
-from millstream.cli.data_keys import open_data_keys
 from millstream.cli.doctor.findings import CONNECT_SECONDS_MAX, Finding
+from millstream.cli.repair.data_keys import open_data_keys
 from millstream.config import Config
 from millstream.errors import MillstreamError
 from millstream.kafka_wire.apis.security import SaslHandshakeRequest, SaslHandshakeResponse

@@ -1,1 +1,1 @@
-"""Repairs that `millstream repair` makes on a data directory."""
+"""Repairs and looks into data directories of nodes that are stopped."""

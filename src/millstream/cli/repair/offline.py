@@ -11,9 +11,9 @@ from random import Random
 
 import msgspec
 
-from millstream.cli.data_keys import open_data_keys
 from millstream.cli.inspection import is_data_directory, topic_ids
 from millstream.cli.render import Refused
+from millstream.cli.repair.data_keys import open_data_keys
 from millstream.config import Limits
 from millstream.model import Boundary, LogId, NodeId
 from millstream.ports import Files

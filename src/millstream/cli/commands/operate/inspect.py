@@ -12,8 +12,8 @@ from millstream.cli.options import key_option
 from millstream.cli.render import Answer, Refused, answered, card, instant, progress, rows, table
 
 if TYPE_CHECKING:
-    from millstream.cli.data_keys import DataKeys
     from millstream.cli.inspection import Row
+    from millstream.cli.repair.data_keys import DataKeys
 
 
 @click.command()
@@ -36,7 +36,7 @@ def inspect(
     records are shown.
     """
     from millstream.cli import inspection
-    from millstream.cli.data_keys import NO_KEYS, open_data_keys
+    from millstream.cli.repair.data_keys import NO_KEYS, open_data_keys
     from millstream.config_sources import load
 
     if not path.exists():

@@ -109,7 +109,7 @@ def skip_command(path: Path, offset: int, key_reference: str, *, is_yes: bool) -
     import time
 
     from millstream.cli import inspection
-    from millstream.cli.data_keys import open_data_keys
+    from millstream.cli.repair.data_keys import open_data_keys
     from millstream.storage.files.directory import locked
     from millstream.storage.files.disk import DiskFiles
     from millstream.storage.files.skipped_commands import SkippedCommand, add_skipped
