@@ -68,7 +68,8 @@ class Cluster:
     def _draw_faults(self) -> None:
         random = self.random
         self.network.reset_rate = random.choice([0, 0, 0.001, 0.01])
-        self.network.delay_s_max = random.choice([0.002, 0.02, 0.15])
+        # Less than the election timeout, as it must be: else every link would count as silent.
+        self.network.delay_s_max = random.choice([0.002, 0.02, 0.06])
         self.sync_s_max = random.choice([0.001, 0.01, 0.2])
         self.trouble_s_max = random.choice([0.3, 1.0, 3.0])
         self.write_s_max = random.choice([0.02, 0.1, 0.5])

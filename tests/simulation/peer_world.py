@@ -107,7 +107,7 @@ class Replica:
             node.links,
             self,
             Random(world.random.random()),
-            placement=[id_of(log_id, n) for n in world.placement(log_id)],
+            placement=lambda: [id_of(log_id, n) for n in world.placement(log_id)],
             last=lambda: log.last,
             now_ms=lambda: int(world.now),
         )
@@ -130,6 +130,9 @@ class Replica:
             self.held.append((self._gate, to, message))
         else:
             self.links.transmit(to, message)
+
+    def woke(self) -> None:
+        return  # Ticks are counted for all, and quiesced replicas skip them.
 
     # -- the rest ----------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ SLOW = (
     "tests/crash/test_old_directories.py",
     "tests/cli/test_backup.py",
     "tests/cli/test_demo.py",
+    "tests/cluster/",
     "tests/cli/test_explore_screens.py",
     "tests/cli/test_full_disk.py",
     "tests/console/test_console.py",

@@ -53,12 +53,17 @@ class Cancel:
 Item: TypeAlias = LinkMessage | Call | Answer | Cancel
 
 
+def record_bytes(item: Item) -> int:
+    """How many bytes of records the item carries."""
+    if not isinstance(item, GroupMessage) or not isinstance(item.message, FetchReply):
+        return 0
+    records = item.message.records
+    return len(records) if isinstance(records, bytes) else 0
+
+
 def is_bulky(item: Item) -> bool:
     """Whether the item would delay heartbeats."""
-    if not isinstance(item, GroupMessage) or not isinstance(item.message, FetchReply):
-        return False
-    records = item.message.records
-    return isinstance(records, bytes) and len(records) > STEADY_RECORDS_BYTES_MAX
+    return record_bytes(item) > STEADY_RECORDS_BYTES_MAX
 
 
 class Speaker:

@@ -39,7 +39,6 @@ from millstream.metrics import (
 )
 from millstream.model import LogId, Position, ReplicaId, node_of
 from millstream.ports import Links, Threads
-from millstream.raft.link_messages import GroupMessage
 from millstream.raft.member import Effects
 from millstream.raft.messages import Message
 from millstream.replication.consensus_log import Stamped
@@ -62,7 +61,7 @@ ROUND_LOGS_MAX = 200
 RETRY_S = 0.1
 # How often the durable end of a log is written down, at most.
 NOTE_S = 1.0
-# Messages held for a vote to be durable; further ones are dropped, as any link may drop them.
+# Messages held for a vote to be durable; more end the link to the node that they are for.
 HELD_MESSAGES_MAX = 10_000
 
 Work = Callable[[], None]
@@ -151,6 +150,8 @@ class GroupCommit:
         if effects.messages or effects.unreadable is not None or effects.hard_state is not None:
             self._act_on(replica, effects)
         self._plan_sync(replica)
+        if replica.group_links is not None:
+            replica.group_links.observe()
 
     def request_sync(self) -> None:
         """Step 2: begin the next round as soon as can be, for a producer or reader that waits."""
@@ -167,6 +168,7 @@ class GroupCommit:
             effects = replica.core.durable(position)
         except StorageError as problem:
             self._metrics.add(STORAGE_FAILURES)
+            replica.stepped()
             replica.refused(problem)
             if replica.failure is None:
                 asyncio.get_running_loop().call_later(RETRY_S, self._plan_again, replica)
@@ -193,10 +195,22 @@ class GroupCommit:
 
     def apply_effects(self, replica: Replica, effects: Effects) -> None:
         """Apply the effects of a step of the replica's core. Never awaits, never raises."""
+        replica.stepped()
         if effects.messages or effects.unreadable is not None or effects.hard_state is not None:
             self._act_on(replica, effects)
         self.include(replica)
         replica.notify()
+        if replica.group_links is not None:
+            replica.group_links.observe()
+
+    def post(self, replica: Replica, to: ReplicaId, message: Message) -> None:
+        """Send a message of a replica once every vote that it gave is durable."""
+        if replica.vote_round <= self._rounds_done:
+            self._transmit(replica, to, message)
+        elif len(self._held) < HELD_MESSAGES_MAX:
+            self._held.append(_Held(replica.vote_round, replica, to, message))
+        else:  # A link loses nothing while it is up.
+            self._links.end(node_of(to), "too many messages wait for a sync")
 
     def include(self, replica: Replica) -> None:
         """Plan a sync of whatever was written: a sealed segment, a log start, a cut, an epoch."""
@@ -317,7 +331,7 @@ class GroupCommit:
         self._sync_waiters = [w for w in self._sync_waiters if w.round > self._rounds_done]
         held, self._held = self._held, []
         for _, replica, to, message in held:
-            self._send(replica, to, message)
+            self.post(replica, to, message)
         for replica, position, cuts in marks:
             if replica.is_gone or replica.failure is not None:
                 continue
@@ -368,17 +382,14 @@ class GroupCommit:
             replica.vote_round = self._rounds_begun + 1
             self._wake.set()
         for to, message in effects.messages:
-            self._send(replica, to, message)
+            self.post(replica, to, message)
         if effects.unreadable is not None:
             self._metrics.add(STORAGE_FAILURES)
             replica.refused(effects.unreadable)
 
-    def _send(self, replica: Replica, to: ReplicaId, message: Message) -> None:
-        if replica.vote_round <= self._rounds_done:
-            item = GroupMessage(replica.id, replica.me, to, message)
-            self._links.send(node_of(to), item)
-        elif len(self._held) < HELD_MESSAGES_MAX:
-            self._held.append(_Held(replica.vote_round, replica, to, message))
+    def _transmit(self, replica: Replica, to: ReplicaId, message: Message) -> None:
+        if replica.group_links is not None:
+            replica.group_links.transmit(to, message)
 
     def _plan_sync(self, replica: Replica) -> None:
         """Have the log synced: at once if its commit is awaited, else when `_linger` ends."""

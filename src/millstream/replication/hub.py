@@ -41,14 +41,14 @@ from millstream.model import (
     node_of,
     replica_id,
 )
-from millstream.ports import PeerMessage, Ports
-from millstream.raft.link_messages import GroupMessage
+from millstream.ports import Ports
 from millstream.raft.member import Effects, Timing
 from millstream.replication import opening as log_opening
 from millstream.replication.folding import Folding
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import Opening, Openings, Recovery, make_replica
 from millstream.replication.peering.leadership import Leadership
+from millstream.replication.peering.node_links import NodeLinks
 from millstream.replication.removals import Removals, take_strides
 from millstream.replication.repairing import log_name, read_all_skipped, report_damage, skip_damage
 from millstream.replication.replica import Replica, wait_for_change
@@ -109,7 +109,8 @@ class Hub:
         self._work = StorageWork(ports.threads)
         self._cache = self._new_cache()
         self.topic_name: Callable[[LogId], str] = log_name  # Set by the node, which knows names.
-        self.ticker = Ticker(lambda r: self._drive(r, r.core.tick), tick_ms=config.timing.tick_ms)
+        self.links = NodeLinks(me, self, ports, timing=config.timing)
+        self.ticker = Ticker(self.links.tick, tick_ms=config.timing.tick_ms)
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
         self.commits = GroupCommit(
@@ -129,10 +130,9 @@ class Hub:
         self.upkeep = Upkeep(self.replicas, self.commits, ports, config=config, metrics=metrics)
         self.scrubber = Scrubber(self.replicas, ports, config=config, metrics=metrics)
         self.scrubber.resting, self.scrubber.awake = self.resting, self.awake
-        self.leadership = Leadership(self, self._drive)
+        self.leadership = Leadership(self, self.drive)
         self.commits.on_role = self._change_role
         self.commits.on_synced = self.upkeep.touch
-        ports.links.open(self)
 
     def _new_cache(self) -> LogCache:
         limits = self._config.limits
@@ -356,6 +356,7 @@ class Hub:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.commits.run())
             group.create_task(self.ticker.run())
+            group.create_task(self.links.run())
             group.create_task(self._openings.run())
             group.create_task(self._work.run())
             group.create_task(self._open_forever())
@@ -405,17 +406,7 @@ class Hub:
             for log_id, each in unopened.items():
                 self.keep(log_id, each.founders, each.settings, me=each.me, name=each.name)
 
-    def link_up(self, node: NodeId) -> None: ...
-
-    def link_lost(self, node: NodeId) -> None: ...
-
-    def receive(self, node: NodeId, message: PeerMessage) -> None:
-        assert isinstance(message, GroupMessage)
-        replica = self.replicas.get(message.log)
-        if replica is not None and replica.me == message.receiver:  # Not an earlier incarnation.
-            self._drive(replica, lambda: replica.core.step(message.sender, message.message))
-
-    def _drive(self, replica: Replica, step: Callable[[], Effects]) -> None:
+    def drive(self, replica: Replica, step: Callable[[], Effects]) -> None:
         """Let the core take a step, and apply its effects."""
         if replica.failure is not None or replica.is_gone:
             return
@@ -424,10 +415,12 @@ class Hub:
             effects = step()
         except StorageError as problem:
             self._metrics.add(STORAGE_FAILURES)
+            replica.stepped()  # It may have left its epoch before.
             replica.refused(problem)
             self._folding.follow(replica)
             return
         except (CorruptBatch, InvalidBatch) as problem:
+            replica.stepped()
             _log.warning("dropped broken bytes log=%s problem=%s", replica.id, problem)
             return
         except AssertionError as problem:
@@ -491,7 +484,8 @@ class Hub:
         self.replicas[log_id] = replica
         self._metrics.set(REPLICAS, self.log_count)
         self.upkeep.adopt(replica)
+        self.links.adopt(replica)
         self.ticker.follow(replica)
         if replica.core.voters == {replica.me}:
-            self._drive(replica, replica.core.tick)  # The only voter leads at once.
+            self.drive(replica, replica.core.tick)  # The only voter leads at once.
         return replica

@@ -66,6 +66,12 @@ class Opening:
     name: str  # Of the topic and partition.
     state: LogState  # The journal's.
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other replica votes in it, or did in an epoch that the journal knows."""
+        mine = {self.me}
+        return self.founders == mine and all(each.voters == mine for each in self.state.boundaries)
+
 
 Outcome = Log | StorageError
 HandOver = Callable[[Opening, Outcome], None]
@@ -120,7 +126,7 @@ class Recovery:
         self.prepare([opening])
         keyring, log_id = self._keyring, opening.log_id
         # Where others vote, a log may have been cut since.
-        is_alone = opening.founders == {opening.me}
+        is_alone = opening.is_alone
         clean_end = self._clean_ends.get(str(opening.log_id)) if is_alone else None
         was_clean = self._was_clean and not (clean_end is not None and clean_end.may_have_tail)
         log = open_log(

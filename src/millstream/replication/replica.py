@@ -36,6 +36,7 @@ from millstream.replication.consensus_log import ConsensusLog, Stamped
 
 if TYPE_CHECKING:  # It imports this module.
     from millstream.replication.group_commit import GroupCommit
+    from millstream.replication.peering.group import GroupLinks
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Replica:
         self.core = core
         self.failure: StorageError | None = None  # Once set, this replica takes part no more.
         self.is_gone = False
+        self.group_links: GroupLinks | None = None  # Its part in the peer links, if there are any.
         self.noted_s = -inf  # When its durable end was last written down.
         self.vote_round = 0  # The sync round that makes the latest vote durable.
         self._commits = commits
@@ -243,6 +245,11 @@ class Replica:
 
     # -- for the hub and group commit ----------------------------------------------------------
 
+    def stepped(self) -> None:
+        """The core took a step: before its effects are applied, peers hear which epoch it left."""
+        if self.group_links is not None:
+            self.group_links.stepped()
+
     def notify(self) -> None:
         """Complete waiters and call watchers, if a step of the core changed something for them."""
         if self._strict_waiters:
@@ -304,6 +311,7 @@ class Replica:
         self.failure = problem
         _log.error("stopped partition=%s log=%s problem=%s", self.name, self.id, problem)
         self._fail_waiters(StorageUnavailable(str(problem)))
+        self._leave_links()
         self._call_watchers()
 
     def stop(self, problem: AssertionError) -> None:
@@ -321,10 +329,17 @@ class Replica:
     def leave(self) -> None:
         """The partition is gone from this node."""
         self.is_gone = True
+        self._leave_links()
         self._fail_waiters(NotLeader(self.id, None))
         self._call_watchers()
 
     # -- parts -----------------------------------------------------------------------------
+
+    def _leave_links(self) -> None:
+        """Tell the peers: none of its fetches counts any more, and it leads no more."""
+        if self.group_links is not None:
+            self.group_links.close()
+            self.group_links = None
 
     def _call_watchers(self) -> None:
         """Call all of them, then raise the first error: each watcher is called in any case."""

@@ -55,7 +55,8 @@ class Resting:
     def add(self, opening: Opening) -> bool:
         """Let a log rest; False if it has to be opened."""
         end = self._ends.get(str(opening.log_id))
-        if not self._is_alone or end is None or not _is_unchanged(opening, end):
+        is_alone = self._is_alone and opening.is_alone
+        if not is_alone or end is None or not _is_unchanged(opening, end):
             return False
         assert end.at_rest is not None
         self._openings[opening.log_id] = opening

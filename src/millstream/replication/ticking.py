@@ -25,7 +25,9 @@ class Ticker:
 
     def follow(self, replica: Replica) -> None:
         """Tick the replica from here on, if it needs ticks; else no more."""
-        if replica.core.needs_ticks and not replica.is_gone and replica.failure is None:
+        is_quiesced = replica.group_links is not None and replica.group_links.is_quiesced
+        is_over = replica.is_gone or replica.failure is not None
+        if replica.core.needs_ticks and not is_quiesced and not is_over:
             self._ticking[replica] = None
             self._wake.set()
         else:

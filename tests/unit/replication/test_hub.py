@@ -24,7 +24,7 @@ from millstream.model import (
 )
 from millstream.ports import LinkReceiver, PeerMessage
 from millstream.raft.link_messages import GroupMessage
-from millstream.raft.messages import FetchReply, Lead, Message
+from millstream.raft.messages import FetchReply, Hint, Lead, Message
 from millstream.replication.group_commit import NOTE_S
 from millstream.replication.hub import Hub
 from millstream.server.system.real_ports import NoLinks
@@ -54,6 +54,10 @@ class ScriptedLinks(NoLinks):
     def receive(self, log: LogId, sender: ReplicaId, receiver: ReplicaId, message: Message) -> None:
         self.receiver.receive(node_of(sender), GroupMessage(log, sender, receiver, message))
 
+    def reach(self, *nodes: ReplicaId) -> None:
+        for node in nodes:
+            self.receiver.link_up(node_of(node))
+
 
 def new_hub(links: ScriptedLinks, files: MemoryFiles | None = None) -> Hub:
     ports = replace(fake_ports(files), links=links)
@@ -68,6 +72,7 @@ def test_a_replica_whose_peer_breaks_a_rule_stops_and_the_others_go_on() -> None
     async def story() -> None:
         links = ScriptedLinks()
         hub = new_hub(links)
+        links.reach(TWO, THREE)
         for log_id in (FIRST, SECOND):
             hub.keep_now(log_id, frozenset({ONE, TWO, THREE}), TopicSettings(), name=str(log_id))
 
@@ -82,7 +87,8 @@ def test_a_replica_whose_peer_breaks_a_rule_stops_and_the_others_go_on() -> None
         assert other.leader == 2
         links.sent.clear()
         links.receive(FIRST, TWO, ONE, Lead(Epoch(2)))
-        assert not links.sent
+        # Answered, never dropped; and no vote, fetch or word of it as a replica.
+        assert links.sent == [GroupMessage(FIRST, ONE, TWO, Hint(Epoch(2), None))]
         with pytest.raises(StorageUnavailable, match="broke a rule of consensus"):
             stopped.append(b"", None)  # type: ignore[arg-type]
         await asyncio.sleep(0)
@@ -94,6 +100,7 @@ def test_a_message_for_an_earlier_incarnation_is_not_taken() -> None:
     async def story() -> None:
         links = ScriptedLinks()
         hub = new_hub(links)
+        links.reach(TWO, THREE)
         mine = replica_id(NodeId(1), 40)
         founders = frozenset({mine, TWO, THREE})
         replica = hub.keep_now(FIRST, founders, TopicSettings(), name="orders-0")
@@ -132,6 +139,7 @@ async def follow_for_a_while(hub: Hub, links: ScriptedLinks) -> None:
     founders = frozenset({ONE, TWO, THREE})
     replica = hub.keep_now(FIRST, founders, TopicSettings(), name="orders-0")
     running = asyncio.get_running_loop().create_task(hub.commits.run())
+    links.reach(TWO)
     epoch = Epoch(1)
     opening = Boundary(epoch, 0, founders)
     data = batch(b"a", b"b")

@@ -6,11 +6,12 @@ peers; elections and commits rest on none of it, confirmed reads do (docs/consen
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol
 
 from millstream.errors import Overloaded
-from millstream.model import Epoch, LogId, NodeId, Offset, Position, ReplicaId, node_of
+from millstream.model import NO_EPOCH, Epoch, LogId, NodeId, Offset, Position, ReplicaId, node_of
 from millstream.raft.core import Core
 from millstream.raft.link_messages import GroupMessage, Left
 from millstream.raft.member import Effects
@@ -20,6 +21,7 @@ from millstream.raft.tracker import Voters, is_majority
 from millstream.replication.peering.links import Link, PeerLinks
 
 QUIET_MS = 1_000  # Without news for so long, a replica may quiesce.
+OPENING_TICKS = 2  # In which all nodes open the replicas of a new log.
 QUESTIONS_MAX = 10_000  # Confirmed reads that wait in one group.
 
 
@@ -30,6 +32,9 @@ class Driver(Protocol):
 
     def post(self, to: ReplicaId, message: Message) -> None:
         """Send when every vote given so far is durable: by `GroupLinks.transmit`."""
+
+    def woke(self) -> None:
+        """The replica is no longer quiesced: tick it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class GroupLinks:
         driver: Driver,
         random: Random,
         *,
-        placement: Sequence[ReplicaId],
+        placement: Callable[[], Sequence[ReplicaId]],
         last: Callable[[], Position],
         now_ms: Callable[[], int],
     ) -> None:
@@ -129,6 +134,7 @@ class GroupLinks:
             self._last_leader = core.epoch, core.leader
         if self.is_quiesced and not self.may_quiesce():
             self.is_quiesced = False
+            self._driver.woke()
         if self._questions:
             self.answer_questions()
 
@@ -163,6 +169,7 @@ class GroupLinks:
     def close(self) -> None:
         """The replica is closed, dropped or stopped while the node lives on."""
         core = self._core
+        self._links.forget(self._log)
         self._say_left()
         for follower in core.parked():
             self._links.send(
@@ -192,8 +199,19 @@ class GroupLinks:
         if is_first and core.has_parked(sender):
             self._driver.post(sender, Lead(core.epoch))
 
+    def opened(self) -> None:
+        """Campaign soon in a log that never had a leader, once the other replicas can be open. In
+        any other log a leader may be there, and says so within a few ticks."""
+        if self._core.epoch == NO_EPOCH and len(self._core.voters) > 1:
+            self._leader_gone(after_ticks=OPENING_TICKS)
+
     def link_began(self, peer: NodeId) -> None:
-        """Ask the replica there, if it was last known to lead this epoch."""
+        """Ask the replica there, if it was last known to lead this epoch. A replica that does not
+        vote asks any voter: no leader may know of it."""
+        if self._core.leader is None and self.me not in self._core.voters:
+            for voter in sorted(self._core.voters):
+                if node_of(voter) == peer:
+                    self._driver.drive(partial(self._core.ask, voter))
         if self._last_leader is None or self._core.role is Role.LEADER:
             return
         epoch, leader = self._last_leader
@@ -302,12 +320,12 @@ class GroupLinks:
             # First-hand, so as good as `Lead`.
             self._driver.drive(lambda: core.step(sender, Lead(hint.epoch)))
 
-    def _leader_gone(self) -> None:
+    def _leader_gone(self, *, after_ticks: int = 0) -> None:
         """Campaign after the replicas that come before this one in the placement: ranks keep two
         from splitting the vote, and spread leaders over the survivors."""
-        present = [replica for replica in self._placement if self._links.reaches(replica)]
+        present = [replica for replica in self._placement() if self._links.reaches(replica)]
         rank = present.index(self.me) if self.me in present else len(present)
-        self._core.leader_gone(2 * rank + self._random.randint(0, 1))
+        self._core.leader_gone(after_ticks + 2 * rank + self._random.randint(0, 1))
         self._outstanding = None
 
     def _say_left(self) -> None:

@@ -8,7 +8,7 @@ before it came. `GroupLinks.stepped` sends it in the very step, and heartbeats a
 one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -44,7 +44,7 @@ class PeerLinks:
     def __init__(
         self,
         me: NodeId,
-        groups: Mapping[LogId, "GroupLinks"],
+        groups: MutableMapping[LogId, "GroupLinks"],
         send: Callable[[NodeId, LinkMessage], None],
         *,
         silence_ms_max: int,
@@ -76,6 +76,10 @@ class PeerLinks:
         if link is None or link.fetched.get((log, replica)) != epoch:
             return 0
         return link.echoed
+
+    def forget(self, log: LogId) -> None:
+        """The replica here is closed: messages for it are answered by a `Hint`."""
+        self._groups.pop(log, None)
 
     def send(self, to: ReplicaId, message: LinkMessage) -> None:
         """Send over the link to the replica's node; without a link it is lost."""

@@ -54,8 +54,10 @@ class PeerConnection(asyncio.Protocol):
         """Send, in order; too much that waits ends the connection."""
         if self.is_ended or self._transport is None:
             return
+        # Asked before: a message of any size passes where nothing waits.
+        is_crowded = self.queued_bytes > QUEUE_BYTES_MAX
         self._transport.writelines(list(self._speaker.encode(items)))
-        if self.queued_bytes > QUEUE_BYTES_MAX:
+        if is_crowded:
             self.end("the peer does not read what it is sent")
         elif self._speaker.is_full:
             self.end("all aliases are taken")

@@ -17,7 +17,7 @@ from typing import cast
 from millstream import __version__
 from millstream.errors import StartupError
 from millstream.model import NodeId, PeerIdentity
-from millstream.peers.conversation import Answer, Call, Cancel, Item, is_bulky
+from millstream.peers.conversation import Answer, Call, Cancel, Item, is_bulky, record_bytes
 from millstream.peers.greeting import (
     NONCE_BYTES,
     Greeting,
@@ -46,6 +46,7 @@ class _Link:
     steady: PeerConnection
     bulk: PeerConnection
     waiting: list[Item] = field(default_factory=list)  # Until the end of this turn of the loop.
+    waiting_bytes: int = 0  # Of their records.
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -110,11 +111,15 @@ class PeerSockets:
             return
         if not link.waiting:
             asyncio.get_running_loop().call_soon(self._flush, link)
-        link.waiting.append(cast("Item", message))
+        item = cast("Item", message)
+        link.waiting.append(item)
+        link.waiting_bytes += record_bytes(item)
 
     def queued_bytes(self, node: NodeId) -> int:
         link = self._links.get(node)
-        return 0 if link is None else link.bulk.queued_bytes + link.steady.queued_bytes
+        if link is None:
+            return 0
+        return link.waiting_bytes + link.bulk.queued_bytes + link.steady.queued_bytes
 
     def end(self, node: NodeId, reason: str) -> None:
         link = self._links.pop(node, None)
@@ -189,7 +194,7 @@ class PeerSockets:
         self.on_change(link.node, True)
 
     def _flush(self, link: _Link) -> None:
-        items, link.waiting = link.waiting, []
+        items, link.waiting, link.waiting_bytes = link.waiting, [], 0
         bulky = [item for item in items if is_bulky(item)]
         if not bulky:
             link.steady.send(items)

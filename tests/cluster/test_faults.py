@@ -1,0 +1,175 @@
+"""Three real processes through kills, freezes and cuts: nothing acknowledged is lost.
+
+Real nodes, real disks, real sockets through the proxy. Writers are idempotent, and speak to every
+node in turn; the checker is `History`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.cluster.processes import NODES, TOPIC, Cluster, History, running_cluster
+
+PARTITIONS = 2
+FAULT_S = 2.5  # Longer than an election takes.
+
+Fault = Callable[[Cluster, int, Random], Awaitable[None]]
+
+
+async def kill(cluster: Cluster, victim: int, random: Random) -> None:
+    await cluster.nodes[victim].kill()
+    await asyncio.sleep(random.uniform(0.1, FAULT_S))
+    await cluster.nodes[victim].start()
+
+
+async def freeze(cluster: Cluster, victim: int, random: Random) -> None:
+    cluster.nodes[victim].freeze()
+    await asyncio.sleep(random.uniform(0.3, 2 * FAULT_S))
+    cluster.nodes[victim].thaw()
+
+
+async def cut_off(cluster: Cluster, victim: int, random: Random) -> None:
+    for other in NODES:
+        if other != victim:
+            cluster.cut(victim, other)
+    await asyncio.sleep(FAULT_S)
+    cluster.heal()
+
+
+async def cut_one_way(cluster: Cluster, victim: int, random: Random) -> None:
+    """It hears everything and is not heard, or the other way round."""
+    is_deaf = random.random() < 0.5
+    for other in NODES:
+        if other != victim:
+            source, target = (other, victim) if is_deaf else (victim, other)
+            cluster.cut_one_way(source, target)
+    await asyncio.sleep(FAULT_S)
+    cluster.heal()
+
+
+async def cut_pair(cluster: Cluster, victim: int, random: Random) -> None:
+    """Two nodes do not hear each other, and the third hears both."""
+    cluster.cut(victim, random.choice([node for node in NODES if node != victim]))
+    await asyncio.sleep(FAULT_S)
+    cluster.heal()
+
+
+async def reset(cluster: Cluster, victim: int, random: Random) -> None:
+    for pair, proxy in cluster.proxies.items():
+        if victim in pair:
+            proxy.reset()
+
+
+async def kill_all(cluster: Cluster, victim: int, random: Random) -> None:
+    for node in cluster.nodes.values():
+        await node.kill()
+    for node in cluster.nodes.values():
+        await node.start()
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill,
+    "freeze": freeze,
+    "cut off": cut_off,
+    "cut one way": cut_one_way,
+    "cut a pair": cut_pair,
+    "reset": reset,
+    "kill all": kill_all,
+}
+
+
+async def live(directory: Path, faults: list[str], seed: int) -> History:
+    random = Random(seed)
+    history = History(PARTITIONS)
+    async with running_cluster(directory, partitions=PARTITIONS) as cluster:
+        writers = [
+            asyncio.ensure_future(history.write(cluster, partition, random))
+            for partition in range(PARTITIONS)
+        ]
+        for name in faults:
+            victim = await cluster.leader_of(random.randrange(PARTITIONS))
+            await FAULTS[name](cluster, victim or random.choice(NODES), random)
+            await asyncio.sleep(random.uniform(0.2, 1.0))
+        await cluster_goes_on(history)
+        history.is_over = True
+        await asyncio.gather(*writers)
+        await cluster.calm(PARTITIONS)
+        await history.check(cluster)
+    return history
+
+
+async def cluster_goes_on(history: History) -> None:
+    """Wait for acknowledgements in every partition after the last fault."""
+    seen = len(history.acknowledged)
+    async with asyncio.timeout(60):
+        while len({entry[0] for entry in history.acknowledged[seen:]}) < PARTITIONS:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_acknowledged_is_lost_when_the_leader_meets(fault: str, tmp_path: Path) -> None:
+    history = asyncio.run(live(tmp_path, [fault, fault], seed=1))
+
+    assert len(history.acknowledged) > 20
+
+
+@pytest.mark.timeout(400)
+def test_nothing_acknowledged_is_lost_in_a_life_of_mixed_faults(tmp_path: Path) -> None:
+    random = Random(7)
+    faults = [random.choice(list(FAULTS)) for _ in range(12)]
+    history = asyncio.run(live(tmp_path, faults, seed=7))
+
+    assert len(history.acknowledged) > 100
+
+
+@pytest.mark.timeout(120)
+def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
+    """Its watermark may be old, and it does not say so as if it were current."""
+
+    async def main() -> None:
+        history = History(PARTITIONS)
+        async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
+            leader = await cluster.leader_of(0)
+            assert leader is not None
+            ask = cluster.nodes[leader].ask
+            answer = await ask(do="confirm", topic=TOPIC, partition=0)
+            assert answer == {"is_confirmed": True, "high_watermark": 0}
+            for other in NODES:
+                if other != leader:
+                    cluster.cut(leader, other)
+            writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
+            while len(history.acknowledged) < 5:
+                answer = await ask(do="confirm", topic=TOPIC, partition=0)
+                assert answer.get("is_confirmed") is not True or not history.acknowledged
+            history.is_over = True
+            await writer
+            cluster.heal()
+            await cluster.calm(PARTITIONS)
+            await history.check(cluster)
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
+def test_idle_nodes_quiesce_and_wake_for_the_next_record(tmp_path: Path) -> None:
+    async def main() -> None:
+        history = History(PARTITIONS)
+        async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
+            await cluster.calm(PARTITIONS, is_quiesced=True)
+            for node in cluster.nodes.values():
+                state = await node.ask(do="state")
+                assert state["ticking"] == 0
+            writer = asyncio.ensure_future(history.write(cluster, 1, Random(1)))
+            async with asyncio.timeout(20):
+                while len(history.acknowledged) < 5:
+                    await asyncio.sleep(0.01)
+            history.is_over = True
+            await writer
+            await cluster.calm(PARTITIONS)
+            await history.check(cluster)
+
+    asyncio.run(main())
