@@ -92,6 +92,7 @@ def test_a_directory_is_kept_and_never_overwritten(tmp_path: Path) -> None:
 
     assert first.returncode == 0, first.stderr
     assert (kept / "broker").is_dir()
+    assert f"serve --data-dir {kept}/broker`, then http://localhost:9094/" in first.stdout
     assert second.returncode == 1
     assert second.stderr == (
         f"millstream: {kept} is not empty: name another directory, or remove it\n"
@@ -195,6 +196,7 @@ def test_on_a_terminal_it_shows_live_figures_until_ctrl_c(tmp_path: Path) -> Non
 
     assert code == 0, demonstration.shown
     assert "export MILLSTREAM_BOOTSTRAP=127.0.0.1:" in demonstration.shown
+    assert re.search(r"http://127\.0\.0\.1:\d+/ shows it all in a browser", demonstration.shown)
     assert "stopping ..." in demonstration.shown
     assert "nothing is left behind" in demonstration.shown
     assert_nothing_is_left(tmp_path, demonstration.shown)

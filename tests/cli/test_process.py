@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import resource
 import socket
 import subprocess
@@ -170,6 +171,7 @@ def test_who_starts_a_node_on_a_terminal_is_told_what_to_do_with_it() -> None:
     os.close(ours)
 
     assert b"in another terminal: export MILLSTREAM_BOOTSTRAP=127.0.0.1:" in said
+    assert re.search(rb"console: http://localhost:\d+/", said)
 
 
 @pytest.mark.parametrize(("form", "first"), [("human", b"2"), ("json", b"{")])

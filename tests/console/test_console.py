@@ -24,6 +24,7 @@ PAGES = (
     "/console/connections",
     "/console/cluster",
     "/console/access",
+    "/console/audit",
     "/console/quotas",
     "/console/config",
     "/console/api",

@@ -23,6 +23,7 @@ from millstream.config import Config
 from millstream.config_sources import load_with_origins
 from millstream.errors import StartupError, StorageError
 from millstream.protocols.conversation import REQUEST_ID
+from millstream.server.net.connection import Address
 from millstream.server.service import Service, first_of
 from millstream.server.system.machine import Machine, fit, look_around
 from millstream.server.system.real_ports import real_ports
@@ -116,6 +117,9 @@ async def _announce(service: Service, config: Config, *, is_secure: bool) -> Non
     data = config.data_dir if config.storage == "disk" else "(memory)"
     node_id = service.node.config.node_id  # A node that has joined was given one.
     print(f"millstream ready node={node_id} {listeners} data={data}", flush=True)
+    http = service.addresses.get("http")
+    if http is not None and sys.stdout.isatty():
+        print(f"console: {'https' if is_secure else 'http'}://{_dialled(http)}/", flush=True)
     if is_secure:
         from millstream.cli.securing import client_settings
 
@@ -123,6 +127,12 @@ async def _announce(service: Service, config: Config, *, is_secure: bool) -> Non
     elif sys.stdout.isatty():
         kafka = service.address
         print(_what_next(f"{kafka.host}:{kafka.port}", kafka.port), flush=True)
+
+
+def _dialled(address: Address) -> str:
+    """Where a browser of this machine reaches it: a wildcard is no address to go to."""
+    host = "localhost" if address.host in ("0.0.0.0", "::", "127.0.0.1") else address.host
+    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
 
 
 def _what_next(address: str, port: int) -> str:

@@ -23,6 +23,7 @@ export const ROUTES = [
   [exact('/transactions'), 'transactions'],
   [exact('/cluster'), 'cluster'],
   [exact('/access'), 'access'],
+  [exact('/audit'), 'audit'],
   [exact('/quotas'), 'quotas'],
   [exact('/config'), 'config'],
   [exact('/jobs'), 'jobs'],
@@ -58,6 +59,7 @@ export const NAV = [
     [
       ['Cluster', '/cluster', 'cluster'],
       ['Access', '/access', 'access'],
+      ['Audit', '/audit', 'audit'],
       ['Quotas', '/quotas', 'quotas'],
       ['Config', '/config', 'config'],
       ['API', '/api', 'api'],

@@ -88,6 +88,7 @@ class GoesOn:
     """From here on orders come until the user stops it."""
 
     address: str
+    console: str
     orders_per_second: int
     has_spark: bool
 

@@ -23,10 +23,16 @@ READ_RECORDS_MAX = 1_000  # In one turn.
 
 
 def go_on(
-    client: Client, first_number: int, is_enough: Callable[[], bool], *, pipeline: Pipeline | None
+    client: Client,
+    first_number: int,
+    is_enough: Callable[[], bool],
+    *,
+    console: str,
+    pipeline: Pipeline | None,
 ) -> Iterator[GoesOn | Figures]:
     yield GoesOn(
         address=client.address,
+        console=console,
         orders_per_second=ORDERS_PER_SECOND,
         has_spark=pipeline is not None,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.client import Client, Message, connect
-from millstream.config import Config, Timing
+from millstream.config import DEFAULT_LISTENERS, Config, Timing
 from millstream.demo import events, orders
 from millstream.demo.failures import DemoFailed
 from millstream.demo.live import GROUP, go_on
@@ -53,6 +53,7 @@ def run(plan: Plan, is_enough: IsEnough) -> Generator[events.Event, None, None]:
                 flux_port=0,
                 classic_port=0,
                 http_port=0,
+                listeners=(*DEFAULT_LISTENERS, "http"),
                 default_partitions=PARTITIONS,
                 # The group has one member, so there are no others to wait for.
                 timing=Timing(group_initial_rebalance_delay_ms=0),
@@ -173,12 +174,13 @@ class _Tour:
 
     def _go_on(self, client: Client) -> Iterator[events.Event]:
         first = self._plan.order_count
+        console = f"http://{self._broker.host}:{self._broker.config.http_port}/"
         if self._lack is not None:
-            yield from go_on(client, first, self._is_enough, pipeline=None)
+            yield from go_on(client, first, self._is_enough, console=console, pipeline=None)
             yield events.Stopping()
             return
         with running(self._directory, client.address, is_continuous=True) as pipeline:
-            yield from go_on(client, first, self._is_enough, pipeline=pipeline)
+            yield from go_on(client, first, self._is_enough, console=console, pipeline=pipeline)
             yield events.Stopping()
 
     def _read(self, client: Client, topic: str) -> Iterator[Message]:

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.config import Config
 from millstream.demo import events
 from millstream.demo.orders import PUT_ASIDE
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+CONSOLE = f"http://localhost:{Config().http_port}/"  # Of a broker with default settings.
 
 
 def name_of(event: events.Event) -> str:
@@ -128,12 +131,16 @@ def _goes_on(event: events.GoesOn) -> str:
     width = max(map(len, commands))
     lines = [f"  {command.ljust(width)}  # {meaning}" for command, meaning in commands.items()]
     rate = f"{event.orders_per_second} orders a second come from here on, until Ctrl-C"
-    return "\n".join([f"\n{rate}. In another terminal:\n", *lines, ""])
+    console = f"  {event.console} shows it all in a browser"
+    return "\n".join([f"\n{rate}. In another terminal:\n", *lines, "", console, ""])
 
 
 def _ended(event: events.Ended) -> str:
-    left = f"everything is in {event.kept_in}" if event.kept_in else "nothing is left behind"
-    return f"{left}; `{program()} serve` runs a broker of your own"
+    if event.kept_in:
+        directory = Path(event.kept_in) / "broker"
+        serve = f"{program()} serve --data-dir {directory}"
+        return f"everything is in {event.kept_in}; look at it with `{serve}`, then {CONSOLE}"
+    return f"nothing is left behind; `{program()} serve` runs a broker of your own, see {CONSOLE}"
 
 
 # Each takes the event of its key, which the type of a table cannot say: hence Any.

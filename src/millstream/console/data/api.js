@@ -74,3 +74,9 @@ export async function all(path, { query = {}, most = 10000, signal } = {}) {
 }
 
 export const part = (name) => encodeURIComponent(name);
+
+// `/health` answers 503 with its checks when something is wrong: that is an answer, too.
+export async function readHealth(signal) {
+  const answer = await fetch('/health', { signal, headers: { Accept: 'application/json' } });
+  return answer.json();
+}

@@ -2,25 +2,20 @@
 import { html, Shape, Panel, Title, LEVELS } from '../parts/ui.js';
 import { Table } from '../parts/table.js';
 import { Loaded, Empty } from '../parts/states.js';
-import { all, get } from '../data/api.js';
+import { all, get, readHealth } from '../data/api.js';
 import { useLoad } from '../data/use.js';
 import { useTitle } from '../data/frame.js';
 import { go, href } from '../data/place.js';
 import { num, plural, when } from '../data/format.js';
 
 const REFRESH_MS = 3000;
-const health = (signal) =>
-  fetch('/health', { signal, headers: { Accept: 'application/json' } }).then(
-    (answer) => answer.json(),
-    () => null,
-  );
 
 async function load(signal) {
   const [cluster, nodes, partitions, checks] = await Promise.all([
     get('/v1/cluster', { signal }),
     get('/v1/nodes', { signal }).then((page) => page.items),
     all('/v1/cluster/partitions', { signal, most: 20000 }).catch(() => []),
-    health(signal),
+    readHealth(signal).catch(() => null),
   ]);
   return { cluster, nodes, partitions, checks };
 }

@@ -4,7 +4,7 @@ import { html, Shape, Panel, Rate, Bytes, LEVELS, Title } from '../parts/ui.js';
 import { LineChart } from '../parts/chart.js';
 import { Table } from '../parts/table.js';
 import { Loaded } from '../parts/states.js';
-import { all, get, part } from '../data/api.js';
+import { all, get, part, readHealth } from '../data/api.js';
 import { deadTopics } from '../data/dead.js';
 import { groupsWithLag } from '../data/groups.js';
 import { useLoad } from '../data/use.js';
@@ -18,12 +18,6 @@ import { Fresh } from './overview.fresh.js';
 
 const REFRESH_MS = 3000;
 const maybe = (promise) => promise.catch(() => null);
-
-// `/health` answers 503 with its checks when something is wrong: that is an answer, too.
-async function readHealth(signal) {
-  const answer = await fetch('/health', { signal, headers: { Accept: 'application/json' } });
-  return answer.json();
-}
 
 async function load(signal) {
   const [health, topics, groups, figures, dead, delayed, pipelines, nodes] = await Promise.all([
