@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.testing import RunningBroker
     from millstream.testing.broker import SharedBroker
 
-STORAGE, CONFIG = "millstream_storage", "millstream_config"
+STORAGE, CONFIG, HTTP = "millstream_storage", "millstream_config", "millstream_http"
 
 
 class MakeTopic(Protocol):
@@ -37,6 +37,12 @@ class MakeTopic(Protocol):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(STORAGE, "Where brokers of the fixtures keep records: memory or disk.")
+    parser.addini(
+        HTTP,
+        "Whether brokers of the fixtures serve REST, schema registry and console too.",
+        type="bool",
+        default=False,
+    )
     parser.addini(
         CONFIG,
         "Configuration of brokers of the fixtures, a line for each key: "
@@ -140,12 +146,12 @@ def _run_broker(
 ) -> "AbstractContextManager[RunningBroker]":
     from millstream.testing import run_broker
 
-    config = _config(pytestconfig.getini(CONFIG))
+    config, http = _config(pytestconfig.getini(CONFIG)), bool(pytestconfig.getini(HTTP))
     match pytestconfig.getini(STORAGE):
         case "" | "memory":
-            return run_broker(config=config, kind=kind)
+            return run_broker(config=config, kind=kind, http=http)
         case "disk":
-            return run_broker(storage="disk", config=config, kind=kind)
+            return run_broker(storage="disk", config=config, kind=kind, http=http)
         case storage:
             raise pytest.UsageError(f"{STORAGE} = {storage}: it must be memory or disk")
 

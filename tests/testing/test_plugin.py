@@ -113,6 +113,7 @@ WITH_INI = """
         partitions = {one.name: one.value for one in settings}["num.partitions"]
         assert partitions == "5"
         assert millstream_broker._life.config.storage == "disk"
+        assert millstream_broker.http_url.startswith("http://127.0.0.1:")
         assert millstream_broker._life.config.timing.group_initial_rebalance_delay_ms == 0
 """
 
@@ -138,7 +139,8 @@ def test_what_a_test_does_to_the_shared_broker_ends_with_it(pytester: pytest.Pyt
 
 def test_brokers_are_as_the_ini_file_says(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(WITH_INI)
-    options = "millstream_storage = disk\nmillstream_config =\n    default_partitions = 5\n"
+    options = "millstream_storage = disk\nmillstream_http = true\n"
+    options += "millstream_config =\n    default_partitions = 5\n"
     pytester.makeini(STRICT + options)
     pytester.runpytest_subprocess("-p", "no:xdist", timeout=280).assert_outcomes(passed=1)
 

@@ -1,11 +1,13 @@
 """`run_broker`: up at once, anywhere, any number of them, and gone without a trace."""
 
+import json
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -39,6 +41,23 @@ def test_a_broker_of_every_kind_serves_clients(mode: Mode, storage: Storage) -> 
         assert broker.bootstrap == f"{broker.host}:{broker.port}"
         assert produce(broker.bootstrap, "orders", b"a", b"b") == []
         assert all_values(broker.bootstrap, "orders") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("mode", ["in-process", "subprocess"])
+def test_a_broker_with_http_serves_rest_at_the_same_address_after_a_kill(mode: Mode) -> None:
+    with run_broker(mode=mode, storage="disk", http=True) as broker:
+        url = broker.http_url
+        produce(broker.bootstrap, "orders", b"a")
+        broker.kill()
+        broker.restart()
+        with urlopen(f"{url}/v1/topics/orders", timeout=SECONDS_MAX) as answer:
+            assert json.loads(answer.read())["records"] == 1
+        assert broker.http_url == url
+
+
+def test_a_broker_without_http_says_how_to_get_it() -> None:
+    with run_broker() as broker, pytest.raises(NotRunning, match="http=True"):
+        broker.http_url  # noqa: B018
 
 
 def test_a_broker_in_process_is_ready_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,15 @@ class RunningBroker:
     def classic_port(self) -> int:
         return self._life.config.classic_port
 
+    @property
+    def http_url(self) -> str:
+        """The address of REST, schema registry and console, of a broker with `http=True`."""
+        config = self._life.config
+        if "http" not in config.listeners:
+            raise NotRunning("this broker has no HTTP: run_broker(http=True)")
+        scheme = "http" if self.credentials is None else "https"
+        return f"{scheme}://{self.host}:{config.http_port}"
+
     def pause(self) -> None:
         """Freeze the broker: it accepts, reads and answers nothing until `resume`.
 
@@ -231,6 +240,7 @@ def run_broker(
     config: Config = DEFAULTS,
     kind: type[RunningBroker] = RunningBroker,
     secure: bool = False,
+    http: bool = False,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a block; clients are served when the block begins.
 
@@ -238,12 +248,15 @@ def run_broker(
     disk storage goes and stays; without one it is temporary. The rest of `config` holds as it is.
     `kind` is the class of the broker, for a fixture with rules of its own. With `secure` it has TLS
     and asks for a login: `broker.client_settings` has what clients need, for as long as it runs.
+    With `http` it serves REST, the schema registry and the console at `broker.http_url`.
     """
     with ExitStack() as stack:
         data = Path(directory) if directory is not None else None
         if data is None and (storage == "disk" or mode == "subprocess"):
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-")))
         config = replace(config, storage=storage, port=port)
+        if http and "http" not in config.listeners:
+            config = replace(config, listeners=(*config.listeners, "http"))
         if data is not None:
             config = replace(config, data_dir=str(data / "data"))
         credentials = None
