@@ -136,6 +136,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "transactions.add_offsets": (("billing", Producer(1, 0), "readers"), {}),
         "transactions.check_partitions": (("billing", Producer(1, 0), [ORDERS]), {}),
         "transactions.check_offsets": (("billing", 1, 0, "readers"), {}),
+        "transactions.verify_offsets": (("billing", Producer(1, 0), "readers"), {}),
         "transactions.end": (("billing", Producer(1, 0)), {"commits": True}),
         "transactions.describe": (("billing",), {}),
         "transactions.wait_ended": (("billing",), {"until": 0.0}),

@@ -151,3 +151,42 @@ def test_a_group_goes_on_from_its_offsets_when_its_coordinator_is_killed(
     reader.close()
 
     assert sorted(values) == sorted(b"second-%d" % at for at in range(30))
+
+
+def test_transactions_span_nodes(cluster: ClusterProcesses) -> None:
+    create(cluster, "source")
+    create(cluster, "target", partitions=6)
+    Sender(cluster).send("source", [b"in"])
+    reader = consumer(cluster, "movers")
+    reader.subscribe(["source"])
+    assert read(reader, 1) == [b"in"]
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": "mover",
+            "reconnect.backoff.max.ms": 500,
+        }
+    )
+    producer.init_transactions(DEADLINE_S)
+
+    committed: list[bytes] = []
+    for number in range(3):
+        values = [b"%d-%d" % (number, at) for at in range(12)]
+        producer.begin_transaction()
+        for at, value in enumerate(values):
+            producer.produce("target", value, partition=at % 6)
+        producer.send_offsets_to_transaction(
+            reader.position(reader.assignment()), reader.consumer_group_metadata(), DEADLINE_S
+        )
+        if number == 1:
+            producer.abort_transaction(DEADLINE_S)
+        else:
+            producer.commit_transaction(DEADLINE_S)
+            committed += values
+    reader.close()
+
+    check = consumer(cluster, "auditors", **{"isolation.level": "read_committed"})
+    check.subscribe(["target"])
+    values = read(check, len(committed))
+    check.close()
+    assert sorted(values) == sorted(committed)

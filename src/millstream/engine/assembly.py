@@ -13,6 +13,7 @@ from millstream.control.catalog import Catalog
 from millstream.engine.access.acls import AccessRules
 from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.checkpoints.service import Checkpoints
+from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.scheduler import DelayedScheduler
@@ -49,6 +50,7 @@ from millstream.engine.topic_defaults import TopicDefaults
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.batch_groups import BatchGroups
 from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.engine.transactions.remote import RemoteTransactions
 from millstream.engine.transactions.service import Transactions
 from millstream.metrics import Metrics
 from millstream.ports import Ports
@@ -124,6 +126,7 @@ class Foundation(NamedTuple):
     rights: "Rights | None" = None  # The gate's policy, where authorization is on.
     recorder: "Recorder | None" = None  # Of the audit trail, where there is one.
     cluster_id: str = ""
+    peers: PeerCalls | None = None  # Calls to other nodes.
 
     @property
     def catalog(self) -> Catalog:
@@ -180,11 +183,18 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     internal = _Internal(base.topics(broker_gate, usage), ProducerIds(broker_gate, controller))
     topics = base.topics(gate, usage)
     transaction_coordinators = TransactionCoordinators(
-        catalog, base.hub, *internal, config=config, clock=clock, metrics=base.metrics
+        catalog,
+        base.hub,
+        *internal,
+        config=config,
+        clock=clock,
+        metrics=base.metrics,
+        peers=base.peers,
     )
     registry = _build_registry(base, internal)
-    produce = _build_produce(base, internal, transaction_coordinators, registry)
-    groups = _build_groups(base, internal, transaction_coordinators, subscriptions)
+    remote = _build_remote(base, transaction_coordinators)
+    produce = _build_produce(base, internal, transaction_coordinators, registry, remote)
+    groups = _build_groups(base, internal, transaction_coordinators, subscriptions, remote)
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
@@ -243,11 +253,22 @@ def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:
     )
 
 
+def _build_remote(
+    base: Foundation, coordinators: TransactionCoordinators
+) -> RemoteTransactions | None:
+    if base.peers is None:
+        return None
+    return RemoteTransactions(
+        base.hub, coordinators, base.peers, config=base.config, clock=base.ports.clock
+    )
+
+
 def _build_produce(
     base: Foundation,
     internal: _Internal,
     coordinators: TransactionCoordinators,
     registry: _Registry,
+    remote: RemoteTransactions | None,
 ) -> _Produce:
     """The path of a batch into the log, and the delayed records that leave it."""
     catalog, hub, metrics = base.catalog, base.hub, base.metrics
@@ -265,6 +286,7 @@ def _build_produce(
         queued_max=limits.transaction_queued_batches_max,
         participants_max=limits.transaction_partitions_max,
         end_wait_ms_max=base.config.timing.transaction_end_wait_ms_max,
+        remote=remote,
     )
     splitter = BatchSplitter(windows, scheduler, hub, limits=limits, clock=clock, metrics=metrics)
     pipeline = ProducePipeline(
@@ -329,6 +351,7 @@ def _build_groups(
     internal: _Internal,
     transaction_coordinators: TransactionCoordinators,
     subscriptions: Subscriptions,
+    remote: RemoteTransactions | None,
 ) -> _Groups:
     """Groups, and the transactions that commit offsets for them."""
     config, clock = base.config, base.ports.clock
@@ -348,6 +371,7 @@ def _build_groups(
         coordinators,
         config=config,
         clock=clock,
+        remote=remote,
     )
     groups = Groups(
         base.gate,
@@ -356,7 +380,7 @@ def _build_groups(
         limits=config.limits,
         clock=clock,
         entropy=base.ports.entropy,
-        check_transaction=transactions.check_offsets,
+        check_transaction=transactions.verify_offsets,
     )
     return _Groups(coordinators, transactions, groups)
 

@@ -150,6 +150,7 @@ class Node:
             rights,
             recorder,
             directory.cluster_id,
+            peers,
         )
         self._open_cluster(foundation, peers, membership)
         self._open_access(foundation)

@@ -7,7 +7,7 @@ calls.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
 from uuid import UUID
@@ -54,7 +54,7 @@ OFFSETS_NOTED_MAX = 100  # In one event of the audit trail.
 
 # Raises unless the producer's transaction is open and the group's offsets are part of it. Asked for
 # a session, a transactional id, a producer id and its epoch, and a group id; it awaits nothing.
-TransactionCheck = Callable[[Session, str, int, int, str], None]
+TransactionCheck = Callable[[Session, str, Producer, str], Awaitable[Callable[[], None]]]
 
 
 class Groups:
@@ -250,22 +250,43 @@ class Groups:
         _check_group_id(group_id)
         outcomes = self._rules.check(session, group_id, commits)
         coordinator = await self._coordinators.find(group_id)
+
+        def check_member() -> Outcomes:
+            return self._member_outcomes(
+                coordinator, group_id, outcomes, member_id, instance_id, generation
+            )
+
+        check_member()
+        check = await self._check_transaction(session, transactional_id, producer, group_id)
+        # Nothing is awaited from here to the write: the transaction cannot end in between.
+        outcomes = check_member()
+        check()
+        entries = self._rules.entries(group_id, commits, outcomes)
+        if entries:
+            group = self._coordinators.open(coordinator, group_id)
+            await self._propose(coordinator, group, entries, producer=producer)
+        return outcomes
+
+    def _member_outcomes(
+        self,
+        coordinator: Coordinator,
+        group_id: str,
+        outcomes: Outcomes,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+    ) -> Outcomes:
+        """The outcomes after the check of a member of a transaction, if there is word of one."""
         group = coordinator.groups.get(group_id)
         if group is not None and group.consumers is not None:
             if member_id or generation >= 0:
-                outcomes = self._rules.check_epochs(
+                return self._rules.check_epochs(
                     group.consumers, outcomes, member_id=member_id, epoch=generation
                 )
         elif group is not None:
             group.membership.check_commit_in_transaction(member_id, instance_id, generation)
         elif generation >= 0:
             raise GroupNotFound(group_id)
-        # Nothing is awaited from here to the write: the transaction cannot end in between.
-        self._check_transaction(session, transactional_id, *producer, group_id)
-        entries = self._rules.entries(group_id, commits, outcomes)
-        if entries:
-            group = self._coordinators.open(coordinator, group_id)
-            await self._propose(coordinator, group, entries, producer=producer)
         return outcomes
 
     async def fetch_offsets(

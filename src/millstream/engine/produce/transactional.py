@@ -16,8 +16,11 @@ from typing import NamedTuple
 from millstream.engine.runtime.futures import AppendFuture, copy_outcome, ignore_outcome
 from millstream.engine.transactions.coordinator import TransactionCoordinator
 from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.engine.transactions.remote import RemoteTransactions, VerificationGuard
 from millstream.errors import (
     CoordinatorUnavailable,
+    NotCoordinator,
+    NotEnoughReplicas,
     OutOfOrderSequence,
     Overloaded,
     RequestError,
@@ -52,6 +55,7 @@ class TransactionalWrites:
         queued_max: int,
         participants_max: int,
         end_wait_ms_max: int,
+        remote: RemoteTransactions | None = None,
     ) -> None:
         """`queued_max` bounds the batches of one producer that wait for one partition,
         `end_wait_ms_max` their wait for the markers of the transaction before.
@@ -61,6 +65,8 @@ class TransactionalWrites:
         self._queued_max = queued_max
         self._participants_max = participants_max
         self._end_wait_s_max = end_wait_ms_max / 1000
+        self._remote = remote
+        self._verifying: set[asyncio.Task[None]] = set()
         self._queues: dict[tuple[LogId, int], _Queue] = {}
 
     def append(self, batch: Batch, producers: Producers, *, joins: bool) -> AppendFuture:
@@ -73,7 +79,14 @@ class TransactionalWrites:
             return self._enqueue(queue, batch)
         if producers.has_open(*batch.producer):
             return batch.write()
-        coordinator = self._coordinators.find_now(batch.transactional_id)
+        try:
+            coordinator = self._coordinators.find_now(batch.transactional_id)
+        except NotCoordinator:
+            if self._remote is None:
+                raise
+            queue, waiting = self._new_queue(batch)
+            self._verify_elsewhere(self._remote, queue, joins=joins)
+            return waiting
         if joins:
             try:
                 coordinator.begin(batch.transactional_id, partial(self._join, batch, producers))
@@ -150,6 +163,25 @@ class TransactionalWrites:
 
         coordinator.ended_future(first.transactional_id, until=until).add_done_callback(join)
 
+    def _verify_elsewhere(self, remote: RemoteTransactions, queue: _Queue, *, joins: bool) -> None:
+        """Write the queued batches once the coordinator on another node has agreed."""
+        task = asyncio.get_running_loop().create_task(self._verified(remote, queue, joins=joins))
+        self._verifying.add(task)
+        task.add_done_callback(self._verifying.discard)
+
+    async def _verified(self, remote: RemoteTransactions, queue: _Queue, *, joins: bool) -> None:
+        first, _ = queue[0]
+        refusal: RequestError | None = None
+        check: Callable[[Batch], object] = _agree
+        try:
+            guard = await remote.verify(
+                first.transactional_id, first.producer, first.participant, joins=joins
+            )
+            check = partial(_check_guard, guard)
+        except RequestError as problem:
+            refusal = problem
+        self._flush_checked(check, queue, refusal)
+
     def _flush_when_joined(self, coordinator: TransactionCoordinator, queue: _Queue) -> None:
         transactional_id = queue[0][0].transactional_id
 
@@ -163,7 +195,18 @@ class TransactionalWrites:
     def _flush(
         self, coordinator: TransactionCoordinator, queue: _Queue, refusal: RequestError | None
     ) -> None:
-        """Write or refuse the queued batches: the partition was added, or will not be.
+        """Write or refuse the queued batches: the partition was added, or will not be."""
+
+        def check(batch: Batch) -> None:
+            # Meanwhile the transaction may have timed out, or the producer been fenced.
+            coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
+
+        self._flush_checked(check, queue, refusal)
+
+    def _flush_checked(
+        self, check: Callable[[Batch], object], queue: _Queue, refusal: RequestError | None
+    ) -> None:
+        """Write the queued batches that `check` lets pass.
 
         Behind a refused batch all others are refused, or the log would have a gap in the sequences.
         """
@@ -172,13 +215,23 @@ class TransactionalWrites:
             try:
                 if refusal is not None:
                     raise refusal
-                # Meanwhile the transaction may have timed out, or the producer been fenced.
-                coordinator.check_member(batch.transactional_id, batch.producer, batch.participant)
+                check(batch)
                 batch.write().add_done_callback(partial(copy_outcome, waiting))
             except RequestError as problem:
                 refusal = problem
                 if not waiting.done():
                     waiting.set_exception(problem)
+
+
+def _agree(batch: Batch) -> None:
+    return
+
+
+def _check_guard(guard: VerificationGuard, batch: Batch) -> None:
+    """The question was about the producer of the first batch: one of another epoch asks anew."""
+    guard.check()
+    if not guard.covers(batch.producer):
+        raise NotEnoughReplicas("not verified yet, nothing written")
 
 
 def _place(batch: Batch) -> tuple[LogId, int]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
+from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.partitions.markers import Markers
 from millstream.engine.producer_ids import ProducerIds
@@ -61,6 +62,7 @@ class TransactionCoordinators:
         config: Config,
         clock: Clock,
         metrics: Metrics,
+        peers: PeerCalls | None = None,
     ) -> None:
         """`topics` and `producer_ids` serve the broker itself: their gates must admit it."""
         self._producer_ids = producer_ids
@@ -72,7 +74,7 @@ class TransactionCoordinators:
             for commits in (True, False)
         }
         metrics.watch(self._samples)
-        self._markers = Markers(catalog, hub, clock)
+        self._markers = Markers(catalog, hub, clock, peers)
         self._alarms: Alarms[None] = Alarms()
         self._ending: set[tuple[TransactionCoordinator, str]] = set()
         topic = InternalTopicSpec(

@@ -7,7 +7,7 @@ that is told to retry would pause for much longer than the markers take.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -24,12 +24,14 @@ from millstream.engine.gate import (
 )
 from millstream.engine.groups.coordinators import Coordinators
 from millstream.engine.transactions.coordinators import TransactionCoordinators
+from millstream.engine.transactions.remote import RemoteTransactions
 from millstream.errors import (
     InternalTopic,
     InvalidRequest,
     InvalidTransactionState,
     InvalidTransactionTimeout,
     NotAttempted,
+    NotCoordinator,
     RequestError,
     TransactionInProgress,
     TransactionNotFound,
@@ -71,7 +73,9 @@ class Transactions:
         *,
         config: Config,
         clock: Clock,
+        remote: RemoteTransactions | None = None,
     ) -> None:
+        self._remote = remote
         self._gate = gate
         self._catalog = catalog
         self._coordinators = coordinators
@@ -179,6 +183,24 @@ class Transactions:
         coordinator = self._coordinators.find_now(transactional_id)
         home = self._participant(self._groups.home_now(group_id))
         coordinator.check_member(transactional_id, Producer(producer_id, epoch), home)
+
+    async def verify_offsets(
+        self, session: Session, transactional_id: str, producer: Producer, group_id: str
+    ) -> Callable[[], None]:
+        """Verify that a group's offsets are in the producer's transaction, here or on the node of
+        its coordinator; return what must be called, and not raise, just before they are written.
+        """
+        self._gate.admit(session, Operation.TRANSACT, transaction_resource(transactional_id))
+        here = partial(self.check_offsets, session, transactional_id, *producer, group_id)
+        try:
+            here()
+        except NotCoordinator:
+            if self._remote is None:
+                raise
+            home = self._participant(self._groups.home_now(group_id))
+            guard = await self._remote.verify(transactional_id, producer, home, joins=False)
+            return guard.check
+        return here
 
     async def end(
         self,

@@ -148,6 +148,8 @@ class Producers:
         # Those that no frozen state holds, since one was made: all others are copied before they
         # change. Not for `idle_since_ms`, which may be of either time in a snapshot.
         self._unfrozen: set[int] | None = None
+        # Producers whose transaction is being verified on another node; a marker drops its own.
+        self.guards: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -384,6 +386,7 @@ class Producers:
         return producer
 
     def _end_transaction(self, header: Header, marker: Marker) -> None:
+        self.guards.discard(header.producer_id)
         producer = self._touch(header)
         producer.coordinator_epoch = marker.coordinator_epoch
         first_offset = self._open.pop(header.producer_id, None)

@@ -1,6 +1,7 @@
 """Offsets that are committed in a producer's transaction, on a whole node."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -46,12 +47,13 @@ class OpenTransactions:
         self.closed: set[str] = set()
         node.groups._check_transaction = self
 
-    def __call__(
-        self, session: Session, transactional_id: str, producer_id: int, epoch: int, group_id: str
-    ) -> None:
-        self.asked.append((transactional_id, producer_id, epoch, group_id))
+    async def __call__(
+        self, session: Session, transactional_id: str, producer: Producer, group_id: str
+    ) -> Callable[[], None]:
+        self.asked.append((transactional_id, *producer, group_id))
         if transactional_id in self.closed:
             raise InvalidTransactionState(transactional_id)
+        return lambda: None
 
 
 async def commit(node: Node, offset: int, group_id: str = GROUP) -> None:
