@@ -16,3 +16,4 @@ from millstream.metrics.values import Histogram as Histogram
 from millstream.metrics.values import Look as Look
 from millstream.metrics.values import Metrics as Metrics
 from millstream.metrics.values import Peaks as Peaks
+from millstream.metrics.values import Step as Step

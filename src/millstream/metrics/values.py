@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from millstream.metrics.declared import DECLARED, PROCESS_CPU
 from millstream.metrics.kinds import BOUNDS, Exemplar, Kind, Metric, Observed, Sample
 
+# A sample, or None where a step of looking up ends without one.
+Step = Sample | None
 # Looks values up when samples are taken: of all topics, or of the one that is named.
-Look = Callable[[str | None], Iterator[Sample]]
+Look = Callable[[str | None], Iterator[Step]]
 
 
 class Peaks:
@@ -146,15 +148,19 @@ class Metrics:
 
         With `topic` only what has that topic as a label.
         """
+        return (sample for sample in self.steps(topic) if sample is not None)
+
+    def steps(self, topic: str | None = None) -> Iterator[Step]:
+        """The same for a reader that must not look things up for long at once."""
         for (metric, labels), counter in sorted(self._counters.items(), key=_by_name):
             if topic is None or _is_of(metric, labels, topic):
                 yield Sample(metric, labels, counter.value)
         if topic is None:
             for (metric, labels), histogram in sorted(self._histograms.items(), key=_by_name):
                 yield Sample(metric, labels, sum(histogram.counts), histogram.observed())
-        yield from self.foreign_samples("", topic)
+        yield from self.foreign_steps("", topic)
 
-    def foreign_samples(self, names: str, topic: str | None = None) -> Iterator[Sample]:
+    def foreign_steps(self, names: str, topic: str | None = None) -> Iterator[Step]:
         """The samples of a set of names that is not ours, such as `kafka`."""
         for look in self._looks.get(names, ()):
             yield from look(topic)

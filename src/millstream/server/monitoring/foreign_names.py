@@ -27,6 +27,7 @@ from millstream.metrics import (
     Metrics,
     Observed,
     Sample,
+    Step,
 )
 from millstream.model import CONTROL_LOG
 from millstream.replication.hub import Hub
@@ -118,7 +119,7 @@ def foreign_samples(
     node_id: int,
     address: str,
     now_s: Callable[[], float],
-) -> Iterator[Sample]:
+) -> Iterator[Step]:
     """Samples in the names of `kafka`, `flymq` or `fluxmq`; of one topic if it is named."""
     if names == "kafka":
         kafka = KafkaNames(metrics, observer, hub, lags, node_id=node_id, address=address)

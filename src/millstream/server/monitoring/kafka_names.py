@@ -20,6 +20,7 @@ from millstream.metrics import (
     Metric,
     Metrics,
     Sample,
+    Step,
 )
 from millstream.model import CONTROL_LOG
 from millstream.replication.hub import Hub
@@ -101,14 +102,14 @@ class KafkaNames:
         self._node_id = node_id
         self._address = address
 
-    def samples(self, topic: str | None = None) -> Iterator[Sample]:
+    def samples(self, topic: str | None = None) -> Iterator[Step]:
         if topic is None:
             yield from self._node()
         yield from self._topics(topic)
         yield from self._partitions(topic)
         yield from self._groups(topic)
 
-    def _node(self) -> Iterator[Sample]:
+    def _node(self) -> Iterator[Step]:
         control = self._hub.replicas[CONTROL_LOG]
         yield Sample(BROKERS, (), len(control.core.voters))
         yield Sample(BROKER_INFO, (str(self._node_id), self._address), 1)
@@ -122,7 +123,7 @@ class KafkaNames:
         yield Sample(FETCH_REQUESTS, every, sum(metrics.observed(FETCH_SECONDS).counts))
         yield Sample(PRODUCE_FAILURES, every, refused)
         yield Sample(FETCH_FAILURES_JMX, every, metrics.value(FETCH_FAILURES))
-        figures = self._observer.replica_figures()
+        figures = yield from self._observer.replica_figures()
         yield Sample(PARTITION_COUNT, (), self._hub.log_count)
         yield Sample(LEADER_COUNT, (), figures.leaders)
         yield Sample(UNDER_REPLICATED_COUNT, (), figures.under_replicated)

@@ -256,7 +256,7 @@ class VitalSigns:
             yield Sample(DISK_FREE_BYTES, (), self._space.free_bytes)
             yield Sample(DISK_BYTES, (), self._space.total_bytes)
         yield Sample(REQUEST_MEMORY_BYTES, (), self._listeners.held_bytes)
-        for checked in self.checks():
+        for checked in self._last or self.checks():  # At most `WATCH_S` old.
             yield Sample(HEALTH, (checked.verdict.name,), checked.verdict.status)
         yield Sample(BUILD_INFO, (__version__, python_version()), 1)
         figures = process_figures()
