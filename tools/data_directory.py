@@ -125,7 +125,11 @@ def _send(
 
     producer = Producer({"bootstrap.servers": address, "acks": "all"})
     producer.produce(
-        topic, value, partition=partition, headers=headers or {}, on_delivery=delivered
+        topic,
+        value,
+        partition=partition,
+        headers=list((headers or {}).items()),
+        on_delivery=delivered,
     )
     producer.flush(WAIT_S)
     assert not failed, failed

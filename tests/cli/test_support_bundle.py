@@ -42,9 +42,10 @@ def test_the_bundle_of_a_running_node_has_its_facts_and_no_record(
     settings, log = tmp_path / "node.toml", tmp_path / "node.log"
     settings.write_text('node_id = 7\n[encryption]\nkey = "env:FIRST"\n')
     log.write_text("sasl.password=hunter2 Authorization: Basic dXNlcjpwYXNzd29yZA==\n" * 3)
-    data = str(broker.config.data_dir)
-    flags = ("--config", str(settings), "--data-dir", data, "--log", str(log))
-    flags += ("--url", f"http://127.0.0.1:{broker.config.http_port}")
+    flags = [
+        *("--config", str(settings), "--data-dir", str(broker.config.data_dir)),
+        *("--log", str(log), "--url", f"http://127.0.0.1:{broker.config.http_port}"),
+    ]
 
     made = cli.json("support-bundle", str(tmp_path / "open.tar.gz"), *flags)
     cli.run("support-bundle", str(tmp_path / "closed.tar.gz"), *flags, "--anonymous")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from millstream.security.audit import Audit
 from tests.console.conftest import produce
@@ -81,7 +81,12 @@ def test_a_name_of_markup_is_text_on_every_list(page: Page, node: HttpNode) -> N
     make_topic(node, "inert")
     produce(node, "inert", [{"a": HOSTILE}], key={"text": HOSTILE})
     alarms: list[str] = []
-    page.on("dialog", lambda dialog: (alarms.append(dialog.message), dialog.dismiss()))
+
+    def note(dialog: Dialog) -> None:
+        alarms.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
 
     for path in ("/console/topics/inert", f"/console/audit?principal={HOSTILE}"):
         page.goto(path)

@@ -42,10 +42,14 @@ def test_topics_and_groups_stand_side_by_side() -> None:
 
 def test_commands_of_spark_are_named_where_it_runs() -> None:
     def text_of(*, has_spark: bool) -> str:
-        event = events.GoesOn(address="h:1", orders_per_second=1, has_spark=has_spark)
-        return text(event)
+        return text(
+            events.GoesOn(
+                address="h:1", console="http://h:2/", orders_per_second=1, has_spark=has_spark
+            )
+        )
 
     assert "export MILLSTREAM_BOOTSTRAP=h:1" in text_of(has_spark=False)
+    assert "http://h:2/ shows it all in a browser" in text_of(has_spark=False)
     assert "orders-by-minute" not in text_of(has_spark=False)
     assert "millstream subscribe orders-by-minute" in text_of(has_spark=True)
 
