@@ -17,7 +17,10 @@ from millstream.errors import MillstreamError
 
 _log = logging.getLogger(__name__)
 
-BELOW_THE_GATE = ("engine", "control", "internal_topics", "replication", "raft", "storage")
+BELOW_THE_GATE = (
+    *("engine", "control", "internal_topics"),
+    *("peers", "replication", "raft", "storage"),
+)
 ABOVE_THE_GATE = ("protocols", "server")
 
 _EXPECTED = (MillstreamError, OSError, MemoryError, RecursionError)
