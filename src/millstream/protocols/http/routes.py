@@ -132,7 +132,7 @@ CONFLUENT = Api(
     name="confluent",
     prefix=("v3",),
     also_under="kafka",
-    nouns={},
+    nouns={"clusters": _http("confluent.clusters", "confluent.records")},
     shape=numbered_error,
     is_strict=False,
 )

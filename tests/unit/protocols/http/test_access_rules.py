@@ -53,6 +53,7 @@ PATH_VALUES = {
     "partition": "0",
     "offset": "0",
     "node": "1",
+    "cluster": "{cluster}",
 }
 DELAYED_ID = f"{{topic}}{ID_SEPARATOR}1"
 TOKEN = cursor_of(PlanRequest(to=ResetTo(earliest=True), topics=["orders"]), "digest")
@@ -70,7 +71,13 @@ OWN_VALUES = {
 # More than is declared: DESCRIBE of the cluster shows all groups, as in Kafka; `whoami` answers
 # what a client may do, and needs none of it.
 ALSO_ASKED = dict.fromkeys(
-    ("GET /v1/groups", "GET /api/v1/consumer-groups", "GET /v1/whoami"), ("De C",)
+    (
+        "GET /v1/groups",
+        "GET /api/v1/consumer-groups",
+        "GET /v3/clusters/{cluster}/consumer-groups",
+        "GET /v1/whoami",
+    ),
+    ("De C",),
 )
 QUERIES = {
     "GET /v1/delayed": "?topic={topic}",
@@ -115,7 +122,7 @@ def send_of(name: str) -> Send:
 
         def value(match: re.Match[str]) -> str:
             known = PATH_VALUES | OWN_VALUES.get(route.path, {})
-            return known.get(match[1], topic).format(topic=topic)
+            return known.get(match[1], topic).format(topic=topic, cluster=node.cluster_id)
 
         path = re.sub(r"\{(\w+)\}", value, route.path) + query.format(topic=topic)
         body = body_of(api, route, topic)
