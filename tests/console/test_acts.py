@@ -93,3 +93,51 @@ def test_a_name_of_markup_is_text_on_every_list(page: Page, node: HttpNode) -> N
         expect(page.get_by_text("onerror").first).to_be_visible()
         assert page.locator("img[src='x']").count() == 0
     assert alarms == []
+
+
+def test_a_dead_letter_is_sent_back_and_the_others_are_purged(page: Page, node: HttpNode) -> None:
+    make_topic(node, "sold")
+    headers = {
+        "ms-dlq-topic": "sold",
+        "ms-dlq-partition": "0",
+        "ms-dlq-offset": "0",
+        "ms-dlq-group": "billing",
+        "ms-dlq-attempts": "3",
+        "ms-dlq-reason": "max_retries",
+        "ms-dlq-error": HOSTILE,
+    }
+    letters = [{"value": str(number), "headers": headers} for number in range(3)]
+    assert node.ask.post("/v1/topics/sold.dlq/records", {"records": letters}).status == 200
+
+    page.goto("/console/dead-letters?topic=sold")
+    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    page.get_by_role("button", name="Send this one back").click()
+    expect(page.get_by_text("2 records").first).to_be_visible()
+    assert len(node.ask.get("/v1/topics/sold/records").json["items"]) == 1
+
+    page.get_by_role("button", name="Purge…").click()
+    sure = page.get_by_role("dialog")
+    sure.get_by_role("textbox").fill("2")
+    sure.get_by_role("button", name="Delete 2 dead letters").click()
+    expect(page.get_by_text("No dead letters wait")).to_be_visible()
+    assert node.ask.get("/v1/dead-letters/sold/stats").json["waiting"] == 0
+
+
+def test_a_schema_gets_a_version_if_the_broker_takes_it(page: Page, node: HttpNode) -> None:
+    def order(*fields: str) -> str:
+        listed = [{"name": name, "type": "string", "default": ""} for name in fields]
+        return json.dumps({"type": "record", "name": "Order", "fields": listed})
+
+    made = node.ask.post("/subjects/sold-value/versions", {"schema": order("id")})
+    assert made.status == 200, made.text
+
+    page.goto("/console/schemas/sold-value")
+    page.get_by_role("button", name="New version…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Schema").fill('{"type": "recor')
+    expect(dialog.get_by_role("button", name="Register the version")).to_be_disabled()
+    dialog.get_by_role("textbox", name="Schema").fill(order("id", "note"))
+    expect(dialog.get_by_text("It may be registered.")).to_be_visible()
+    dialog.get_by_role("button", name="Register the version").click()
+    expect(dialog).to_have_count(0)
+    assert node.ask.get("/subjects/sold-value/versions").json == [1, 2]
