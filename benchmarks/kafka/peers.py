@@ -78,7 +78,7 @@ def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
             "write": "durability=write: synced every 500 ms in the background",
         },
         prepare=prepare,
-        environment={"MILLSTREAM_LISTENERS": "kafka,flux,classic,http"},
+        environment={"MILLSTREAM_LISTENERS": "kafka,flymq,flux,classic,http"},
     )
 
 

@@ -405,7 +405,7 @@ class Config:
         "", "What fails together with this node. Empty: this node alone. One holds no two replicas."
     )
     opens_logs_on_use: bool = setting(
-        False,
+        True,
         "Whether a start leaves logs closed that nothing happened to since the last orderly stop. "
         "Faster with thousands of partitions; the first request to each waits for its log.",
     )

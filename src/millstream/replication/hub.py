@@ -205,20 +205,19 @@ class Hub:
     def wake(self, log_ids: Iterable[LogId]) -> None:
         """Have threads open those of these logs that rest."""
         for log_id in log_ids:
-            opening = self.resting.take(log_id)
-            if opening is not None:
+            if (opening := self.resting.take(log_id)) is not None:
                 self._openings.add(opening)
 
     async def awake(self, log_ids: Iterable[LogId]) -> None:
         """Wait until those of these logs that are not open are, and led."""
-        waking = [each for each in log_ids if each in self.resting or each in self._openings]
+        waking = self.resting.unled(log_ids, self._openings)
         self.wake(waking)
         await self.ready(waking)
 
     @property
     def has_unopened(self) -> bool:
         """Whether a log rests or is being opened."""
-        return bool(self.resting) or not self._openings.is_idle
+        return bool(self.resting or self.resting.waking) or not self._openings.is_idle
 
     async def opened(self, log_ids: Iterable[LogId] | None = None) -> None:
         """Wait until none of these, or of all, is being opened; what cannot be is `damaged`."""
@@ -234,7 +233,7 @@ class Hub:
             forget(log_id)
         self.damaged.pop(log_id, None)
         self._unopened.pop(log_id, None)
-        self.resting.take(log_id)
+        self.resting.drop(log_id)
         if replica is not None:
             replica.leave()
             replica.log.abandon()
@@ -381,8 +380,7 @@ class Hub:
         for log_id, replica in self.replicas.items():
             if replica.core.needs_ticks and not replica.log.is_dirty and replica.failure is None:
                 self._journal.note_durable(log_id, replica.core.start_offset_max)
-        work = self._journal.begin_sync()
-        if work is not None:
+        if (work := self._journal.begin_sync()) is not None:
             work()  # On the event loop: nothing is served any more.
             self._journal.end_sync()
         for replica in self.replicas.values():
@@ -437,6 +435,7 @@ class Hub:
             self._metrics.add(STORAGE_FAILURES)
             _log.error("left a log closed partition=%s log=%s problem=%s", name, log_id, problem)
         self.damaged[log_id] = problem
+        self.resting.woken(log_id, None)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -488,4 +487,5 @@ class Hub:
         self.ticker.follow(replica)
         if replica.core.voters == {replica.me}:
             self.drive(replica, replica.core.tick)  # The only voter leads at once.
+        self.resting.woken(log_id, replica)
         return replica

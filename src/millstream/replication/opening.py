@@ -361,7 +361,7 @@ def close(log: Log, *, is_alone: bool) -> None:
 def clean_end(log: Log, note: AtRest | None) -> CleanEnd:
     """Where the log ends: the next start finds it there, if the stop was clean."""
     end_offset = log.end_offset
-    if log.health().segment_count == 0:
+    if not log.segments():
         return CleanEnd(end_offset, 0, 0, note)
     last = log.segment_at(end_offset)
     return CleanEnd(end_offset, last.base_offset, last.size, note)

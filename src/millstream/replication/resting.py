@@ -5,11 +5,12 @@ also after a kill: a log is written only in an epoch that this node has opened s
 journal has that epoch's boundary. What operators ask of a resting log is known from the stop.
 
 Invariant: a log that rests has no replica. It is opened, and verified, on first use: `Hub.get` and
-`Hub.awake`. A log wakes by itself when its records are due.
+`Hub.awake`. A log wakes by itself when its records are due. A log that was taken from rest is
+`waking` until it is led: requests that meet it there wait for it, instead of being refused.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Container, Iterable, Iterator, Sized
 from dataclasses import asdict
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -42,6 +43,8 @@ class Resting:
         # When records are due. May name logs that are awake: `take_due` passes over them.
         self._due: list[tuple[int, LogId]] = []
         self.size_bytes = 0  # Of all that rest.
+        # Taken from rest, and not led yet; with what is to be called then.
+        self.waking: dict[LogId, list[Callable[[], object]]] = {}
 
     def __contains__(self, log_id: object) -> bool:
         return log_id in self._openings
@@ -69,11 +72,41 @@ class Resting:
         return self._openings.get(log_id)
 
     def take(self, log_id: LogId) -> Opening | None:
-        """The log rests no more: the caller opens or drops it."""
+        """The log rests no more: the caller opens it, and calls `woken`."""
         opening = self._openings.pop(log_id, None)
         if opening is not None:
             self.size_bytes -= self._note(log_id).size_bytes
+            self.waking[log_id] = []
         return opening
+
+    def drop(self, log_id: LogId) -> None:
+        """The log is deleted."""
+        self.take(log_id)
+        self.woken(log_id, None)
+
+    def unled(self, log_ids: Iterable[LogId], openings: Container[LogId]) -> list[LogId]:
+        """Those of these logs that rest, are waking or are being opened."""
+        return [
+            each
+            for each in log_ids
+            if each in self._openings or each in self.waking or each in openings
+        ]
+
+    def woken(self, log_id: LogId, replica: Replica | None) -> None:
+        """The log is open, or cannot be, or is dropped. It is `waking` until it is led."""
+        if log_id not in self.waking:
+            return
+
+        def moved() -> None:
+            if replica is None or replica.is_ready or replica.failure or replica.is_gone:
+                if replica is not None:
+                    replica.unwatch(moved)
+                for tell in self.waking.pop(log_id, ()):
+                    tell()
+
+        moved()
+        if replica is not None and log_id in self.waking:
+            replica.watch(moved)
 
     def take_due(self, now_ms: int) -> list[LogId]:
         """The logs whose records are due; each is returned once."""

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from millstream.codec.encoding import encode_batch
+from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.engine.partitions.slices import Earliest, Latest, Want
-from millstream.errors import StorageUnavailable
+from millstream.errors import NotLeader, StorageUnavailable, UnknownTopic
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
@@ -130,6 +132,133 @@ def test_every_use_of_a_resting_log_wakes_it() -> None:
             assert len(node.hub.resting) == COUNT - 4
 
     run(story())
+
+
+def test_appends_to_a_log_that_a_thread_opens_wait_and_keep_their_order() -> None:
+    files = CrashingFiles()
+    stopped(files)
+
+    async def story() -> None:
+        async with running_node(RESTS, files=files) as node:
+            node.hub.wake([node.topics.describe(SESSION, TOPIC).log(3)])
+            target, values_sent = TopicPartition(TOPIC, 3), [b"%d" % at for at in range(20)]
+            writing = []
+            for value in values_sent:
+                writing.append(node.partitions.append(SESSION, target, batch(value), Acks.LEADER))
+                await asyncio.sleep(0)  # Some come while the first ones are released.
+            appended = await asyncio.gather(*writing)
+            assert [each.base_offset for each in appended] == list(range(1, 21))
+            await append(node, 3, b"last")
+            assert await values(node, 3) == [b"kept", *values_sent, b"last"]
+
+    run(story())
+
+
+def test_an_append_to_a_log_that_is_deleted_while_it_wakes_is_refused() -> None:
+    files = CrashingFiles()
+    stopped(files)
+
+    async def story() -> None:
+        async with running_node(RESTS, files=files) as node:
+            node.hub.wake([node.topics.describe(SESSION, TOPIC).log(3)])
+            target = TopicPartition(TOPIC, 3)
+            writing = node.partitions.append(SESSION, target, batch(b"late"), Acks.ALL)
+            await node.topics.delete(SESSION, TOPIC)
+            with pytest.raises((UnknownTopic, NotLeader)):
+                await writing
+            assert not node.hub.resting.waking
+
+    run(story())
+
+
+def test_an_append_to_a_log_that_is_damaged_is_refused_when_it_cannot_be_opened() -> None:
+    files = CrashingFiles()
+    stopped(files)
+
+    async def story() -> None:
+        async with running_node(RESTS, files=files) as node:
+            log_id = node.topics.describe(SESSION, TOPIC).log(3)
+            (name,) = [each for each in files.list(f"logs/{log_id}") if each.endswith(".log")]
+            files.open(f"logs/{log_id}/{name}").truncate(10)
+            node.hub.wake([log_id])
+            target = TopicPartition(TOPIC, 3)
+            with pytest.raises(StorageUnavailable):
+                await node.partitions.append(SESSION, target, batch(b"late"), Acks.ALL)
+
+    run(story())
+
+
+def test_a_log_whose_settings_change_takes_records_meanwhile() -> None:
+    files = CrashingFiles()
+    stopped(files)
+
+    async def story() -> None:
+        async with running_node(RESTS, files=files) as node:
+            await node.topics.alter(SESSION, TOPIC, {"retention_ms": "60000"})
+            await append(node, 3, b"at once")
+            assert await values(node, 3) == [b"kept", b"at once"]
+
+    run(story())
+
+
+def test_a_read_of_a_log_that_was_just_opened_waits_until_it_is_led() -> None:
+    files = CrashingFiles()
+    stopped(files)
+
+    async def story() -> None:
+        async with running_node(RESTS, files=files) as node:
+            assert node.hub.find(node.topics.describe(SESSION, TOPIC).log(3)).is_leader
+            assert await values(node, 3) == [b"kept"]
+            assert not node.hub.resting.waking
+
+    run(story())
+
+
+def test_ids_of_all_partitions_count_also_of_one_that_a_thread_opens() -> None:
+    """A copy in a log that is passed over would be written a second time."""
+    files, settings = CrashingFiles(), {"message_id_window_ms": "3600000"}
+
+    def copy() -> bytes:
+        return encode_batch([Record(0, NOW_MS, None, b"x", (("ms-message-id", b"same"),))])
+
+    async def first() -> None:
+        async with running_node(RESTS, files=files) as node:
+            await node.topics.create(SESSION, TOPIC, partitions=2, settings=settings)
+            await node.partitions.append(SESSION, TopicPartition(TOPIC, 0), copy(), Acks.ALL)
+            await append(node, 1, b"other")
+
+    async def second() -> None:
+        async with running_node(RESTS, files=files) as node:
+            assert len(node.hub.resting) == 2
+            node.hub.wake([node.topics.describe(SESSION, TOPIC).log(0)])
+            target = TopicPartition(TOPIC, 1)
+            written = await node.partitions.append(SESSION, target, copy(), Acks.ALL)
+            assert written.duplicates
+            assert await values(node, 1) == [b"other"]
+
+    run(first())
+    run(second())
+
+
+def test_a_delayed_record_reaches_a_log_that_rested() -> None:
+    files, clock = CrashingFiles(), FixedClock(NOW_MS)
+    headers = (("ms-delay-ms", b"60000"),)
+
+    async def first() -> None:
+        async with running_node(RESTS, files=files, clock=clock) as node:
+            await fill(node)
+            data = encode_batch([Record(0, NOW_MS, None, b"late", headers)])
+            await node.partitions.append(SESSION, TopicPartition(TOPIC, 3), data, Acks.ALL)
+
+    async def second() -> None:
+        async with running_node(RESTS, files=files, clock=clock) as node:
+            assert len(node.hub.resting) == COUNT
+            await asyncio.sleep(61)
+            assert len(node.hub.resting) == COUNT - 1
+            assert await values(node, 3) == [b"kept", b"late"]
+
+    run(first())
+    run(second())
 
 
 def test_metadata_tells_the_epoch_in_which_a_resting_log_will_be_led() -> None:

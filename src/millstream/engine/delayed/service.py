@@ -93,6 +93,9 @@ class DelayedRecords:
         topic = _topic(name)
         self._gate.admit(session, Operation.DELETE_RECORDS, topic_resource(topic))
         shard, due = await self._find(topic, name)
+        if shard.is_undecided(due):
+            await shard.until_decided(due)
+            shard, due = await self._find(topic, name)  # It may be delivered by now.
         message_id = shard.message_id(due.number)
         shard.cancel(due)
         self._windows.forget(shard.targets[due.place].topic_id, message_id)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappush
 from typing import NamedTuple
 from uuid import UUID
@@ -55,6 +56,7 @@ MESSAGE_IDS_MAX = 100_000  # Of delayed records, kept for the deduplication wind
 # this node came to lead the shard.
 PLACES_MAX = 100_000
 TAKEN_AT_ONCE = 1_000
+DECIDED_S_MAX = 5.0  # A cancel waits so long for the log that the record may be in already.
 AHEAD_MS_MAX = 10_000  # Payloads read along with others are kept if they are due within this.
 AHEAD_BYTES_MAX = 6 * 2**20
 SOON_BYTES_MAX = 8 * 2**20  # Of all payloads kept, with those read because they are due soon.
@@ -73,6 +75,7 @@ class DelayedShard(Shard):
     def __init__(self, replica: Replica, context: WriterContext, wake: Callable[[], None]) -> None:
         """`wake` is called when a record may be due earlier than any known one."""
         super().__init__(replica, context.clock)
+        self._hub = context.hub
         self.writer = ExactlyOnceWriter(self.ledger, context)
         self.due_heap = DueHeap()
         self.targets: list[LogId] = []  # By place.
@@ -86,6 +89,7 @@ class DelayedShard(Shard):
         self._message_ids: OrderedDict[Offset, tuple[UUID, bytes, int]] = OrderedDict()
         # By place: planned before a restart, and not known whether delivered.
         self._undecided: dict[int, set[Offset]] = {}
+        self._decision = asyncio.Event()  # Set when one of them is decided, and made anew.
         self._known_ms: int | None = None  # When the scheduler looks again, at the latest.
         self._soon_ms = 0  # Records due after it were never in `soon`.
         self._ahead: dict[Offset, bytes] = {}  # Values read before they are due.
@@ -134,12 +138,25 @@ class DelayedShard(Shard):
         """Future that is done when everything written so far is committed."""
         return self._replica.committed(self.ledger.written_offset, None)
 
+    def is_undecided(self, due: Due) -> bool:
+        """Whether it is unknown if the record was delivered before a restart."""
+        return due.number in self._undecided.get(due.place, ())
+
+    async def until_decided(self, due: Due) -> None:
+        """Wait until that is known, if it is not because a log is being opened."""
+        if not self._hub.resting.unled([self.targets[due.place]], ()):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DECIDED_S_MAX):
+                while self.is_undecided(due):
+                    await self._decision.wait()
+
     def cancel(self, due: Due) -> None:
         """Cancel a waiting record.
 
         Raises `CoordinatorLoading` while it is unknown whether it was delivered before a restart.
         """
-        if due.number in self._undecided.get(due.place, ()):
+        if self.is_undecided(due):
             raise CoordinatorLoading(str(self.targets[due.place]))
         self.ledger.write(self.ended([due.number]))
         self.decided([due.number])
@@ -184,6 +201,7 @@ class DelayedShard(Shard):
     def all_decided(self, place: int) -> None:
         """It is known which records were delivered there before a restart."""
         self._undecided.pop(place, None)
+        self._announce()
 
     def has_at_hand(self, numbers: Iterable[Offset]) -> bool:
         return all(number in self._ahead for number in numbers)
@@ -282,10 +300,15 @@ class DelayedShard(Shard):
         self.soon.clear()
         self.gaps.clear()
         self._undecided.clear()
+        self._announce()
         self._ahead.clear()
         self._ahead_bytes = 0
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        self._decision.set()
+        self._decision = asyncio.Event()
 
     def _note(self, number: Offset, header: DelayedHeader, arrived_ms: int) -> int:
         """Index a written record by sender and message id; return its place."""

@@ -144,7 +144,11 @@ class ExactlyOnceWriter:
     # -- planned ahead ---------------------------------------------------------------------------
 
     async def open(self, target: LogId) -> tuple[bytes, ...]:
-        """Make sure there is an outbound sequence; return its ids, appended or only planned."""
+        """Make sure there is an outbound sequence; return its ids, appended or only planned.
+
+        If the log of the target rests, it is opened and led first.
+        """
+        await self._context.hub.awake([target])
         return (await self._outbound_to(target)).ids
 
     def begun_count(self, target: LogId) -> int:
@@ -271,6 +275,7 @@ class ExactlyOnceWriter:
         backoff = Backoff()
         while True:
             try:
+                await self._context.hub.awake([target])
                 replica = self.replica(target)
                 data, header = self._build_batch(
                     replica, outbound.producer_id, outbound.base_sequence, records

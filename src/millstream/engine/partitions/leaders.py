@@ -4,6 +4,8 @@ Writes need a leader. Reads need one that is current: it knows all that was ever
 takes a new leader one commit of its own epoch.
 """
 
+from collections.abc import Container
+
 from millstream.control.catalog import Catalog
 from millstream.errors import LeaderNotReady, NotLeader, UnknownTopic
 from millstream.model import LogId, TopicPartition
@@ -14,9 +16,11 @@ KNOWN_MAX = 20_000  # Replicas kept at hand by the name of their topic; others a
 
 
 class Leaders:
-    def __init__(self, catalog: Catalog, hub: Hub) -> None:
+    def __init__(self, catalog: Catalog, hub: Hub, *, held: Container[TopicPartition]) -> None:
+        """`held` are the partitions in which earlier appends wait for their log to be opened."""
         self._catalog = catalog
         self._hub = hub
+        self._held = held
         # Looked up since the catalog was at `_version`: a produce asks for one, a fetch for each
         # of its partitions.
         self._known: dict[TopicPartition, Replica] = {}
@@ -47,6 +51,8 @@ class Leaders:
             or self._version != self._catalog.version
         ):
             self._catalog.find(target.topic).check_writable()
+            if target in self._held:
+                raise NotLeader(target, None)
             replica = self.find(target)
             self._keep(self._writable, target, replica)
         return replica

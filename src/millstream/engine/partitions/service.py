@@ -20,6 +20,7 @@ from millstream.engine.controller import Controller
 from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource, transaction_resource
 from millstream.engine.partitions.admission import admit_batch
+from millstream.engine.partitions.held_appends import HeldAppends
 from millstream.engine.partitions.leaders import Leaders
 from millstream.engine.partitions.long_poll import FilterFigures, LongPoll
 from millstream.engine.partitions.markers import write_marker
@@ -46,6 +47,7 @@ from millstream.errors import (
     InternalTopic,
     NoSpace,
     NotEnoughReplicas,
+    NotLeader,
     OffsetOutOfRange,
     ReadPending,
     RequestError,
@@ -132,7 +134,8 @@ class Partitions:
         self._metrics = metrics
         self._failures = metrics.counter(APPEND_FAILURES)
         self._seconds: dict[tuple[str, Acks], Histogram] = {}  # Of appends.
-        self._leaders = Leaders(controller.state.catalog, hub)
+        self._held = HeldAppends(hub)
+        self._leaders = Leaders(controller.state.catalog, hub, held=self._held.queues)
         self._long_poll = LongPoll(
             controller.state.catalog,
             hub,
@@ -187,7 +190,15 @@ class Partitions:
     ) -> asyncio.Future[Appended]:
         if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
-        replica = self._leaders.find_writable(target)
+        try:
+            replica = self._leaders.find_writable(target)
+        except NotLeader:
+            log_id = self._leaders.log_id(target)
+            if not self._held.takes(target, log_id):
+                raise
+            options = partial(self.append, transactional_id=transactional_id, joins=joins)
+            again = partial(options, session, target, data, acks)
+            return self._held.hold(target, log_id, again)
         settings = replica.log.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
             _check_replicas(target, replica, settings.min_insync_replicas)

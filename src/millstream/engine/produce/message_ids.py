@@ -197,6 +197,9 @@ class Windows:
             return
         done = self._loading[topic_id] = asyncio.get_running_loop().create_future()
         try:
+            # The ids of all partitions count: none may be passed over because its log rests.
+            count = self._catalog.find_id(topic_id).partition_count
+            await self._hub.awake([LogId(topic_id, partition) for partition in range(count)])
             for large in self._fold(topic_id, delayed_ids):
                 if large is None:
                     await asyncio.sleep(0)

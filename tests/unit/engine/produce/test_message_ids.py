@@ -111,6 +111,7 @@ def test_others_have_their_turn_while_a_window_loads(codec: Codec) -> None:
             many = [message(b"x", message_id=b"%d" % at) for at in range(count)]
             await node.partitions.append(SESSION, ORDERS, batch_of(*many, codec=codec), Acks.ALL)
         async with running_orders(files=files) as node:
+            await node.partitions.awake(SESSION, [node.topics.describe(SESSION, ORDERS.topic)])
             again = batch_of(message(b"x", message_id=b"%d" % (count - 1)))
             writing = node.partitions.append(SESSION, ORDERS, again, Acks.ALL)
             turns = 0
