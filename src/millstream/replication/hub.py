@@ -216,8 +216,8 @@ class Hub:
 
     @property
     def has_unopened(self) -> bool:
-        """Whether a log rests or is being opened."""
-        return bool(self.resting or self.resting.waking) or not self._openings.is_idle
+        """Whether a log rests or is being opened. Each fetch asks: attributes, no calls."""
+        return bool(self.resting.logs or self.resting.waking or self._openings.pending)
 
     async def opened(self, log_ids: Iterable[LogId] | None = None) -> None:
         """Wait until none of these, or of all, is being opened; what cannot be is `damaged`."""

@@ -172,35 +172,35 @@ class Openings:
         self._recovery = recovery
         self._hand_over = hand_over
         self._let_go = let_go
-        self._pending: dict[LogId, Opening] = {}
+        self.pending: dict[LogId, Opening] = {}
         self._queue: deque[LogId] = deque()  # May name logs that were dropped.
         self._under_way: set[LogId] = set()
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
 
     def __contains__(self, log_id: object) -> bool:
-        return log_id in self._pending
+        return log_id in self.pending
 
     @property
     def is_idle(self) -> bool:
-        return not self._pending and not self._under_way
+        return not self.pending and not self._under_way
 
     def opens(self, topic_id: UUID) -> bool:
         """Whether a log of this topic is being opened."""
-        return any(log_id.topic_id == topic_id for log_id in self._pending)
+        return any(log_id.topic_id == topic_id for log_id in self.pending)
 
     def find(self, log_id: LogId) -> Opening | None:
-        return self._pending.get(log_id)
+        return self.pending.get(log_id)
 
     def add(self, opening: Opening) -> None:
         assert opening.log_id not in self._under_way
-        self._pending[opening.log_id] = opening
+        self.pending[opening.log_id] = opening
         self._queue.append(opening.log_id)
         self._wake.set()
 
     def drop(self, log_id: LogId) -> bool:
         """Do not open it; True if a thread works on it still, and `let_go` will be called."""
-        self._pending.pop(log_id, None)
+        self.pending.pop(log_id, None)
         self._announce()
         return log_id in self._under_way
 
@@ -213,8 +213,8 @@ class Openings:
 
     async def finished(self, log_ids: Iterable[LogId] | None = None) -> None:
         """Wait until none of these, or of all, is being opened any more, however that went."""
-        for log_id in tuple(self._pending) if log_ids is None else log_ids:
-            while log_id in self._pending:
+        for log_id in tuple(self.pending) if log_ids is None else log_ids:
+            while log_id in self.pending:
                 await self._progress.wait()
 
     async def run(self) -> None:
@@ -242,7 +242,7 @@ class Openings:
     def _take(self) -> list[Opening]:
         batch: list[Opening] = []
         while self._queue and len(batch) < LOGS_PER_JOB:
-            opening = self._pending.get(self._queue.popleft())
+            opening = self.pending.get(self._queue.popleft())
             if opening is not None:
                 self._under_way.add(opening.log_id)
                 batch.append(opening)
@@ -265,7 +265,7 @@ class Openings:
     def _put_back(self, batch: list[Opening]) -> None:
         for opening in reversed(batch):
             self._under_way.discard(opening.log_id)
-            if opening.log_id in self._pending:
+            if opening.log_id in self.pending:
                 self._queue.appendleft(opening.log_id)
                 self._wake.set()
             else:
@@ -287,7 +287,7 @@ class Openings:
 
     def _conclude(self, log_id: LogId, outcome: Outcome) -> None:
         self._under_way.discard(log_id)
-        opening = self._pending.pop(log_id, None)
+        opening = self.pending.pop(log_id, None)
         if opening is None:
             self._let_go(log_id)
         else:

@@ -39,7 +39,7 @@ class Resting:
         """`voters` are those of the cluster: with others a node has to be heard, so none rests."""
         self._is_alone = len(voters) == 1
         self._was_clean, self._ends = last_stop
-        self._openings: dict[LogId, Opening] = {}
+        self.logs: dict[LogId, Opening] = {}
         # When records are due. May name logs that are awake: `take_due` passes over them.
         self._due: list[tuple[int, LogId]] = []
         self.size_bytes = 0  # Of all that rest.
@@ -47,13 +47,13 @@ class Resting:
         self.waking: dict[LogId, list[Callable[[], object]]] = {}
 
     def __contains__(self, log_id: object) -> bool:
-        return log_id in self._openings
+        return log_id in self.logs
 
     def __iter__(self) -> Iterator[LogId]:
-        return iter(self._openings)
+        return iter(self.logs)
 
     def __len__(self) -> int:
-        return len(self._openings)
+        return len(self.logs)
 
     def add(self, opening: Opening) -> bool:
         """Let a log rest; False if it has to be opened."""
@@ -62,18 +62,18 @@ class Resting:
         if not is_alone or end is None or not _is_unchanged(opening, end):
             return False
         assert end.at_rest is not None
-        self._openings[opening.log_id] = opening
+        self.logs[opening.log_id] = opening
         self.size_bytes += end.at_rest.size_bytes
         if end.at_rest.due_ms is not None:
             heappush(self._due, (end.at_rest.due_ms, opening.log_id))
         return True
 
     def find(self, log_id: LogId) -> Opening | None:
-        return self._openings.get(log_id)
+        return self.logs.get(log_id)
 
     def take(self, log_id: LogId) -> Opening | None:
         """The log rests no more: the caller opens it, and calls `woken`."""
-        opening = self._openings.pop(log_id, None)
+        opening = self.logs.pop(log_id, None)
         if opening is not None:
             self.size_bytes -= self._note(log_id).size_bytes
             self.waking[log_id] = []
@@ -89,7 +89,7 @@ class Resting:
         return [
             each
             for each in log_ids
-            if each in self._openings or each in self.waking or each in openings
+            if each in self.logs or each in self.waking or each in openings
         ]
 
     def woken(self, log_id: LogId, replica: Replica | None) -> None:
@@ -113,7 +113,7 @@ class Resting:
         due: list[LogId] = []
         while self._due and self._due[0][0] <= now_ms:
             _, log_id = heappop(self._due)
-            if log_id in self._openings:
+            if log_id in self.logs:
                 due.append(log_id)
         return due
 
@@ -127,7 +127,7 @@ class Resting:
 
     def epoch(self, log_id: LogId) -> Epoch:
         """The epoch in which the log will be led: its only voter opens the next one."""
-        return Epoch(self._openings[log_id].state.hard_state.epoch + 1)
+        return Epoch(self.logs[log_id].state.hard_state.epoch + 1)
 
     def end_offset(self, log_id: LogId) -> Offset:
         """All before it is committed, and in no open transaction."""
@@ -138,7 +138,7 @@ class Resting:
         return LogHealth(
             segment_count=note.segment_count,
             size_bytes=note.size_bytes,
-            start_offset=self._openings[log_id].state.start_offset,
+            start_offset=self.logs[log_id].state.start_offset,
             end_offset=self.end_offset(log_id),
             index_entries=note.index_entries,
             index_bytes_per_entry_max=note.index_bytes_per_entry_max,
@@ -172,7 +172,7 @@ class Resting:
         After a start that followed no clean stop, a power cut may have left bytes behind the end:
         only an opening finds them.
         """
-        names = map(str, self._openings)
+        names = map(str, self.logs)
         if self._was_clean:
             return {name: self._ends[name] for name in names}
         return {name: self._ends[name]._replace(may_have_tail=True) for name in names}
