@@ -111,6 +111,8 @@ async def read(node: Node, target: TopicPartition) -> tuple[dict[int, Batch], li
             refused.append(skipped)
             offset = skipped.stop
             continue
+        if isinstance(part.error, StorageUnavailable):
+            raise part.error  # A log that rested is opened by this read.
         assert part.error is None, part.error
         assert part.records is not None
         data = part.records.read()

@@ -286,6 +286,8 @@ class Cluster:
         try:
             async with asyncio.timeout(PEACE_S_MAX):
                 while not self.is_quiet():
+                    for life in self.lives.values():
+                        life.node.hub.wake(list(life.node.hub.resting))
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError("Liveness: not quiet after the faults ended") from None
