@@ -87,9 +87,7 @@ class Resting:
     def unled(self, log_ids: Iterable[LogId], openings: Container[LogId]) -> list[LogId]:
         """Those of these logs that rest, are waking or are being opened."""
         return [
-            each
-            for each in log_ids
-            if each in self.logs or each in self.waking or each in openings
+            each for each in log_ids if each in self.logs or each in self.waking or each in openings
         ]
 
     def woken(self, log_id: LogId, replica: Replica | None) -> None:
