@@ -15,6 +15,8 @@ from millstream.metrics import DECLARED, Kind
 from tests.cli.conftest import Cli
 from tests.support.http import HttpNode, http_node
 
+# No broker speaks Kafka there, so the exit code is 1 in any case.
+DOCTOR = ("doctor", "--output", "json", "--bootstrap", "127.0.0.1:1", "--url")
 METRIC = re.compile(r"\b(?:millstream|process)_\w+")
 
 
@@ -110,6 +112,11 @@ def test_health_of_a_node_is_asked_over_http(node: HttpNode, shell: Cli) -> None
     assert report["status"] in {"healthy", "degraded"}
     assert len(report["checks"]) == 12
     assert "status" in shell.text("health", "--url", url_of(node))
+    findings = json.loads(shell.run(*DOCTOR, url_of(node), code=1).stdout)
+    assert {finding["check"]: finding["verdict"] for finding in findings}["health"] == "ok"
     node.broker.call(lambda broker: broker._running.node.hub.commits._fail(OSError("gone")))
+    findings = json.loads(shell.run(*DOCTOR, url_of(node), code=1).stdout)
+    verdicts = {finding["check"]: finding["verdict"] for finding in findings}
+    assert (verdicts["health sync"], verdicts["health"]) == ("problem", "problem")
     assert "until a restart" in shell.run("health", "--url", url_of(node), code=1).stdout
     assert "no node answers" in shell.refusal("health", "--url", "http://127.0.0.1:1")

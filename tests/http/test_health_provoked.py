@@ -136,7 +136,9 @@ ROWS: list[tuple[Provoke, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("provoke", "check", "status"), ROWS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("provoke", "check", "status"), ROWS, ids=[row[0].__name__ for row in ROWS]
+)
 def test_a_check_follows_what_the_node_holds(provoke: Provoke, check: str, status: str) -> None:
     async def statuses(broker: Broker) -> dict[str, str]:
         service = broker._running

@@ -19,6 +19,7 @@ from millstream import __version__
 from millstream.cli.connection import Target, open_client
 from millstream.cli.doctor import security
 from millstream.cli.doctor.findings import CONNECT_SECONDS_MAX, Finding
+from millstream.cli.render import Refused
 from millstream.config import Config
 from millstream.config_sources import load
 from millstream.errors import StartupError
@@ -182,6 +183,27 @@ def _tls_version(host: str, port: int) -> str | None:
             return secure.version()
     except OSError:
         return None
+
+
+def node_health(url: str) -> Iterator[Finding]:
+    """What the checks of a node say, over HTTP."""
+    from millstream.cli.monitoring.scrape import readiness
+
+    try:
+        _, report = readiness(url)
+    except Refused as problem:
+        advice = "`millstream serve` prints the address of http when it is ready."
+        yield Finding("health", "problem", problem.message, advice)
+        return
+    for check in report["checks"]:
+        if check["status"] == "degraded":
+            yield Finding(f"health {check['name']}", "warning", check["message"])
+        elif check["status"] != "healthy":
+            yield Finding(f"health {check['name']}", "problem", check["message"])
+    is_up = report["status"] in {"healthy", "degraded"}
+    yield Finding(
+        "health", "ok" if is_up else "problem", f"the node at {url} is {report['status']}"
+    )
 
 
 def broker(target: Target) -> Iterator[Finding]:

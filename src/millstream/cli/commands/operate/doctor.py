@@ -22,14 +22,17 @@ _SIGNS = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
 @click.command()
 @click.option("--config", "path", metavar="FILE", help="The node's configuration file.")
 @click.option("--data-dir", metavar="DIR", help="The node's data directory.  [as configured]")
+@click.option("--url", metavar="URL", help="A node's HTTP, whose health is asked for as well.")
 @answered
 @connection_options
-def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
+def doctor(target: Target, path: str | None, data_dir: str | None, url: str | None) -> Answer:
     """Find out why it does not work: versions, configuration, disk, address, TLS, login, protocol.
 
     The exit code is 1 if something is wrong; a warning is not.
     """
     findings = list(_examine(target, path, data_dir))
+    if url is not None:
+        findings += _node_health(url)
     lines = []
     for finding in findings:
         lines.append(f"{_SIGNS[finding.verdict]}  {finding.check}: {finding.said}")
@@ -37,6 +40,12 @@ def doctor(target: Target, path: str | None, data_dir: str | None) -> Answer:
             lines.append(f"      {finding.advice}")
     is_fine = all(finding.verdict != "problem" for finding in findings)
     return Answer([finding._asdict() for finding in findings], "\n".join(lines), is_fine)
+
+
+def _node_health(url: str) -> Iterator["Finding"]:
+    from millstream.cli.doctor import probes
+
+    yield from probes.node_health(url)
 
 
 def _examine(target: Target, path: str | None, data_dir: str | None) -> Iterator["Finding"]:
