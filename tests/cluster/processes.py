@@ -78,6 +78,10 @@ class NodeProcess:
             await self._process.wait()
         self._hang_up()
 
+    def log_text(self) -> str:
+        """What its processes have logged so far."""
+        return (self.directory / f"node-{self.node}.log").read_text(errors="replace")
+
     def freeze(self) -> None:
         self.is_stopped = True
         self._signal(signal.SIGSTOP)
@@ -205,8 +209,10 @@ class Cluster:
 class History:
     """What writers were told, and what every node has in the end."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, *, value_bytes: int = 0) -> None:
+        """Values have `value_bytes` at least."""
         self.partitions = partitions
+        self._padding = "x" * value_bytes
         self.acknowledged: list[tuple[int, int, str]] = []  # Partition, offset, value.
         self.sent: set[str] = set()
         self.is_over = False
@@ -217,7 +223,8 @@ class History:
         loop = asyncio.get_running_loop()
         sequence, last_s = 0, loop.time()
         while not self.is_over:
-            values = [f"{partition}/{sequence + at}" for at in range(random.randint(1, 4))]
+            numbers = range(sequence, sequence + random.randint(1, 4))
+            values = [f"{partition}/{number}/{self._padding}" for number in numbers]
             self.sent.update(values)
             data = encode_batch(
                 [Record(at, NOW_MS, None, value.encode()) for at, value in enumerate(values)],

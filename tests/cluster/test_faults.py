@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from millstream.replication.peering.node_links import QUEUED_BYTES_MAX
 from tests.cluster.processes import NODES, TOPIC, Cluster, History, running_cluster
 
 PARTITIONS = 2
@@ -124,6 +125,31 @@ def test_nothing_acknowledged_is_lost_in_a_life_of_mixed_faults(tmp_path: Path) 
     history = asyncio.run(live(tmp_path, faults, seed=7))
 
     assert len(history.acknowledged) > 100
+
+
+@pytest.mark.timeout(180)
+def test_a_node_that_was_away_catches_up_with_many_records(tmp_path: Path) -> None:
+    """More than may be queued for it: its fetches wait for room, and its links stay up."""
+
+    async def main() -> None:
+        history = History(PARTITIONS, value_bytes=200_000)
+        async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
+            await cluster.nodes[3].kill()
+            writers = [
+                asyncio.ensure_future(history.write(cluster, partition, Random(partition)))
+                for partition in range(PARTITIONS)
+            ]
+            async with asyncio.timeout(100):
+                while len(history.acknowledged) * 200_000 < QUEUED_BYTES_MAX + 2**23:
+                    await asyncio.sleep(0.05)
+            history.is_over = True
+            await asyncio.gather(*writers)
+            await cluster.nodes[3].start()
+            await cluster.calm(PARTITIONS)
+            await history.check(cluster)
+            assert "lost a peer" not in cluster.nodes[3].log_text()
+
+    asyncio.run(main())
 
 
 @pytest.mark.timeout(120)
