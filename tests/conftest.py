@@ -49,6 +49,10 @@ def pytest_report_header() -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test by where it stands, before `-m` selects. `smoke` keeps one in `make test`."""
+    # Workers would collect tests of different names, and then xdist runs none at all.
+    named_by_address = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named_by_address:
+        raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
     if hasattr(config, "workerinput"):  # In a worker of xdist.
         items[:] = in_running_order(items)
     for item in items:
