@@ -219,6 +219,8 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "access_rules.create": (([READ_ORDERS],), {}),
         "access_rules.delete": (([AclFilter()],), {}),
         "access_rules.replace": (([], [READ_ORDERS]), {}),
+        "access_rules.of_topic": (("orders",), {}),
+        "access_rules.share": (("orders", ["User:ann"]), {}),
         "access_rules.explain": (
             (Question(SYSTEM, "", AclOperation.READ, ResourceType.TOPIC, "orders"),),
             {},

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from millstream.config import Config
 from millstream.control.acls import Acl, AclFilter, AclOperation
 from millstream.control.decision import IMPLIED_BY
 from millstream.engine.access.rights import KINDS, LISTINGS, RIGHTS
@@ -18,7 +19,7 @@ from millstream.model import Acks, Session, TopicPartition
 from millstream.protocols.access_rules import OPERATIONS, RESOURCES, Rule
 from millstream.server.node import Node
 from tests.support.nodes import ORDERS, batch, running_node
-from tests.support.rights import ANN, ROOT, acl, secured_node
+from tests.support.rights import ANN, ROOT, SECURITY, acl, secured_node
 
 NAMES = {"T": "topic:orders", "G": "group:readers", "C": "cluster", "X": "transactional_id:billing"}
 LETTERS = {kind: letter for letter, kind in RESOURCES.items()}
@@ -97,7 +98,7 @@ def digest(node: Node) -> object:
 async def recorded(send: Send) -> set[str]:
     """The rights that a request asks for."""
     policy = Recording()
-    async with running_node(policy=policy) as node:
+    async with running_node(Config(security=SECURITY), policy=policy) as node:
         await prepare(node)
         await bounded(send(node, ANN, "orders"))
         return policy.asked

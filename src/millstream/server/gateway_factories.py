@@ -87,6 +87,7 @@ def flymq_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> Ga
     from millstream.protocols.flymq.gateway import FlymqGateway
     from millstream.protocols.flymq.open_transactions import OpenTransactions
     from millstream.protocols.flymq.router import HANDLERS
+    from millstream.server.listener_specs import listener_specs
 
     config = node.config
     services = Services(
@@ -105,6 +106,8 @@ def flymq_gateway_factory(node: Node, *, advertised: Address = AS_DIALLED) -> Ga
         unpacking=node.unpacking,
         dead_letters=node.dead_letters,
         users=node.users,
+        access_rules=node.access_rules,
+        lets_anonymous_in=lambda: any(spec.lets_anonymous_in for spec in listener_specs(config)),
         audit=node.audit,
         schemas=node.schemas,
         schema_changes=node.schema_changes,

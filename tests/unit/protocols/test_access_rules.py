@@ -89,12 +89,19 @@ FLYMQ: dict[Opcode, Callable[[str], Body]] = {
     Opcode.VALIDATE: lambda topic: bodies.Validate(topic, b"{}"),
     Opcode.PRODUCE_WITH_SCHEMA: lambda topic: bodies.ProduceWithSchema(topic, topic, b"{}"),
     Opcode.DELETE_SCHEMA: lambda topic: bodies.SchemaVersion(topic, 0),
+    Opcode.USER_CREATE: lambda topic: user_bodies.UserRequest("eve", "secret", "", (), True),
+    Opcode.USER_DELETE: lambda topic: user_bodies.UserOnly("eve"),
+    Opcode.USER_UPDATE: lambda topic: user_bodies.UserRequest("eve", "", "", (), True),
+    Opcode.USER_LIST: lambda topic: bodies.Nothing(),
+    Opcode.ACL_GET: bodies.TopicOnly,
+    Opcode.ACL_LIST: lambda topic: bodies.Nothing(),
+    Opcode.ROLE_LIST: lambda topic: bodies.Nothing(),
 }
-# Those of the trail need a right on `__audit` itself, which `*` is not; users, ACLs and logins have
-# tests of their own.
+# Those of the trail need a right on `__audit` itself, which `*` is not; logins, and what owners and
+# users may do with their own, have tests of their own.
 FLYMQ_APART = {
     *(Opcode.AUDIT_QUERY, Opcode.AUDIT_EXPORT, Opcode.AUTH, Opcode.DELETE_GROUP),
-    *(Opcode(number) for number in range(0x73, 0x7E)),
+    *(Opcode.USER_GET, Opcode.PASSWORD_CHANGE, Opcode.ACL_SET, Opcode.ACL_DELETE),
 }
 
 

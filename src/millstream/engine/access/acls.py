@@ -6,7 +6,7 @@ the cluster all of it, the owner of a topic the ACLs of its literal name.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.config import Limits
 from millstream.control.access import BUILT_IN_ROLES, Role
@@ -15,12 +15,13 @@ from millstream.control.acls import (
     AclFilter,
     AclOperation,
     PatternType,
+    Permission,
     ResourceType,
     check_acl,
 )
 from millstream.control.commands import AddAcls, DeleteRole, PutRole, RemoveAcls, ReplaceAcls
 from millstream.engine.controller import Controller
-from millstream.engine.gate import CLUSTER, Gate, Operation
+from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource
 from millstream.errors import InvalidRequest, RequestError
 from millstream.errors.access import AuthorizationOff, TooManyAcls, UnknownRole
 from millstream.model import Principal, Session
@@ -28,6 +29,11 @@ from millstream.model import Principal, Session
 if TYPE_CHECKING:  # Loaded where authorization is on.
     from millstream.control.decision import Decision
     from millstream.engine.access.rights import Rights
+
+
+# What FlyMQ's ACL of a topic grants: both, or neither.
+SHARED: Final = frozenset({AclOperation.READ, AclOperation.WRITE})
+_ANY_HOST: Final = "*"
 
 
 class Question(NamedTuple):
@@ -114,6 +120,37 @@ class AccessRules:
             command = ReplaceAcls(removed=tuple(removed), added=tuple(added))
             await self._controller.alter_access(session, command)
 
+    def of_topic(self, session: Session, topic: str) -> list[Acl]:
+        """The ACLs of a topic's literal name, oldest first."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic))
+        self._check_on()
+        return self._controller.state.access.acls.select(_named(topic))
+
+    async def share(self, session: Session, topic: str, principals: Sequence[str]) -> bool:
+        """Let exactly these principals read and write a topic, as far as `is_shared` rules of its
+        name say so, in one step; return whether there was any before."""
+        if not self._gate.owns(session, topic):
+            self._gate.admit(session, Operation.ALTER, CLUSTER)
+        self._check_on()
+        added = [
+            Acl(
+                resource_type=ResourceType.TOPIC,
+                resource_name=topic,
+                pattern_type=PatternType.LITERAL,
+                principal=principal,
+                host=_ANY_HOST,
+                operation=operation,
+                permission=Permission.ALLOW,
+            )
+            for principal in dict.fromkeys(principals)
+            for operation in sorted(SHARED)
+        ]
+        named = self._controller.state.access.acls.select(_named(topic))
+        removed = [acl for acl in named if is_shared(acl)]
+        if removed or added:
+            await self.replace(session, removed, added)
+        return bool(removed)
+
     def explain(self, session: Session, question: Question) -> "Decision":
         """The answer to a question about rights and its rule; one's own need no right."""
         if not session.mechanism or question.principal != session.principal:
@@ -188,3 +225,18 @@ class AccessRules:
             and acl_filter.is_exact
             and self._gate.owns(session, acl_filter.resource_name or "")
         )
+
+
+def is_shared(acl: Acl) -> bool:
+    """Whether a rule lets a principal read or write a topic of its literal name, from anywhere."""
+    return (
+        acl.resource_type is ResourceType.TOPIC
+        and acl.pattern_type is PatternType.LITERAL
+        and acl.permission is Permission.ALLOW
+        and acl.host == _ANY_HOST
+        and acl.operation in SHARED
+    )
+
+
+def _named(topic: str) -> AclFilter:
+    return AclFilter(ResourceType.TOPIC, topic, PatternType.LITERAL)

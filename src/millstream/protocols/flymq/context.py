@@ -5,11 +5,13 @@ connection's filtered reads have come.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from millstream.config import Config
+from millstream.engine.access.acls import AccessRules
 from millstream.engine.access.login import Login
 from millstream.engine.access.users import Users
 from millstream.engine.audit.trail import AuditTrail
@@ -96,6 +98,8 @@ class Services:
     consumer_groups: ConsumerGroups
     transactions: OpenTransactions
     users: Users
+    access_rules: AccessRules
+    lets_anonymous_in: Callable[[], bool]  # Whether any listener serves without a login.
     audit: AuditTrail
     usage: Usage
     unpacking: Unpacking

@@ -29,7 +29,7 @@ from millstream.errors import (
     UnknownTopic,
     UnpackedTooLarge,
 )
-from millstream.errors.access import LoginRequired
+from millstream.errors.access import LoginRequired, UnknownUser, UserExists
 from millstream.framing import Cutter
 from millstream.model import Buffer, Session, TopicPartition
 from millstream.protocols.conversation import Pace
@@ -294,5 +294,9 @@ def _words_for(problem: RequestError) -> str:
             return f"partition {partition} not found in topic {topic}"
         case UnknownTopic(target=topic):
             return f"topic not found: {topic}"
+        case UnknownUser(name=name):
+            return f'user "{name}" not found'
+        case UserExists(name=name):
+            return f'user "{name}" already exists'
         case _:
             return str(problem)

@@ -2,6 +2,7 @@
 
 from millstream.protocols.flymq.gateway import Handler
 from millstream.protocols.flymq.handlers import (
+    acls,
     audit,
     dead_letters,
     groups,
@@ -21,5 +22,6 @@ HANDLERS: dict[Opcode, Handler] = {
     **transactions.HANDLERS,
     **schemas.HANDLERS,
     **users.HANDLERS,
+    **acls.HANDLERS,
     **audit.HANDLERS,
 }
