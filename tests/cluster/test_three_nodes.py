@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.cli.cluster.joining import join
+from millstream.cli.render import Refused
+from millstream.client import connect
 from millstream.config import Config, Timing
 from millstream.testing.cluster import ClusterProcesses, running_cluster
 
@@ -98,6 +102,31 @@ def read(reader: Consumer, count: int) -> list[bytes]:
         if message is not None and message.error() is None:
             values.append(message.value() or b"")
     return values
+
+
+def test_the_status_shows_every_node_and_says_if_one_is_down(cluster: ClusterProcesses) -> None:
+    with connect(cluster.address(2), timeout_s=DEADLINE_S) as client:
+        nodes = client.cluster.nodes()
+
+    assert [node.node_id for node in nodes] == [1, 2, 3]
+    assert all(node.is_up and node.is_voter and node.state == "active" for node in nodes)
+    assert sum(node.is_controller for node in nodes) == 1
+    assert [node.address for node in nodes] == [cluster.address(number) for number in (1, 2, 3)]
+
+
+def test_a_used_token_and_a_foreign_directory_are_refused(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    with connect(cluster.address(1), timeout_s=DEADLINE_S) as client:
+        token = client.cluster.invite()
+    config = replace(CONFIG, data_dir=cluster.nodes[2].config.data_dir)
+    with pytest.raises(Refused, match="belongs to node 2 of this cluster already"):
+        join(token, config, {})
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    (stranger / "notes.txt").touch()
+    with pytest.raises(Refused, match="belongs to something else"):
+        join(token, replace(CONFIG, data_dir=str(stranger)), {})
 
 
 def test_metadata_names_all_nodes_and_spreads_leaders(cluster: ClusterProcesses) -> None:

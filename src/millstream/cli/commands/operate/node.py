@@ -87,7 +87,7 @@ def serve(
     from millstream.cli.serving import run
 
     if token is not None:
-        from millstream.cli.joining import has_joined, join
+        from millstream.cli.cluster.joining import has_joined, join
         from millstream.config_sources import load
 
         config = load(path=path, flags=flags)

@@ -1,0 +1,1 @@
+"""Joining a cluster from the command line, and a cluster to look at."""
