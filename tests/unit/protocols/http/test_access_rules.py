@@ -135,14 +135,15 @@ def send_of(name: str) -> Send:
         replies: list[bytes] = []
         for item in gateway.receive(head.encode() + body):
             outcome = gateway.begin(item)
+            reply: object = outcome
             if outcome is not None and not isinstance(outcome, list):
                 try:
                     async with asyncio.timeout(STREAM_S):
-                        outcome = await outcome
+                        reply = await outcome
                 except TimeoutError:
                     assert route.is_stream  # It waits for a client that takes nothing.
-                    outcome = [b"HTTP/1.1 200 OK\r\n\r\n{}"]
-            replies += [bytes(part) for part in cast("list[bytes]", outcome or [])]
+                    reply = [b"HTTP/1.1 200 OK\r\n\r\n{}"]
+            replies += [bytes(part) for part in cast("list[bytes]", reply or [])]
         gateway.close()
         return "\n".join(told_in(b"".join(replies)))
 
