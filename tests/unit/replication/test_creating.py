@@ -10,7 +10,7 @@ from uuid import UUID
 
 from millstream.config import Config
 from millstream.metrics import SYNC_ROUNDS
-from millstream.model import LogId, replica_id
+from millstream.model import LogId, NodeId, replica_id
 from millstream.server.node import Node, build_node, running
 from millstream.settings import TopicSettings
 from tests.support.nodes import SESSION, InlineThreads, fake_ports
@@ -69,7 +69,7 @@ def test_a_log_that_has_files_already_is_read_on_a_thread() -> None:
         async with running(build_node(Config(), ports)) as node:
             ports.files.make_directory(f"logs/{log_id}")
             jobs = threads.jobs
-            founders = frozenset({replica_id(node.config.node_id)})
+            founders = frozenset({replica_id(NodeId(node.config.node_id))})
             node.hub.keep(log_id, founders, TopicSettings())
             await node.hub.opened([log_id])
 
