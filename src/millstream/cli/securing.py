@@ -86,6 +86,11 @@ Java, Spark (with the prefix kafka.):
   ssl.truststore.type=PEM
   ssl.truststore.location={ca}
 
+Python:
+  from millstream.client import connect
+  client = connect("{address}", security_protocol="SASL_SSL", sasl_mechanism="{mechanism}",
+                   sasl_username="{user}", sasl_password="...", ssl_ca_location="{ca}")
+
 this machine:
   millstream context add secure {address} --use --set security.protocol=SASL_SSL \\
     --set sasl.mechanism={mechanism} --set sasl.username={user} \\

@@ -184,7 +184,56 @@ def test_mutated_logins_end_alone(secured: SecuredNode) -> None:
         log_in(connection)
 
 
+def test_a_login_that_is_cut_at_any_byte_ends_alone(secured: SecuredNode) -> None:
+    """With wrapped tokens, and with the raw ones of the first handshake."""
+    wrapped = request(SaslHandshakeRequest(mechanism="PLAIN"), 1) + request(
+        SaslAuthenticateRequest(auth_bytes=PLAIN)
+    )
+    raw = request(SaslHandshakeRequest(mechanism="PLAIN"), 0) + struct.pack(">i", len(PLAIN))
+    for whole in (wrapped, raw + PLAIN):
+        for end in range(len(whole)):
+            with dial(secured, "sasl") as connection:
+                connection.sendall(whole[:end])
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
+    with dial(secured, "sasl") as connection:
+        log_in(connection)
+
+
 # -- TLS -------------------------------------------------------------------------------------------
+
+
+def client_hello() -> bytes:
+    outgoing = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2", "nonsense"])
+    hello = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="no-such-name.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    return outgoing.read()
+
+
+def test_mutated_and_cut_tls_hellos_end_alone(secured: SecuredNode) -> None:
+    """Names and protocols that are not served are among them."""
+    seeds, good = random.Random(11), client_hello()
+    hellos = [good[: seeds.randrange(len(good))] for _ in range(30)]
+    for _ in range(60):
+        bad = bytearray(good)
+        for _ in range(seeds.randint(1, 6)):
+            bad[seeds.randrange(len(bad))] = seeds.randrange(256)
+        hellos.append(bytes(bad))
+    for hello in (good, *hellos):
+        with socket.create_connection(("127.0.0.1", secured.ports["sasl_tls"]), 10) as connection:
+            connection.sendall(hello)
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                while connection.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+    with dial(secured, "sasl_tls") as connection:
+        log_in(connection)
 
 
 @pytest.mark.parametrize(
