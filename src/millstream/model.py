@@ -182,6 +182,8 @@ NEVER_VOTED = HardState(NO_EPOCH, None)
 class Acks(Enum):
     """When an append is answered."""
 
+    __hash__ = object.__hash__  # Enum's own is a Python call, and every append looks one up.
+
     NONE = 0  # Never.
     LEADER = 1  # Written on the leader.
     ALL = -1  # On stable storage on a majority of the replicas.
