@@ -16,12 +16,12 @@ from millstream.security.settings import Encryption
 from millstream.storage.sealing.batches import DataKey, Sealer
 from millstream.storage.sealing.ciphers import AesKey
 
-KEY_VARIABLE = "MILLSTREAM_TEST_KEY"
+KEY_VARIABLE = "TESTS_KEY"  # Not MILLSTREAM_…: a node refuses settings that it does not know.
 KEY = b"7" * 64
 ENCRYPTED = Encryption(mode="on", key=KeySecret(f"env:{KEY_VARIABLE}"))
 
 # With this in the environment any test runs over sealed logs, to try it.
-_state = {"is_on": "MILLSTREAM_TEST_SEALED" in os.environ}
+_state = {"is_on": "TESTS_SEALED" in os.environ}
 if _state["is_on"]:
     os.environ[KEY_VARIABLE] = KEY.decode()
 
