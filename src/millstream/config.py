@@ -28,6 +28,7 @@ from millstream.security.settings import (
     Tls,
 )
 from millstream.settings import TopicSettings, setting, tables
+from millstream.tracing.settings import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,6 +430,7 @@ class Config:
     classic: Classic = field(default_factory=Classic)
     http: Http = field(default_factory=Http)
     registry: Registry = field(default_factory=Registry)
+    tracing: Tracing = field(default_factory=Tracing)
     security: Security = field(default_factory=Security)
     oauth: OAuth = field(default_factory=OAuth)
     tls: Tls = field(default_factory=Tls)

@@ -12,6 +12,7 @@ REAL_PORTS = {
     "server/system/descriptors.py",
     "server/system/dev_certificates.py",
     "server/system/machine.py",
+    "server/system/otlp.py",
     "server/system/process.py",
     "server/system/protoc.py",
     "server/system/real_ports.py",

@@ -59,6 +59,7 @@ from millstream.replication.hub import Hub
 if TYPE_CHECKING:
     from millstream.engine.access.rights import Rights
     from millstream.engine.audit.recorder import Recorder
+    from millstream.tracing.spans import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,7 @@ class Foundation(NamedTuple):
     recorder: "Recorder | None" = None  # Of the audit trail, where there is one.
     cluster_id: str = ""
     peers: PeerCalls | None = None  # Calls to other nodes.
+    tracer: "Tracer | None" = None  # Takes spans, where tracing is on.
 
     @property
     def catalog(self) -> Catalog:
@@ -316,13 +318,24 @@ def _build_produce(
 
 
 def _partitions_class(base: Foundation) -> Callable[..., Partitions]:
-    """The usual one, unless the audit trail is to tell of records."""
-    recorder = base.recorder
+    """The usual one, unless the audit trail is to tell of records, or traces of requests."""
+    recorder, tracer = base.recorder, base.tracer
     if recorder is None or not (recorder.wants("data.produce") or recorder.wants("data.consume")):
-        return Partitions
+        if tracer is None:
+            return Partitions
+        from millstream.engine.tracing.traced_partitions import TracedPartitions
+
+        return partial(TracedPartitions, tracer)
     from millstream.engine.audit.audited_partitions import AuditedPartitions
 
-    return partial(AuditedPartitions, recorder)
+    if tracer is None:
+        return partial(AuditedPartitions, recorder)
+    from millstream.engine.tracing.traced_partitions import TracedPartitions
+
+    class TracedAndAudited(TracedPartitions, AuditedPartitions):
+        """Each takes its own part, and passes the others on."""
+
+    return partial(TracedAndAudited, tracer, recorder)
 
 
 def _build_schema_checks(

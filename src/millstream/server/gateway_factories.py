@@ -7,6 +7,7 @@ because most nodes never see a client of every protocol and a node should be rea
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.access.login import Login
@@ -17,6 +18,7 @@ from millstream.server.system.real_ports import elapsed_s
 
 if TYPE_CHECKING:
     from millstream.protocols.http.context import State
+    from millstream.protocols.http.serving import Server
     from millstream.server.listeners import Listeners
 
 AS_DIALLED = Address("", 0)
@@ -191,7 +193,7 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
     from millstream.protocols.http.records.scans import Scans
     from millstream.protocols.http.router import Router
     from millstream.protocols.http.routes import APIS
-    from millstream.protocols.http.serving import Client, Server
+    from millstream.protocols.http.serving import Client
     from millstream.server.net.views import cut_connection, node_figures, open_connections
 
     services = Services(
@@ -234,7 +236,7 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         schemas=node.schemas,
         schema_changes=node.schema_changes,
     )
-    server = Server(services, Router(APIS))
+    server = _server_class(node)(services, Router(APIS))
 
     def make_gateway(client: NewClient) -> Gateway:
         login = _login(client, "http")
@@ -243,6 +245,17 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         return HttpGateway(server, conversation, client.hang_up)
 
     return make_gateway
+
+
+def _server_class(node: Node) -> "Callable[..., Server]":
+    """The usual one, unless requests leave spans."""
+    if node.tracer is None:
+        from millstream.protocols.http.serving import Server
+
+        return Server
+    from millstream.protocols.http.monitoring.traced_server import TracedServer
+
+    return partial(TracedServer, node.tracer)
 
 
 def _state(node: Node, is_stopping: bool) -> "State":

@@ -1,4 +1,5 @@
-"""Opens what guards a node, where its configuration asks for it: rights, audit trail, gate.
+"""Opens what guards and watches a node, where its configuration asks for it: rights, audit trail,
+gate, tracing.
 
 A node without them does not even load their modules.
 """
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.config import Config
 from millstream.engine.controller import Controller
 from millstream.engine.gate import Gate, Policy
+from millstream.errors import StartupError
 from millstream.metrics import Metrics
 from millstream.ports import Ports
 from millstream.security.settings import authorizes
@@ -16,6 +18,7 @@ from millstream.server.listener_specs import listener_specs
 if TYPE_CHECKING:
     from millstream.engine.access.rights import Rights
     from millstream.engine.audit.recorder import Recorder
+    from millstream.tracing.spans import Tracer
 
 
 def open_rights(config: Config, controller: Controller) -> "Rights | None":
@@ -51,3 +54,18 @@ def open_gate(
     explain = None if rights is None else rights.audit_words
     kind = GrantNotingGate if recorder.wants("access.granted") else AuditedGate
     return kind(policy, metrics, recorder, explain)
+
+
+def open_tracer(config: Config, cluster_id: str, metrics: Metrics) -> "Tracer | None":
+    """Takes spans where there is an endpoint for them; without, OpenTelemetry is not loaded."""
+    if not config.tracing.endpoint:
+        return None
+    try:
+        from millstream.server.system.otlp import OtlpTracer
+    except ImportError as problem:
+        raise StartupError(
+            f"tracing.endpoint is set, and OpenTelemetry is not installed ({problem}); install it "
+            "with: pip install 'millstream[tracing]'"
+        ) from None
+    instance_id = f"{cluster_id}/{config.node_id}"
+    return OtlpTracer(config.tracing, metrics, instance_id=instance_id)

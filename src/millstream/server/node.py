@@ -46,7 +46,7 @@ from millstream.protocols.kafka.consumer_metadata import subscribed_topics
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.server.faults import Faults
-from millstream.server.guarding import open_gate, open_recorder, open_rights
+from millstream.server.guarding import open_gate, open_recorder, open_rights, open_tracer
 from millstream.server.keys import begin_keyring, check_keyring
 from millstream.server.listener_specs import listener_specs
 from millstream.server.monitoring.observing import watch_node
@@ -133,6 +133,7 @@ class Node:
         self.running_config = RunningConfig(me, config, state.resources)
         self.running_config.watch(self.hub.reconfigure)
         recorder = open_recorder(config, ports, self.metrics)
+        self.tracer = open_tracer(config, directory.cluster_id, self.metrics)
         self._hosting = Hosting(me, self.hub, defaults, self.running_config)
         self.hub.topic_name = partial(_topic_name, state.catalog)
         peers = PeerCalls(ports.calls)
@@ -151,6 +152,7 @@ class Node:
             recorder,
             directory.cluster_id,
             peers,
+            self.tracer,
         )
         self._open_cluster(foundation, peers, membership)
         self._open_access(foundation)
@@ -284,6 +286,8 @@ class Node:
                 await self._end_trail()
                 await self._finish_writing()
                 hub.cancel()
+            if self.tracer is not None:
+                await self.threads.run(self.tracer.close)
             self._close()
             self._move(Event.CLOSED)
         except BaseException:
@@ -291,6 +295,8 @@ class Node:
             raise
         finally:
             self.ready.clear()
+            if self.tracer is not None:
+                self.tracer.stop()
 
     def stop(self) -> None:
         """Ask the node to stop in good order; `run` returns when it has."""

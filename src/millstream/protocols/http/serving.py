@@ -168,11 +168,11 @@ class Server:
         self._observe(exchange, reply)
         return reply
 
-    def _observe(self, exchange: Exchange, reply: Reply) -> None:
+    def _observe(self, exchange: Exchange, reply: Reply) -> Histogram | None:
         """Note how long an answer took. The end of a stream is none: its head was."""
         head = bytes(reply[0][:10])
         if head[:9] != b"HTTP/1.1 ":
-            return
+            return None
         route, method = "(unknown)", "-"  # Clients choose paths and methods: one series for all.
         if exchange.match is not None:
             route, method = exchange.match.route.path, exchange.match.route.method
@@ -181,6 +181,7 @@ class Server:
         if seconds is None:
             seconds = self._seconds[key] = self.services.metrics.histogram(HTTP_SECONDS, *key)
         seconds.observe(self.services.elapsed_s() - exchange.began_s)
+        return seconds
 
     # -- before the handler ------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Spans of appends and fetches, for nodes with a `tracing.endpoint`."""
