@@ -219,3 +219,15 @@ def test_transactions_span_nodes(cluster: ClusterProcesses) -> None:
     values = read(check, len(committed))
     check.close()
     assert sorted(values) == sorted(committed)
+
+
+def test_the_status_is_told_while_the_first_node_is_down(cluster: ClusterProcesses) -> None:
+    cluster.kill(1)
+    try:
+        with connect(cluster.bootstrap, timeout_s=DEADLINE_S) as client:
+            nodes = client.cluster.nodes()
+            assert [node.node_id for node in nodes] == [1, 2, 3]
+            assert not nodes[0].is_up
+            assert nodes[1].is_up or nodes[2].is_up
+    finally:
+        cluster.start_node(1)

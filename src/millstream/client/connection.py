@@ -106,7 +106,7 @@ class Client(Closing):
 
     def __init__(self, link: Link) -> None:
         self.admin = Admin(link)
-        self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes[0])
+        self._requests = BrokerRequests(link, lambda: self.admin.describe_cluster().nodes)
         self.damage = Damage(self._requests)
         self.checkpoints = Checkpoints(self._requests)
         self.cluster = ClusterAdmin(self._requests)

@@ -7,7 +7,8 @@ them: any other broker would close the connection.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ from millstream.client.errors import (
 # Imported when the first request is made: programs that only produce and consume start sooner.
 if TYPE_CHECKING:
     from millstream.client.models import BrokerNode, Transaction
+    from millstream.kafka_client.connection import Connection
     from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
     from millstream.kafka_wire.apis.admin import DescribeLogDirsResponse
     from millstream.kafka_wire.apis.millstream import OwnResponse
@@ -63,10 +65,11 @@ Config = dict[str, Any]
 class BrokerRequests:
     """Sends requests of Millstream's own. Threads may share it."""
 
-    def __init__(self, link: Link, find_node: "Callable[[], BrokerNode]") -> None:
+    def __init__(self, link: Link, find_nodes: "Callable[[], Sequence[BrokerNode]]") -> None:
         self._link = link
-        self._find_node = find_node
-        self._node: BrokerNode | None = None  # The one that answered the last request.
+        self._find_nodes = find_nodes
+        # Those of the cluster, the one that answered the last request first; none: not known.
+        self._nodes: list[BrokerNode] = []
 
     def call(
         self, request: "Message", answer: "type[_Response]", *, feature: str, doing: str
@@ -89,9 +92,9 @@ class BrokerRequests:
         self, request: "Message", answer: "type[_Answer]", *, feature: str, doing: str
     ) -> "_Answer":
         """Return the answer; its errors are the caller's to read."""
-        node = self._node or self._find_node()
         try:
-            response = call(node, self._link.config(), request, answer, doing, self._link.timeout_s)
+            with self._connect(doing) as connection:
+                return exchange(connection, request, answer, doing)
         except _Unserved:
             raise NotSupported(
                 f"{feature} are not supported by the broker at {self._link.address}; "
@@ -99,10 +102,24 @@ class BrokerRequests:
                 code="UNSUPPORTED_VERSION",
             ) from None
         except Unreachable:
-            self._node = None
+            self._nodes = []
             raise
-        self._node = node
-        return response
+
+    def _connect(self, doing: str) -> "Connection":
+        """Connect to a node of the cluster. A request is sent to one node only: the next one is
+        tried while nothing was sent."""
+        nodes = self._nodes or list(self._find_nodes())
+        problems: list[ClientError] = []
+        for node in nodes:
+            try:
+                connection = open_connection(node, self._link.config(), doing, self._link.timeout_s)
+            except (Unreachable, TimedOut) as problem:
+                problems.append(problem)
+                continue
+            self._nodes = [node, *(other for other in nodes if other != node)]
+            return connection
+        self._nodes = []
+        raise problems[0]
 
 
 def list_transactions(
@@ -187,16 +204,38 @@ def call(
     timeout_s: float,
 ) -> "_Answer":
     """One request over a connection of its own."""
-    from millstream.errors import ProtocolError
-    from millstream.kafka_client import errors
+    with open_connection(node, config, doing, timeout_s) as connection:
+        return exchange(connection, request, answer, doing)
+
+
+def open_connection(
+    node: "BrokerNode", config: Config, doing: str, timeout_s: float
+) -> "Connection":
+    """Connect and log in; nothing of a request is sent."""
     from millstream.kafka_client.connection import Connection
 
     place = (node.host, node.port)
     settings = connection_settings(place, config, doing=doing, timeout_s=timeout_s)
-    address = f"{node.host}:{node.port}"
+    with _explained(place, doing):
+        return Connection(place, settings)
+
+
+def exchange(
+    connection: "Connection", request: "Message", answer: "type[_Answer]", doing: str
+) -> "_Answer":
+    with _explained(connection.address, doing):
+        return connection.call(request, answer)
+
+
+@contextmanager
+def _explained(place: tuple[str, int], doing: str) -> Iterator[None]:
+    """Raise problems of a connection as errors of the client."""
+    from millstream.errors import ProtocolError
+    from millstream.kafka_client import errors
+
+    address = "{}:{}".format(*place)
     try:
-        with Connection(place, settings) as connection:
-            return connection.call(request, answer)
+        yield
     except errors.UnsupportedApi:
         raise _Unserved from None
     except errors.AuthenticationFailed as problem:

@@ -20,4 +20,4 @@ def broker() -> Iterator[FakeBroker]:
 def requests(broker: FakeBroker) -> BrokerRequests:
     host, port = broker.address
     node = BrokerNode(node_id=1, host=host, port=port)
-    return BrokerRequests(Link(f"{host}:{port}", {}, timeout_s=20), lambda: node)
+    return BrokerRequests(Link(f"{host}:{port}", {}, timeout_s=20), lambda: [node])
