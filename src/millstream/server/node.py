@@ -27,6 +27,7 @@ from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoint
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.admin import ClusterAdmin
+from millstream.engine.cluster.draining import Draining
 from millstream.engine.cluster.leaders import LeaderNews
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import PeerCalls
@@ -213,7 +214,10 @@ class Node:
             self._controller, ports, self.config, hub, peers, membership, foundation.cluster_id
         )
         self.cluster = ClusterAdmin(foundation.gate, self.members)
-        self._active_controller = ActiveController(self.members, self._controller, hub)
+        self._draining = Draining(self.members, hub, ports.links, peers)
+        self._active_controller = ActiveController(
+            self.members, self._controller, hub, self._draining
+        )
 
     def _open_access(self, foundation: Foundation) -> None:
         """Make what knows users and checks their logins."""
@@ -301,6 +305,14 @@ class Node:
     def stop(self) -> None:
         """Ask the node to stop in good order; `run` returns when it has."""
         self._stop_asked.set()
+
+    async def hand_over(self) -> None:
+        """Let other nodes of the cluster lead before this one stops, for `stop_ms_max` at most."""
+        if self.members.membership is None or not self.ready.is_set():
+            return
+        if self.audit.writer is not None:
+            await self.audit.writer.flush()  # While this node leads its part of the trail.
+        await self._draining.leave(self.config.timing.stop_ms_max / 1000)
 
     def abandon(self) -> None:
         """After `run` was cut short: let the next node in this process have the directory."""

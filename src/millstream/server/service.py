@@ -117,6 +117,7 @@ class Service:
             monitoring.cancel()
             if watching is not None:
                 watching.cancel()
+            await self.node.hand_over()
             await self.listeners.stop()
             serving.cancel()
             self.node.stop()

@@ -69,7 +69,7 @@ class ClusterAdmin:
         return bytes(answer.admission)
 
     def drain(self, node_id: int) -> None:
-        """Give a node no new replicas until `undrain`."""
+        """Let other nodes lead, and give a node no new replicas, until `undrain`."""
         from millstream.kafka_wire.apis.cluster import DRAINING
 
         self._alter(node_id, DRAINING, f"drain node {node_id}")

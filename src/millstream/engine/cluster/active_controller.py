@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from millstream.control.balance import control_voters
+from millstream.engine.cluster.draining import Draining
 from millstream.engine.cluster.members import Members
 from millstream.engine.controller import Controller
 from millstream.errors import ChangeRefused, NotLeader
@@ -16,13 +17,17 @@ from millstream.replication.hub import Hub
 
 # How often a member looks for changes of its cluster, and while one is under way.
 CHECK_S, UNFINISHED_S = 0.5, 0.1
+HAND_OVER_S_MAX = 5.0  # Of a node that is drained, until it looks at its cluster again.
 
 _log = logging.getLogger(__name__)
 
 
 class ActiveController:
-    def __init__(self, members: Members, controller: Controller, hub: Hub) -> None:
+    def __init__(
+        self, members: Members, controller: Controller, hub: Hub, draining: Draining
+    ) -> None:
         self._members = members
+        self._draining = draining
         self._controller = controller
         self._hub = hub
 
@@ -31,6 +36,8 @@ class ActiveController:
         await self._members.is_in_cluster.wait()
         while True:
             await self._members.follow()
+            if self._draining.is_drained:  # Also what it was elected for since.
+                await self._draining.hand_over(HAND_OVER_S_MAX)
             is_unfinished = self.arrange_voters()
             await asyncio.sleep(UNFINISHED_S if is_unfinished else CHECK_S)
 

@@ -119,6 +119,10 @@ class Members:
         """The registered nodes; none for a node alone."""
         return self._controller.state.nodes.members()
 
+    def find(self, node_id: NodeId) -> Node | None:
+        """A registered node; None for a node alone."""
+        return self._controller.state.nodes.get(node_id)
+
     # -- for clients -----------------------------------------------------------------------
 
     def endpoints(self, listener: str, me: Address) -> list[Endpoint]:

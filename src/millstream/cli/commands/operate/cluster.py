@@ -94,9 +94,11 @@ def status(client: "Client") -> Answer:
 @answered
 @connected
 def drain(client: "Client", node_id: int) -> Answer:
-    """Give a node no new replicas until `undrain`."""
+    """Let other nodes lead, and give a node no new replicas, until `undrain`."""
     client.cluster.drain(node_id)
-    return Answer({"draining": node_id}, f"node {node_id} gets no new replicas")
+    return Answer(
+        {"draining": node_id}, f"node {node_id} hands over what it leads, and gets no new replicas"
+    )
 
 
 @cluster.command()
