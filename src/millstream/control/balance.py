@@ -54,6 +54,27 @@ def spread(
     return tuple(_place(order, first + at, replicas) for at in range(partitions))
 
 
+def added(
+    nodes: Nodes, places: Sequence[Candidate], placement: Sequence[Replicas], replicas: int
+) -> tuple[Replicas, ...]:
+    """The nodes for more replicas of each partition, so that it has as many as `replicas`."""
+    order = _alternating(places)
+    chosen = []
+    for at, before in enumerate(placement):
+        shift = at % max(1, len(order))
+        current = [_candidate(nodes, node) for node in before]
+        filled = _filled(current, order[shift:] + order[:shift], replicas)
+        chosen.append(tuple(place.node_id for place in filled[len(before) :]))
+    return tuple(chosen)
+
+
+def _candidate(nodes: Nodes, node_id: NodeId) -> Candidate:
+    node = nodes.get(node_id)
+    if node is None:
+        return Candidate(node_id, f"node-{node_id}", "")
+    return Candidate(node_id, node.machine_name, node.rack)
+
+
 def _alternating(places: Sequence[Candidate]) -> list[Candidate]:
     """The nodes in an order in which neighbours are in different racks, as far as that can be."""
     racks: dict[str, list[Candidate]] = {}
@@ -68,14 +89,23 @@ def _place(order: Sequence[Candidate], at: int, replicas: int) -> Replicas:
     count = len(order)
     leader, others = order[at % count], [order[(at + step) % count] for step in range(1, count)]
     shift = at // count % max(1, count - 1)
-    waiting = others[shift:] + others[:shift]
-    chosen = [leader]
-    while len(chosen) < replicas:
-        machines = {place.machine for place in chosen}
-        racks = {place.rack for place in chosen}
-        free = [place for place in waiting if place.machine not in machines]
-        chosen.append(min(free, key=lambda place: place.rack in racks))
+    chosen = _filled([leader], others[shift:] + others[:shift], replicas)
     return tuple(place.node_id for place in chosen)
+
+
+def _filled(
+    chosen: Sequence[Candidate], waiting: Sequence[Candidate], replicas: int
+) -> list[Candidate]:
+    """Take more of the nodes that wait: of other machines, and of other racks where there are."""
+    filled = list(chosen)
+    while len(filled) < replicas:
+        machines = {place.machine for place in filled}
+        racks = {place.rack for place in filled}
+        free = [place for place in waiting if place.machine not in machines]
+        if not free:
+            raise InvalidReplication(f"{replicas} replicas need as many machines")
+        filled.append(min(free, key=lambda place: place.rack in racks))
+    return filled
 
 
 def control_voters(nodes: Nodes, current: Sequence[NodeId], me: NodeId) -> list[NodeId]:

@@ -20,6 +20,7 @@ import msgspec
 
 from millstream.control.commands import (
     AddPartitions,
+    AddReplicas,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
@@ -28,13 +29,14 @@ from millstream.control.commands import (
 )
 from millstream.errors import (
     InvalidPartitions,
+    InvalidPlacement,
     InvalidSetting,
     TopicExists,
     TopicNameCollides,
     UnknownTopic,
 )
 from millstream.errors.views import HasViews, ReadOnlyView
-from millstream.model import LogId, TopicPartition, topic_name
+from millstream.model import LogId, Offset, ReplicaId, TopicPartition, replica_id, topic_name
 from millstream.names import INTERNAL_TOPICS
 from millstream.settings import (
     BUILT_IN_SETTINGS,
@@ -58,6 +60,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     number: int  # How many topics had been created before it: no two ever share one.
     base_id: UUID | None = None  # Of a view: the topic whose records it shows.
+    follows_cluster: bool = False  # It gets more replicas when nodes join.
+    # By partition: the replicas that were added since, the last ones of its placement.
+    later: tuple[tuple[ReplicaId, ...], ...] = ()
 
     @property
     def partition_count(self) -> int:
@@ -67,6 +72,18 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= partition < len(self.placement):
             raise UnknownTopic(TopicPartition(self.name, partition))
         return LogId(self.base_id or self.topic_id, partition)
+
+    def founders(self, partition: int) -> frozenset[ReplicaId]:
+        """The replicas that voted first. They never change."""
+        nodes = self.placement[partition]
+        return frozenset(map(replica_id, nodes[: len(nodes) - len(self._later(partition))]))
+
+    def replicas(self, partition: int) -> frozenset[ReplicaId]:
+        """The replicas that are to vote."""
+        return self.founders(partition).union(self._later(partition))
+
+    def _later(self, partition: int) -> tuple[ReplicaId, ...]:
+        return self.later[partition] if partition < len(self.later) else ()
 
     def settings(self, defaults: TopicSettings) -> TopicSettings:
         """The settings that hold, also where overrides do not fit the rules of this version."""
@@ -225,6 +242,8 @@ class Catalog:
                 self._check_unshown(self.find_own(command.name))
             case AddPartitions():
                 self._check_growth(self.find_own(command.name), command)
+            case AddReplicas():
+                _check_added(self.find_own(command.name), command)
             case AlterTopic():
                 before = self.find_own(command.name).overrides
                 check_view(before, _changed(before, command.changes))
@@ -233,7 +252,8 @@ class Catalog:
             case _:
                 assert_never(command)
 
-    def apply(self, command: TopicCommand) -> Topic:
+    def apply(self, command: TopicCommand, offset: Offset = 0) -> Topic:
+        """`offset` is that of the command in the control log."""
         match command:
             case CreateTopic():
                 return self._create(command)
@@ -241,6 +261,8 @@ class Catalog:
                 return self._delete(self.find_own(command.name))
             case AddPartitions():
                 return self._add_partitions(self.find_own(command.name), command)
+            case AddReplicas():
+                return self._add_replicas(self.find_own(command.name), command, offset)
             case AlterTopic():
                 return self._alter(self.find_own(command.name), command)
             case _:
@@ -276,6 +298,7 @@ class Catalog:
                 created_ms=command.created_ms,
                 number=number,
                 base_id=base_id,
+                follows_cluster=command.follows_cluster and base_id is None,
             )
         )
 
@@ -302,6 +325,20 @@ class Catalog:
         for view in self.views_of(topic):
             self._put(msgspec.structs.replace(view, placement=placement))
         return self._put(msgspec.structs.replace(topic, placement=placement))
+
+    def _add_replicas(self, topic: Topic, command: AddReplicas, offset: Offset) -> Topic:
+        _check_added(topic, command)
+        assert offset > 0, "the incarnation 0 is that of founders"
+        placement = tuple(
+            before + added for before, added in zip(topic.placement, command.added, strict=True)
+        )
+        later = tuple(
+            (*topic._later(partition), *(replica_id(node, offset) for node in added))
+            for partition, added in enumerate(command.added)
+        )
+        for view in self.views_of(topic):
+            self._put(msgspec.structs.replace(view, placement=placement))
+        return self._put(msgspec.structs.replace(topic, placement=placement, later=later))
 
     def _alter(self, topic: Topic, command: AlterTopic) -> Topic:
         overrides = _changed(topic.overrides, command.changes)
@@ -356,3 +393,13 @@ def _check_placement(placement: tuple[Replicas, ...]) -> None:
     for replicas in placement:
         if not replicas or len(set(replicas)) != len(replicas):
             raise InvalidPartitions(f"a partition needs distinct replicas, not {list(replicas)}")
+
+
+def _check_added(topic: Topic, command: AddReplicas) -> None:
+    topic.check_writable()
+    is_known = topic.topic_id == command.topic_id and len(command.added) == topic.partition_count
+    if not is_known or len(topic.placement[0]) != command.count_before:
+        raise InvalidPlacement(f"{topic.name} has changed since its replicas were placed")
+    _check_placement(
+        tuple(before + added for before, added in zip(topic.placement, command.added, strict=True))
+    )

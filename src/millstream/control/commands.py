@@ -58,6 +58,7 @@ class CreateTopic(Command, frozen=True, kw_only=True):
     placement: tuple[Replicas, ...]
     overrides: dict[str, str]
     created_ms: int
+    follows_cluster: bool = False  # It gets more replicas when nodes join.
 
 
 class DeleteTopic(Command, frozen=True, kw_only=True):
@@ -68,6 +69,16 @@ class AddPartitions(Command, frozen=True, kw_only=True):
     name: str
     count_before: int  # Refused when the topic has moved on since the proposal.
     placement: tuple[Replicas, ...]
+
+
+class AddReplicas(Command, frozen=True, kw_only=True):
+    """Place more replicas of each partition. The offset of this command is their incarnation: they
+    follow, and vote once they are in step."""
+
+    name: str
+    topic_id: UUID  # Refused for another topic of that name.
+    count_before: int  # Replicas of a partition; refused when the topic has moved on.
+    added: tuple[Replicas, ...]  # By partition.
 
 
 class AlterTopic(Command, frozen=True, kw_only=True):
@@ -191,7 +202,7 @@ class ChangeNode(Command, frozen=True, kw_only=True):
 
 NodeCommand = InviteNode | RegisterNode | ChangeNode
 AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
-TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AlterTopic
+TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AddReplicas | AlterTopic
 AnyCommand = (
     TopicCommand
     | ReserveProducerIds

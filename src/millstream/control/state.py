@@ -93,7 +93,7 @@ class State:
         if isinstance(command, NodeCommand):
             return self.nodes.apply(command, offset)
         owner = self.catalog.owner_of(command.name)
-        topic = self.catalog.apply(command)
+        topic = self.catalog.apply(command, offset)
         if self.catalog.owner_of(command.name) != owner:
             self.access.note_owner()
         return topic

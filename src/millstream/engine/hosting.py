@@ -20,7 +20,7 @@ from millstream.control.resources import Resource, ResourceKind
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import UnknownTopic
-from millstream.model import CONTROL_LOG, NodeId, replica_id
+from millstream.model import CONTROL_LOG, NodeId, node_of
 from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
 
@@ -109,8 +109,15 @@ class Hosting:
         for partition, replicas in enumerate(topic.placement):
             if self._me in replicas:
                 log_id, name = topic.log(partition), f"{topic.name}-{partition}"
-                founders = frozenset(map(replica_id, replicas))
-                self._hub.keep(log_id, founders, settings, name=name, may_rest=may_rest)
+                here = (each for each in topic.replicas(partition) if node_of(each) == self._me)
+                self._hub.keep(
+                    log_id,
+                    topic.founders(partition),
+                    settings,
+                    me=next(here),
+                    name=name,
+                    may_rest=may_rest,
+                )
 
     def _leave(self, topic: Topic, first: int = 0) -> None:
         """Drop the partitions from `first` on, some in each turn of the loop.

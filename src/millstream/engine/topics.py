@@ -89,15 +89,19 @@ class Topics:
         name: str,
         *,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int | None = 1,
         placement: Sequence[Replicas] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
         """Create a topic; it takes records when this returns.
 
+        Without a number of `replicas` it has `default_replicas`, and more when nodes join.
         A `placement` says itself how many partitions and replicas there are. A view, which its
         settings make it, has those of its base, whatever else is asked for.
         """
+        follows_cluster = replicas is None and placement is None
+        follows_cluster = follows_cluster and self._config.default_replicas == -1
+        replicas = self.default_replicas if replicas is None else replicas
         self.check_create(
             session,
             name,
@@ -112,6 +116,7 @@ class Topics:
             placement=tuple(placement or self._spread(partitions, replicas)),
             overrides=dict(settings or {}),
             created_ms=self._clock.now_ms(),
+            follows_cluster=follows_cluster,
         )
         self._usage.take_mutations(session, len(command.placement))
         with self._proposing(name, len(command.placement)):

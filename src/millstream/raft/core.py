@@ -198,6 +198,12 @@ class Core:
             raise ChangeRefused(refusal)
         return self._member.flush()
 
+    def refusal_of_voters(self, voters: Voters) -> Refusal | None:
+        """Say why `change_voters` would be refused now; None if it would not."""
+        if self._leader is None:
+            return Refusal.NOT_LEADER
+        return self._leader.refusal_of_voters(voters)
+
     def change_voters(self, voters: Voters) -> Effects:
         """Campaign among the voters in force for the next epoch, to open it with `voters`, one
         more or one less; raise `ChangeRefused` if that cannot be now.
@@ -205,9 +211,7 @@ class Core:
         It has happened when an epoch with these voters is established. If the campaign is lost
         nothing has changed. Records already proposed stay in the log and commit in either epoch.
         """
-        refusal = (
-            Refusal.NOT_LEADER if self._leader is None else self._leader.refusal_of_voters(voters)
-        )
+        refusal = self.refusal_of_voters(voters)
         if refusal is not None:
             raise ChangeRefused(refusal)
         self._campaign(Event.VOTERS_CHANGE, next_voters=voters)

@@ -28,6 +28,7 @@ from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoi
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.admin import ClusterAdmin
 from millstream.engine.cluster.draining import Draining
+from millstream.engine.cluster.growing import Growing
 from millstream.engine.cluster.leaders import LeaderNews
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import PeerCalls
@@ -216,7 +217,11 @@ class Node:
         self.cluster = ClusterAdmin(foundation.gate, self.members)
         self._draining = Draining(self.members, hub, ports.links, peers)
         self._active_controller = ActiveController(
-            self.members, self._controller, hub, self._draining
+            self.members,
+            self._controller,
+            hub,
+            draining=self._draining,
+            growing=Growing(self.members, self._controller, hub, self.config),
         )
 
     def _open_access(self, foundation: Foundation) -> None:

@@ -38,8 +38,8 @@ class ClusterProcesses:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all nodes, for clients."""
-        return ",".join(self.address(number) for number in self.nodes)
+        """The addresses of all nodes that were started, for clients."""
+        return ",".join(self.address(number) for number, node in self.nodes.items() if node.port)
 
     def address(self, number: int) -> str:
         node = self.nodes[number]
@@ -52,6 +52,10 @@ class ClusterProcesses:
     def start(self) -> None:
         """Start the nodes, each joined to the first; returns when all take replicas."""
         self.start_node(1)
+        self.grow()
+
+    def grow(self) -> None:
+        """Have the other nodes join the first, which runs."""
         for number in list(self.nodes)[1:]:
             self._join(number)
             self.start_node(number)

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from millstream.control.balance import Candidate, candidates, control_voters, spread
+from millstream.control.balance import Candidate, added, candidates, control_voters, spread
 from millstream.control.commands import ChangeNode, InviteNode, RegisterNode
 from millstream.control.state import State
 from millstream.errors import InvalidReplication
@@ -92,3 +92,22 @@ def test_draining_nodes_take_no_replicas_and_do_not_vote() -> None:
 
 def test_a_node_alone_takes_all_replicas() -> None:
     assert [place.node_id for place in candidates(State().nodes, [NodeId(7)])] == [7]
+
+
+def test_added_replicas_are_on_other_machines_and_spread() -> None:
+    nodes = cluster(4).nodes
+    able = candidates(nodes, ())
+
+    more = added(nodes, able, [(NodeId(1),)] * 12, 3)
+
+    assert all(len(set(replicas)) == 2 and 1 not in replicas for replicas in more)
+    held = Counter(node for replicas in more for node in replicas)
+    assert set(held) == {2, 3, 4}
+    assert max(held.values()) - min(held.values()) <= 4
+
+
+def test_added_replicas_need_as_many_machines() -> None:
+    nodes = cluster(4, machine="laptop").nodes
+
+    with pytest.raises(InvalidReplication, match="need as many machines"):
+        added(nodes, candidates(nodes, ()), [(NodeId(1),)], 3)

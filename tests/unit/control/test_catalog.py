@@ -8,6 +8,7 @@ import pytest
 from millstream.control.catalog import Catalog
 from millstream.control.commands import (
     AddPartitions,
+    AddReplicas,
     AlterQuotas,
     AlterTopic,
     AnyCommand,
@@ -23,6 +24,7 @@ from millstream.control.quotas import Entity
 from millstream.control.state import State
 from millstream.errors import (
     InvalidPartitions,
+    InvalidPlacement,
     InvalidRequest,
     InvalidSetting,
     InvalidTopicName,
@@ -33,7 +35,7 @@ from millstream.errors import (
     UnusableCommand,
 )
 from millstream.errors.views import HasViews, ReadOnlyView
-from millstream.model import LogId, NodeId
+from millstream.model import LogId, NodeId, replica_id
 from millstream.settings import BOUNDS, TopicSettings
 
 ONE = (NodeId(1),)
@@ -84,6 +86,59 @@ def test_partitions_are_added_behind_the_old_ones() -> None:
     topic = catalog.apply(AddPartitions(name="orders", count_before=2, placement=((NodeId(2),),)))
 
     assert topic.placement == (ONE, ONE, (NodeId(2),))
+
+
+def add_replicas(
+    *nodes: int, topic_id: int = 1, count_before: int = 1, partitions: int = 2
+) -> AddReplicas:
+    return AddReplicas(
+        name="orders",
+        topic_id=UUID(int=topic_id),
+        count_before=count_before,
+        added=(tuple(map(NodeId, nodes)),) * partitions,
+    )
+
+
+def test_added_replicas_have_the_offset_of_their_command_and_founders_stay() -> None:
+    catalog = Catalog()
+    catalog.apply(create("orders"))
+    catalog.apply(view("keyed", 2))
+
+    catalog.apply(add_replicas(2), 7)
+    catalog.apply(AddPartitions(name="orders", count_before=2, placement=((NodeId(3), NodeId(1)),)))
+    topic = catalog.apply(add_replicas(4, count_before=2, partitions=3), 9)
+
+    assert topic.placement == ((1, 2, 4), (1, 2, 4), (3, 1, 4))
+    assert catalog.find("keyed").placement == topic.placement
+    later = replica_id(NodeId(2), 7), replica_id(NodeId(4), 9)
+    assert topic.founders(0) == topic.founders(1) == {replica_id(NodeId(1))}
+    assert topic.replicas(0) == topic.replicas(1) == topic.founders(0).union(later)
+    assert topic.founders(2) == {replica_id(NodeId(3)), replica_id(NodeId(1))}
+    assert topic.replicas(2) == topic.founders(2) | {later[1]}
+
+
+@pytest.mark.parametrize(
+    ("command", "refusal"),
+    [
+        (add_replicas(2, topic_id=9), InvalidPlacement),
+        (add_replicas(2, count_before=2), InvalidPlacement),
+        (add_replicas(2, partitions=3), InvalidPlacement),
+        (add_replicas(1), InvalidPartitions),
+        (add_replicas(2, 2), InvalidPartitions),
+    ],
+)
+def test_replicas_for_a_topic_that_has_changed_are_refused(
+    command: AddReplicas, refusal: type[RequestError]
+) -> None:
+    catalog = Catalog()
+    topic = catalog.apply(create("orders"))
+
+    with pytest.raises(refusal):
+        catalog.check(command)
+    with pytest.raises(refusal):
+        catalog.apply(command, 5)
+
+    assert catalog.find("orders") is topic
 
 
 def test_the_count_of_all_partitions_follows_every_command() -> None:
@@ -300,6 +355,7 @@ def test_a_command_that_cannot_be_decoded_is_named_by_its_offset(data: bytes | N
         create("orders", retention_ms="9"),
         DeleteTopic(name="orders"),
         AddPartitions(name="orders", count_before=2, placement=(ONE,)),
+        AddReplicas(name="orders", topic_id=UUID(int=1), count_before=1, added=(ONE, ())),
         AlterTopic(name="orders", changes={"retention_ms": None, "segment_bytes": "4096"}),
     ],
 )

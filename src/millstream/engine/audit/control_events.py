@@ -14,6 +14,7 @@ from millstream.control.commands import (
     Actor,
     AddAcls,
     AddPartitions,
+    AddReplicas,
     AlterQuotas,
     AlterResource,
     AlterTopic,
@@ -93,6 +94,9 @@ def _acts(command: AnyCommand, fate: Fate) -> Iterator[_Act]:
             yield _Act("topic.delete", f"topic:{name}", {})
         case AddPartitions(name=name, count_before=before, placement=placement):
             details = {"partitions": before + len(placement), "partitions_before": before}
+            yield _Act("topic.modify", f"topic:{name}", details)
+        case AddReplicas(name=name, count_before=before, added=added):
+            details = {"replicas": before + len(added[0]), "replicas_before": before}
             yield _Act("topic.modify", f"topic:{name}", details)
         case AlterTopic(name=name, changes=changes):
             yield _Act("topic.modify", f"topic:{name}", {"settings": changes})

@@ -1,35 +1,40 @@
-"""The work of the node that leads the control log: who votes on it.
+"""The work of the node that leads the control log: who votes on it, and topics that grow with it.
 
 A newcomer observes until it holds all that is committed; then it is made a voter. Each change is an
 election of its own, and the next one waits for its outcome.
 """
 
 import asyncio
-import logging
 
 from millstream.control.balance import control_voters
 from millstream.engine.cluster.draining import Draining
+from millstream.engine.cluster.growing import Growing, change_voters
 from millstream.engine.cluster.members import Members
 from millstream.engine.controller import Controller
-from millstream.errors import ChangeRefused, NotLeader
 from millstream.model import CONTROL_LOG, ReplicaId, node_of, replica_id
+from millstream.names import CONTROL_LOG_NAME
 from millstream.replication.hub import Hub
 
 # How often a member looks for changes of its cluster, and while one is under way.
 CHECK_S, UNFINISHED_S = 0.5, 0.1
 HAND_OVER_S_MAX = 5.0  # Of a node that is drained, until it looks at its cluster again.
 
-_log = logging.getLogger(__name__)
-
 
 class ActiveController:
     def __init__(
-        self, members: Members, controller: Controller, hub: Hub, draining: Draining
+        self,
+        members: Members,
+        controller: Controller,
+        hub: Hub,
+        *,
+        draining: Draining,
+        growing: Growing,
     ) -> None:
         self._members = members
         self._draining = draining
         self._controller = controller
         self._hub = hub
+        self._growing = growing
 
     async def run(self) -> None:
         """Follow the nodes of the cluster until cancelled, once there is one."""
@@ -39,6 +44,9 @@ class ActiveController:
             if self._draining.is_drained:  # Also what it was elected for since.
                 await self._draining.hand_over(HAND_OVER_S_MAX)
             is_unfinished = self.arrange_voters()
+            if self._controller.is_leader and not is_unfinished:
+                is_unfinished = await self._growing.place()
+            is_unfinished = self._growing.admit() or is_unfinished
             await asyncio.sleep(UNFINISHED_S if is_unfinished else CHECK_S)
 
     def arrange_voters(self) -> bool:
@@ -61,11 +69,4 @@ class ActiveController:
         return True
 
     def _try(self, voters: frozenset[ReplicaId]) -> bool:
-        try:
-            self._hub.leadership.change_voters(CONTROL_LOG, voters)
-        except (ChangeRefused, NotLeader) as refusal:
-            _log.debug("the voters of the control log stay reason=%s", refusal)
-            return False
-        nodes = sorted(node_of(voter) for voter in voters)
-        _log.info("changing the voters of the control log nodes=%s", nodes)
-        return True
+        return change_voters(self._hub, CONTROL_LOG, CONTROL_LOG_NAME, voters)

@@ -92,6 +92,7 @@ class Leadership(NamedTuple):
     leader: NodeId | None  # None during elections, and for a log that is damaged here.
     epoch: Epoch
     replicas: Sequence[NodeId]
+    learners: frozenset[NodeId] = frozenset()  # Those of them that follow and do not vote.
 
 
 class PartitionHealth(NamedTuple):
@@ -460,7 +461,8 @@ class Partitions:
         except RequestError:
             return Leadership(None, NO_EPOCH, replicas)
         known = self._hub.leadership.of(log_id)
-        return Leadership(known.leader, known.epoch, replicas)
+        learners = self._hub.leadership.learners(log_id, replicas)
+        return Leadership(known.leader, known.epoch, replicas, learners)
 
     def _denied(self, session: Session, wants: Sequence[Want]) -> dict[str, Denied]:
         """The topics that the session may not read, with the refusal."""

@@ -67,7 +67,7 @@ class MissingTopics:
                 self._queues[name][0].session,
                 name,
                 partitions=config.default_partitions,
-                replicas=self._topics.default_replicas,
+                replicas=None,
             )
         except TopicExists:
             pass

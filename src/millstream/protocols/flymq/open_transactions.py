@@ -253,7 +253,7 @@ class OpenTransactions:
                 session,
                 name,
                 partitions=self._config.default_partitions,
-                replicas=self._topics.default_replicas,
+                replicas=None,
             )
         return self._topics.describe(session, name)
 

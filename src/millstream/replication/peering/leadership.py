@@ -4,11 +4,11 @@ Knows its own replicas first. For logs without a replica here `elsewhere` answer
 sets: a node alone leads all that it has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.errors import NotLeader
-from millstream.model import NO_EPOCH, Epoch, LogId, NodeId, ReplicaId
+from millstream.model import NO_EPOCH, Epoch, LogId, NodeId, ReplicaId, node_of
 from millstream.raft.member import Effects
 from millstream.replication.replica import Replica
 
@@ -40,6 +40,13 @@ class Leadership:
         if replica.leader is None and news is not None and news.epoch >= replica.core.epoch:
             return news
         return KnownLeader(replica.core.epoch, replica.leader)
+
+    def learners(self, log_id: LogId, nodes: Sequence[NodeId]) -> frozenset[NodeId]:
+        """Those of the nodes whose replicas follow and do not vote, as far as this node knows."""
+        replica = self._hub.replicas.get(log_id)
+        if replica is None or len(replica.core.voters) >= len(nodes):
+            return frozenset()
+        return frozenset(nodes).difference(map(node_of, replica.core.voters))
 
     def watch(self, watcher: Callable[[Replica], None]) -> None:
         """Call `watcher` with every replica here that begins or ends to lead."""

@@ -26,7 +26,7 @@ async def create_topic(context: Context, request: bodies.CreateTopic) -> bodies.
             context.session,
             request.topic,
             partitions=request.partitions or 1,
-            replicas=context.services.topics.default_replicas,
+            replicas=None,
         )
     return bodies.Done(True)
 

@@ -114,7 +114,11 @@ async def create_topic(call: Call, params: Params, body: NewTopic) -> TopicDetai
         )
         return _planned(body.name, settings, partitions=partitions, replicas=replicas)
     topic = await services.topics.create(
-        call.session, body.name, partitions=partitions, replicas=replicas, settings=settings
+        call.session,
+        body.name,
+        partitions=partitions,
+        replicas=body.replicas or None,
+        settings=settings,
     )
     return detail(call, topic)
 

@@ -89,7 +89,7 @@ async def create_topic(call: Call, params: ClusterParams, body: NewTopic) -> Jso
         call.session,
         body.topic_name,
         partitions=body.partitions_count or services.config.default_partitions,
-        replicas=body.replication_factor or services.topics.default_replicas,
+        replicas=body.replication_factor or None,
         settings={
             each.name.replace(".", "_"): each.value
             for each in body.configs

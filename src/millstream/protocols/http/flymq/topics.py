@@ -67,7 +67,7 @@ async def create_topic(call: Call, params: Params, body: NewTopic) -> None:
         call.session,
         body.name,
         partitions=options.partitions or config.default_partitions,
-        replicas=options.replica_factor or call.services.topics.default_replicas,
+        replicas=options.replica_factor or None,
         settings={name: str(value) for name, value in retention.items() if value},
     )
 

@@ -138,7 +138,7 @@ async def _created(
             context.session,
             name,
             partitions=config.default_partitions,
-            replicas=context.broker.topics.default_replicas,
+            replicas=None,
         )
     except TopicExists:
         topic = context.broker.topics.describe(context.session, name)
@@ -179,8 +179,9 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> _Met
 
 
 def _in_step(context: Context, leadership: Leadership) -> list[int]:
-    """The replicas on nodes that can be reached from here."""
-    return [node for node in leadership.replicas if context.broker.members.is_up(node)]
+    """The replicas that vote, on nodes that can be reached from here."""
+    is_up = context.broker.members.is_up
+    return [node for node in leadership.replicas if is_up(node) and node not in leadership.learners]
 
 
 def _offline(context: Context, leadership: Leadership) -> list[int]:

@@ -132,11 +132,12 @@ async def _created(
             settings=plan.settings,
         )
     else:
+        is_ours = topic.replication_factor == BROKERS_CHOICE
         made = await topics.create(
             context.session,
             topic.name,
             partitions=plan.partitions,
-            replicas=plan.replicas,
+            replicas=None if is_ours else plan.replicas,
             placement=plan.placement,
             settings=plan.settings,
         )
