@@ -3,8 +3,16 @@
 The public face of the package. The fixtures for pytest are `millstream.pytest_plugin`'s.
 """
 
-from millstream.testing.broker import NotRunning, RunningBroker, run_broker
-from millstream.testing.lives import CannotDoThis
+from millstream.testing.broker import RunningBroker, run_broker
+from millstream.testing.cluster import RunningCluster
+from millstream.testing.lives import CannotDoThis, NotRunning
 from millstream.testing.lost_acks import LostAcks
 
-__all__ = ["run_broker", "RunningBroker", "LostAcks", "CannotDoThis", "NotRunning"]
+__all__ = [
+    "run_broker",
+    "RunningBroker",
+    "RunningCluster",
+    "LostAcks",
+    "CannotDoThis",
+    "NotRunning",
+]

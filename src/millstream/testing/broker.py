@@ -6,18 +6,18 @@ Decides which fault is possible in which mode. Invariant: address and storage st
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
-from millstream.base_error import MillstreamError
 from millstream.config import Config, Limits, Timing
 from millstream.security.settings import ITERATIONS_MIN, Tls
+from millstream.testing.cluster import RunningCluster, run_cluster
 from millstream.testing.in_process import InProcess
-from millstream.testing.lives import CannotDoThis, Life
+from millstream.testing.lives import CannotDoThis, Life, NotRunning
 from millstream.testing.lost_acks import LostAcks, What
 from millstream.testing.process import Subprocess
 
@@ -32,10 +32,6 @@ DEFAULTS = Config(
     timing=Timing(group_initial_rebalance_delay_ms=0),
     limits=Limits(connection_idle_ms_max=100 * 365 * 24 * 60 * 60 * 1000),
 )
-
-
-class NotRunning(MillstreamError, RuntimeError):
-    """The call is not possible in the state of the broker."""
 
 
 class State(Enum):
@@ -230,7 +226,7 @@ class SharedBroker(RunningBroker):
             self.restart()
 
 
-@contextmanager
+@overload
 def run_broker(
     *,
     mode: Mode = "in-process",
@@ -241,7 +237,27 @@ def run_broker(
     kind: type[RunningBroker] = RunningBroker,
     secure: bool = False,
     http: bool = False,
-) -> Iterator[RunningBroker]:
+) -> AbstractContextManager[RunningBroker]: ...
+
+
+@overload
+def run_broker(
+    *, nodes: int, directory: str | Path | None = None, config: Config = DEFAULTS
+) -> AbstractContextManager[RunningCluster]: ...
+
+
+def run_broker(
+    *,
+    mode: Mode = "in-process",
+    storage: Storage = "memory",
+    directory: str | Path | None = None,
+    port: int = 0,
+    config: Config = DEFAULTS,
+    kind: type[RunningBroker] = RunningBroker,
+    secure: bool = False,
+    http: bool = False,
+    nodes: int | None = None,
+) -> AbstractContextManager[RunningBroker] | AbstractContextManager[RunningCluster]:
     """Run a broker for the length of a block; clients are served when the block begins.
 
     With port 0 it takes a free one, so any number of them run side by side. `directory` is where
@@ -249,7 +265,29 @@ def run_broker(
     `kind` is the class of the broker, for a fixture with rules of its own. With `secure` it has TLS
     and asks for a login: `broker.client_settings` has what clients need, for as long as it runs.
     With `http` it serves REST, the schema registry and the console at `broker.http_url`.
+
+    With `nodes` it is a cluster of so many processes with disks, of which the test kills, stops and
+    starts each; of the other arguments it takes `directory` and `config`.
     """
+    if nodes is None:
+        return _run_one(mode, storage, directory, port, config, kind, secure, http)
+    options = (mode, storage, port, kind, secure, http)
+    if options != ("in-process", "memory", 0, RunningBroker, False, False):
+        raise ValueError("a cluster takes nodes, directory and config only")
+    return run_cluster(nodes, directory=directory, config=config)
+
+
+@contextmanager
+def _run_one(
+    mode: Mode,
+    storage: Storage,
+    directory: str | Path | None,
+    port: int,
+    config: Config,
+    kind: type[RunningBroker],
+    secure: bool,
+    http: bool,
+) -> Iterator[RunningBroker]:
     with ExitStack() as stack:
         data = Path(directory) if directory is not None else None
         if data is None and (storage == "disk" or mode == "subprocess"):

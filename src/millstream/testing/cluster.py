@@ -5,17 +5,20 @@ Owns the processes. The cluster grows as any other: the first node invites the o
 
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from millstream.config import Config
-from millstream.testing.lives import START_SECONDS_MAX
+from millstream.testing.lives import START_SECONDS_MAX, NotRunning
 from millstream.testing.process import Subprocess
 
 _JOIN = "from millstream.cli.main import main; main()"
 POLL_S = 0.05
+NODES_MAX = 9  # Processes on this machine.
 
 
 class ClusterProcesses:
@@ -25,8 +28,6 @@ class ClusterProcesses:
     """
 
     def __init__(self, config: Config, directory: Path, *, count: int = 3) -> None:
-        from dataclasses import replace
-
         self.nodes: dict[int, Subprocess] = {}
         self._directory = directory
         for number in range(1, count + 1):
@@ -126,3 +127,74 @@ def running_cluster(
         yield cluster
     finally:
         cluster.stop()
+
+
+class RunningCluster:
+    """A cluster that a test runs against; made by `run_broker(nodes=3)`. Nodes count from 1."""
+
+    def __init__(self, processes: ClusterProcesses) -> None:
+        self._processes = processes
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes, as clients take them in `bootstrap.servers`."""
+        return self._processes.bootstrap
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes that were neither killed nor stopped."""
+        return self._processes.running
+
+    def address(self, node: int) -> str:
+        """The address of one node; it stays the same over its lives."""
+        self._check(node)
+        return self._processes.address(node)
+
+    def kill(self, node: int) -> None:
+        """End a node as kill -9 does."""
+        self._check(node, is_running=True)
+        self._processes.kill(node)
+
+    def stop(self, node: int) -> None:
+        """Stop a node in good order: it hands over what it leads."""
+        self._check(node, is_running=True)
+        self._processes.stop_node(node)
+
+    def start(self, node: int) -> None:
+        """Start a node that was killed or stopped, with the records that it has.
+
+        It waits for a majority: raises `RuntimeError` if most other nodes are down.
+        """
+        self._check(node, is_running=False)
+        self._processes.start_node(node)
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, settings: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic with as many replicas as there are nodes, three at most."""
+        from millstream.client import connect
+
+        with connect(self.bootstrap, timeout_s=START_SECONDS_MAX) as client:
+            client.admin.create_topic(name, partitions=partitions, settings=settings or {})
+
+    def _check(self, node: int, *, is_running: bool | None = None) -> None:
+        if node not in self._processes.nodes:
+            raise ValueError(f"node {node} is none of 1 to {len(self._processes.nodes)}")
+        if is_running is not None and (node in self.running) != is_running:
+            raise NotRunning(f"node {node} is {'down' if is_running else 'running'}")
+
+
+@contextmanager
+def run_cluster(
+    count: int, *, directory: str | Path | None, config: Config
+) -> Iterator[RunningCluster]:
+    """Run `count` nodes for the length of a block; all take replicas when the block begins."""
+    if not 1 <= count <= NODES_MAX:
+        raise ValueError(f"nodes = {count}: 1 to {NODES_MAX} run on one machine")
+    with ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-"))
+        # Each node takes free ports.
+        config = replace(config, port=0)
+        running = running_cluster(config, Path(directory), count=count)
+        yield RunningCluster(stack.enter_context(running))

@@ -1,4 +1,4 @@
-"""The interface of every way to run a broker for a test, with its one refusal."""
+"""The interface of every way to run a broker for a test, with its refusals."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +14,10 @@ STOP_SECONDS_MAX = 30
 
 class CannotDoThis(MillstreamError, RuntimeError):
     """A fault that a broker of this mode cannot inject; the message names the mode that can."""
+
+
+class NotRunning(MillstreamError, RuntimeError):
+    """The call is not possible in the state of the broker."""
 
 
 def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
