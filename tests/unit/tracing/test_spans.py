@@ -57,6 +57,7 @@ def test_sampled_contexts_are_read_without_the_others() -> None:
 def test_contexts_that_no_client_sampled_are_no_contexts_but_are_there() -> None:
     assert sampled_contexts(payload((parent(flags="00"),))) == []
     assert sampled_contexts(payload((parent(trace="0" * 32),))) == []
+    assert sampled_contexts(payload((parent(trace="_" * 32),), (parent(trace=" " * 32),))) == []
 
 
 def test_contexts_of_a_batch_are_bounded() -> None:
