@@ -68,6 +68,10 @@ class Cluster:
         self._spare: dict[tuple[str, int], Connection] = {}  # Of writers that are done.
         self.coordinators: dict[tuple[int, str], tuple[str, int]] = {}  # By kind and name.
 
+    def __del__(self) -> None:
+        # `cluster_for` keeps the last few: a client that it gives up may still serve a task.
+        self.forget()
+
     # -- topics ------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.kafka_client.answers import Aborted
-from millstream.kafka_client.cluster import Cluster, cluster_for
+from millstream.kafka_client.cluster import CLUSTERS_MAX, Cluster, cluster_for
 from millstream.kafka_client.coordinator import Commits, commit, committed
 from millstream.kafka_client.errors import (
     OutOfRange,
@@ -227,6 +227,20 @@ def test_a_connection_that_broke_is_made_again(broker: FakeBroker, connect: Conn
 
 def test_a_process_keeps_one_client(broker: FakeBroker) -> None:
     assert cluster_for(settings_for(broker)) is cluster_for(settings_for(broker))
+
+
+def test_a_client_that_is_given_up_closes_its_connections(broker: FakeBroker) -> None:
+    cluster_for.cache_clear()
+    cluster = cluster_for(settings_for(broker))
+    connection = cluster.any_broker()
+    assert connection.is_idle
+    del cluster
+
+    for number in range(CLUSTERS_MAX):
+        cluster_for(settings_for(broker, client_id=f"other-{number}"))
+
+    assert not connection.is_idle  # Which an open one would be.
+    cluster_for.cache_clear()
 
 
 # -- records ---------------------------------------------------------------------------------------
