@@ -18,7 +18,7 @@ def browser_path() -> str | None:
     return asked or next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Its event loop runs on in this thread until it is closed.
 def browser() -> Iterator[Browser]:
     path = browser_path()
     if path is None:
