@@ -10,6 +10,7 @@ from millstream.codec.records import Record
 from millstream.config import Config
 from millstream.engine.partitions.slices import Earliest, Latest, Want
 from millstream.errors import NotLeader, StorageUnavailable, UnknownTopic
+from millstream.metrics import APPEND_SECONDS
 from millstream.model import Acks, TopicPartition
 from millstream.server.node import Node
 from millstream.settings import TopicSettings
@@ -148,6 +149,8 @@ def test_appends_to_a_log_that_a_thread_opens_wait_and_keep_their_order() -> Non
                 await asyncio.sleep(0)  # Some come while the first ones are released.
             appended = await asyncio.gather(*writing)
             assert [each.base_offset for each in appended] == list(range(1, 21))
+            await asyncio.sleep(0)  # The last one is timed when it is done.
+            assert sum(node.metrics.observed(APPEND_SECONDS).counts) == 20  # Each once.
             await append(node, 3, b"last")
             assert await values(node, 3) == [b"kept", *values_sent, b"last"]
 

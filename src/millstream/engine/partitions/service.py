@@ -197,8 +197,8 @@ class Partitions:
             log_id = self._leaders.log_id(target)
             if not self._held.takes(target, log_id):
                 raise
-            options = partial(self.append, transactional_id=transactional_id, joins=joins)
-            again = partial(options, session, target, data, acks)
+            # Not `append`: its caller has counted, timed and noted this request already.
+            again = partial(self._append, session, target, data, acks, transactional_id, joins)
             return self._held.hold(target, log_id, again)
         settings = replica.log.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
