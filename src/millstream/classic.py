@@ -1,10 +1,10 @@
 """A client of the classic protocol: create, publish, subscribe, each one blocking call.
 
 Owns one connection and two threads: one reads answers and records, one sends heartbeats. Calls that
-ask the broker for something return whether it was done, and `last_error` says why not; who is not
-connected gets a `ConnectionError`. Invariant: handlers run in the reading thread, one
+ask the broker for something return whether it was done, and `last_error` says why not; without a
+connection they raise `ConnectionError`. Invariant: handlers run in the reading thread, one
 record after the other, and records wait in the broker while one of them is busy. A handler may ask
-the broker itself: then it is the one who reads until the answer is there.
+the broker itself: it then reads from the connection until the answer is there.
 """
 
 import logging
