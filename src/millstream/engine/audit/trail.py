@@ -128,8 +128,8 @@ class AuditTrail:
             raise InvalidRequest(str(problem)) from None
 
     async def _replicas(self) -> list[Replica]:
-        """The partitions of the trail. Those that rest are opened: an end is known once they have
-        a leader."""
+        """The partitions of the trail. Those that rest, or are being opened, are waited for: an end
+        is known once they have a leader."""
         try:
             topic = self._catalog.find(AUDIT_TOPIC)
         except UnknownTopic:
@@ -140,14 +140,13 @@ class AuditTrail:
                 ) from None
             return []
         log_ids = [topic.log(at) for at in range(topic.partition_count)]
-        replicas = [self._hub.find(log_id) for log_id in log_ids]
         limit_s = LED_TIMEOUTS_MAX * self._config.timing.election_timeout_ms / 1000
         with suppress(TimeoutError):  # Then the search ends where the partition is known to end.
             async with asyncio.timeout(limit_s):
-                for log_id, replica in zip(log_ids, replicas, strict=True):
-                    if not replica.is_ready:
-                        await self._hub.led(log_id)
-        return replicas
+                await self._hub.awake(log_ids)
+                for log_id in log_ids:
+                    await self._hub.led(log_id)
+        return [self._hub.find(log_id) for log_id in log_ids]
 
 
 async def all_pages(

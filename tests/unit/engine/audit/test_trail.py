@@ -241,3 +241,21 @@ def test_schemas_are_in_the_trail() -> None:
             ]
 
     run(scenario())
+
+
+def test_a_trail_that_is_being_opened_is_waited_for() -> None:
+    files = CrashingFiles()
+
+    async def scenario() -> None:
+        async with running_node(AUDITED, files=files) as node:
+            assert await names_of(node) == ["system.start"]
+        async with running_node(AUDITED, files=files) as node:
+            topic = node.topics.describe(ROOT, AUDIT_TOPIC)
+            node.hub.wake([topic.log(at) for at in range(topic.partition_count)])
+
+            page = await node.audit.query(ROOT, AuditQuery())
+
+            names = [each.event.data.event for each in page.events if each.event]
+            assert names[-2:] == ["system.stop", "system.start"]
+
+    run(scenario())
