@@ -30,20 +30,20 @@ class TopicTraffic:
 class Arrivals:
     """Points of one partition: an offset, and when its record arrived."""
 
-    __slots__ = ("_next_ms", "_offsets", "_times")
+    __slots__ = ("_offsets", "_times", "next_ms")
 
     def __init__(self, points: Iterable[tuple[Offset, int]]) -> None:
         """`points` are what is known of records from before the start, oldest first."""
         self._offsets = [array("q") for _ in TIERS_MS]
         self._times = [array("q") for _ in TIERS_MS]
-        self._next_ms = 0
+        self.next_ms = 0  # Before it `note` has nothing to do.
         for offset, time_ms in points:
             self._add(len(TIERS_MS) - 1, offset, time_ms)
 
     def note(self, offset: Offset, now_ms: int) -> None:
-        if now_ms < self._next_ms:
+        if now_ms < self.next_ms:
             return
-        self._next_ms = now_ms + TIERS_MS[0]
+        self.next_ms = now_ms + TIERS_MS[0]
         newest = self._offsets[0]
         if newest and newest[-1] >= offset:
             self._cut(offset)

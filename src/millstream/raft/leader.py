@@ -63,7 +63,8 @@ class Leader:
 
     def append(self, records: object) -> None:
         self._member.log.append(records)
-        self._answer_parked()
+        if self._tracker.followers:
+            self._answer_parked()
 
     def on_fetch(self, sender: ReplicaId, fetch: Fetch) -> None:
         progress = self._tracker.heard(sender)
@@ -91,7 +92,7 @@ class Leader:
         majority = self._tracker.majority_position(self._member.durable_position)
         if majority.epoch == self._member.epoch:
             self.is_established = True
-            if self._member.commit(majority.end_offset):
+            if self._member.commit(majority.end_offset) and self._tracker.followers:
                 self._answer_parked()
 
     def tick(self) -> bool:

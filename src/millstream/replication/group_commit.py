@@ -195,7 +195,8 @@ class GroupCommit:
 
     def apply_effects(self, replica: Replica, effects: Effects) -> None:
         """Apply the effects of a step of the replica's core. Never awaits, never raises."""
-        replica.stepped()
+        if replica.group_links is not None:
+            replica.group_links.stepped()
         if effects.messages or effects.unreadable is not None or effects.hard_state is not None:
             self._act_on(replica, effects)
         self.include(replica)

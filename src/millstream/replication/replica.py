@@ -88,7 +88,7 @@ class Replica:
             OrderedDict()
         )
         self.traffic = TopicTraffic()  # That of its topic, once the hub has it.
-        self._arrivals: Arrivals | None = None  # None before they are asked for.
+        self.arrivals: Arrivals | None = None  # None before they are asked for.
         self.refusal: StorageError | None = None  # A transient one, that has not passed yet.
         self._watchers: set[Watcher] = set()
         # High watermark, role, leader and whether it is established, as of the last `notify`.
@@ -142,16 +142,16 @@ class Replica:
 
     def arrival_times(self) -> Arrivals:
         """When records arrived; asked for before the first append, so that older ones count."""
-        if self._arrivals is None:
+        if self.arrivals is None:
             log = self.log
             segments = [*log.sealed(), *filter(None, [log.active])]
             # The last record of a segment is as old as its newest timestamp, about.
-            self._arrivals = Arrivals(
+            self.arrivals = Arrivals(
                 (segment.end_offset - 1, segment.max_timestamp)
                 for segment in segments[-TIER_POINTS_MAX // 2 :]
                 if segment.max_timestamp >= 0 and segment.end_offset > segment.base_offset
             )
-        return self._arrivals
+        return self.arrivals
 
     def append(self, data: Buffer, header: Header) -> Appended:
         """Write an admitted batch as the leader; a duplicate is not written again.
@@ -266,7 +266,7 @@ class Replica:
             # The watermark may pass an offset where another record was committed.
             self._cuts_seen = self.consensus_log.cuts
             self._fail_waiters(NotLeader(self.id, self.leader))
-        if core.high_watermark > old_watermark:
+        if self._waiters and core.high_watermark > old_watermark:
             self._complete_committed()
         if core.role is not old_role:
             _log.debug(
@@ -279,7 +279,8 @@ class Replica:
             if core.role not in _KEEPS_WAITERS:
                 self._fail_waiters(NotLeader(self.id, self.leader))
             self._commits.on_role(self)
-        self._call_watchers()
+        if self._watchers:
+            self._call_watchers()
 
     def refused(self, problem: StorageError) -> None:
         """Note that storage refused something: for now, or for good if it is not transient."""

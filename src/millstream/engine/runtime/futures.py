@@ -44,7 +44,7 @@ class BatchCount:
 
     def append(self, replica: Replica, data: Buffer, header: Header) -> Appended:
         """See `Replica.append`."""
-        arrivals = replica.arrival_times()
+        arrivals = replica.arrivals or replica.arrival_times()
         appended = replica.append(data, header)
         size, count, traffic = header.size, header.count, replica.traffic
         self._batches.value += 1
@@ -52,7 +52,9 @@ class BatchCount:
         self._records.value += count
         traffic.bytes += size
         traffic.records += count
-        arrivals.note(appended.base_offset, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if now_ms >= arrivals.next_ms:
+            arrivals.note(appended.base_offset, now_ms)
         return appended
 
 
