@@ -30,7 +30,9 @@ def events(ask: HttpClient, query: str, count: int) -> list[dict[str, Any]]:
         collected: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
-            page = ask.get(f"/v1/audit?{query}&after={after}").json
+            answer = ask.get(f"/v1/audit?{query}&after={after}")
+            assert answer.status == 200, answer
+            page = answer.json
             collected += page["items"]
             after = page["next"]
         if len(collected) >= count or time.monotonic() > deadline:
