@@ -21,6 +21,7 @@ from millstream.kafka_wire.apis.discovery import MetadataRequest, MetadataRespon
 from millstream.kafka_wire.apis.table import APIS
 from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
 from millstream.kafka_wire.schema import Message
+from tests.support.sockets import receive_exactly
 
 MILLSTREAM = Path(sys.executable).parent / "millstream"
 PORTS = ["--port", "0", "--flux-port", "0", "--classic-port", "0", "--http-port", "0"]
@@ -176,13 +177,7 @@ class Client:
         return response.topics[0].partitions[0].offset
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError(f"closed after {len(data)} of {size} bytes")
-            data += more
-        return data
+        return receive_exactly(self.socket, size)
 
 
 def spell(key: int, version: int, request: Message, *, number: int = 7) -> bytes:

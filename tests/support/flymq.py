@@ -14,6 +14,7 @@ from millstream.protocols.flymq.wire.frames import (
     measure,
 )
 from millstream.protocols.flymq.wire.shapes import fields_of, read_body
+from tests.support.sockets import receive_exactly
 
 SECONDS_MAX = 20
 
@@ -75,13 +76,7 @@ class FlymqClient:
         return head + self.exactly(measure(head) - HEAD.size)
 
     def exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError(f"closed after {len(data)} of {size} bytes")
-            data += more
-        return bytes(data)
+        return receive_exactly(self.socket, size)
 
     def is_closed(self) -> bool:
         """Wait for the broker to say something or to close; say whether it closed."""

@@ -27,6 +27,7 @@ from millstream.kafka_wire.headers import (
 )
 from millstream.kafka_wire.schema import Message
 from tests.support.scram_server import ScramServer
+from tests.support.sockets import receive_exactly
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")  # For 127.0.0.1, with its key.
 SASL_KEYS = (17, 36)
@@ -139,18 +140,8 @@ def _answer(client: socket.socket, header: RequestHeader, response: Message) -> 
 
 
 def _frame(stream: socket.socket) -> bytes:
-    (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
-    return _exactly(stream, size)
-
-
-def _exactly(stream: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = stream.recv(size - len(data))
-        if not piece:
-            raise ConnectionError("the peer closed the connection")
-        data += piece
-    return data
+    (size,) = _LENGTH.unpack(receive_exactly(stream, _LENGTH.size))
+    return receive_exactly(stream, size)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -10,6 +10,8 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
+from tests.support.sockets import receive_exactly
+
 HEAD = struct.Struct(">BBBBI")
 ERROR, AUTH, AUTH_RESPONSE, WHOAMI = 0xFF, 0x70, 0x71, 0x72
 SECONDS_MAX = 30  # The Python library gives up after ten; a busy machine is no fault of anybody's.
@@ -307,6 +309,4 @@ class GoClient(_Client):
         return reply.number("B") == 1, reply.text()
 
     def _exactly(self, size: int) -> bytes:
-        received = self.socket.recv(size, socket.MSG_WAITALL) if size else b""
-        assert len(received) == size
-        return received
+        return receive_exactly(self.socket, size)

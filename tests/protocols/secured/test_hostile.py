@@ -19,8 +19,9 @@ from millstream.kafka_wire.apis.security import (
 from millstream.kafka_wire.apis.table import APIS
 from millstream.kafka_wire.headers import RequestHeader, decode_response, encode_request
 from millstream.kafka_wire.schema import Message
-from tests.protocols.secured.test_other_protocols import dial, exactly
+from tests.protocols.secured.test_other_protocols import dial
 from tests.support.secured import ADMIN, PASSWORD, SecuredNode
+from tests.support.sockets import receive_exactly
 
 PLAIN = f"\0{ADMIN}\0{PASSWORD}".encode()
 
@@ -32,8 +33,8 @@ def request(message: Message, version: int | None = None) -> bytes:
 
 
 def reply(connection: socket.socket) -> bytes:
-    (size,) = struct.unpack(">i", exactly(connection, 4))
-    return exactly(connection, size)
+    (size,) = struct.unpack(">i", receive_exactly(connection, 4))
+    return receive_exactly(connection, size)
 
 
 def handshake(connection: socket.socket, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
@@ -117,7 +118,7 @@ def test_raw_tokens_of_the_first_handshake_are_taken_and_a_wrong_one_gets_no_wor
     with dial(secured, "sasl") as connection:
         handshake(connection, "PLAIN", version=0)
         connection.sendall(struct.pack(">i", len(PLAIN)) + PLAIN)
-        assert exactly(connection, 4) == b"\0\0\0\0"
+        assert receive_exactly(connection, 4) == b"\0\0\0\0"
         connection.sendall(request(MetadataRequest(topics=None)))
         assert reply(connection)
     with dial(secured, "sasl") as connection:

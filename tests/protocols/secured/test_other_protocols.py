@@ -16,6 +16,7 @@ from millstream.protocols.flymq.wire import bodies, user_bodies
 from millstream.protocols.flymq.wire.frames import HEAD, Opcode
 from tests.support.flymq import asking
 from tests.support.secured import ADMIN, PASSWORD, SecuredNode, issuer
+from tests.support.sockets import receive_exactly
 
 
 @contextmanager
@@ -29,20 +30,10 @@ def dial(secured: SecuredNode, listener: str) -> Iterator[socket.socket]:
             yield wrapped
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        if not piece:
-            raise ConnectionResetError(f"the end after {data!r}")
-        data += piece
-    return data
-
-
 def line(connection: socket.socket) -> str:
     data = b""
     while not data.endswith(b"\r\n"):
-        data += exactly(connection, 1)
+        data += receive_exactly(connection, 1)
     return data.decode().strip()
 
 
@@ -99,16 +90,16 @@ def test_three_wrong_passwords_end_a_flux_connection(secured: SecuredNode) -> No
             connection.sendall(b"AUTH admin wrong\r\n")
             assert line(connection).startswith("-ERR AUTHENTICATION_FAILED")
         with pytest.raises(ConnectionResetError):
-            exactly(connection, 1)
+            receive_exactly(connection, 1)
 
 
 # -- FlyMQ -----------------------------------------------------------------------------------------
 
 
 def flymq_reply(connection: socket.socket) -> tuple[int, bytes]:
-    head = exactly(connection, HEAD.size)
+    head = receive_exactly(connection, HEAD.size)
     _, _, opcode, _, size = HEAD.unpack(head)
-    return opcode, exactly(connection, size)
+    return opcode, receive_exactly(connection, size)
 
 
 @pytest.mark.parametrize("listener", ["sasl", "sasl_tls"])
@@ -145,8 +136,8 @@ def test_a_wrong_password_at_flymq_is_told_in_its_own_words(secured: SecuredNode
 
 def classic_answer(connection: socket.socket) -> Frame:
     while True:
-        head = exactly(connection, 4)
-        frame = decode(head + exactly(connection, int.from_bytes(head) - 4))
+        head = receive_exactly(connection, 4)
+        frame = decode(head + receive_exactly(connection, int.from_bytes(head) - 4))
         if frame.kind != Kind.HEARTBEAT:
             return frame
 

@@ -35,6 +35,7 @@ from millstream.kafka_wire.headers import RequestHeader, encode_response
 from millstream.kafka_wire.schema import Message
 from tests.support.fake_broker import FakeBroker, HangUp, fake_broker
 from tests.support.scram_server import ScramServer
+from tests.support.sockets import receive_exactly
 
 CERTIFICATE = str(Path(__file__).parents[2] / "support" / "localhost.pem")
 AUTHORITY, _, _ = Path(CERTIFICATE).read_text(encoding="utf-8").partition("-----BEGIN PRIVATE")
@@ -169,8 +170,8 @@ def test_an_old_broker_is_asked_again_in_a_version_that_it_knows() -> None:
         refusal = unsupported_api_versions()
         refusal.api_keys[0].max_version = 2
         for answer in (frame(0, refusal), frame(2, ApiVersionsResponse(api_keys=KNOWN), 2)):
-            (size,) = struct.unpack(">i", stream.recv(4))
-            asked.append(struct.unpack_from(">hh", stream.recv(size))[1])
+            (size,) = struct.unpack(">i", receive_exactly(stream, 4))
+            asked.append(struct.unpack_from(">hh", receive_exactly(stream, size))[1])
             stream.sendall(answer)
 
     with raw_server(serve) as address, connected(address) as connection:

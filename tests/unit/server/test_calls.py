@@ -24,6 +24,7 @@ from millstream.kafka_wire.schema import Message
 from millstream.model import Session
 from millstream.server.service import Service
 from millstream.server.system.real_ports import real_ports
+from tests.support.sockets import receive_exactly
 
 PRODUCE, FETCH = 0, 1
 VERSIONS = {PRODUCE: 10, FETCH: 12}
@@ -74,10 +75,7 @@ class Client:
         self._socket.close()
 
     def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            data += self._socket.recv(size - len(data))
-        return bytes(data)
+        return receive_exactly(self._socket, size)
 
 
 class Calls:

@@ -164,7 +164,9 @@ def _answers_plainly(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX) as plain:
             plain.sendall(struct.pack(">i", len(request)) + request)
-            head = plain.recv(8, socket.MSG_WAITALL)
+            head = b""
+            while len(head) < 8 and (more := plain.recv(8 - len(head))):
+                head += more
     except OSError:
         return False
     return head[4:] == struct.pack(">i", correlation_id)
