@@ -1,8 +1,8 @@
-"""One node of a cluster as a process of its own, with a door for the tests instead of listeners.
+"""One node of a cluster as a process of its own, with a port for the tests instead of listeners.
 
     python -m tests.cluster.node '{"node": 1, "nodes": [1, 2, 3], "data_dir": ..., "peers": ...}'
 
-The door takes one JSON object a line, and answers with one: `create`, `append`, `read`, `state`,
+The port takes one JSON object a line, and answers with one: `create`, `append`, `read`, `state`,
 `confirm`. So a test speaks to this very node, whatever it leads.
 """
 
@@ -39,7 +39,7 @@ READ_BYTES = 2**20
 LINE_BYTES_MAX = 64 * 2**20
 
 
-class Door:
+class Control:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._acts: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
@@ -136,9 +136,9 @@ async def main(options: dict[str, Any]) -> None:
         node_id=me, cluster_id="test", directory_id=UUID(int=me), generation=0, key=KEY
     )
     await ports.links.start(identity, options["listen"])
-    host, _, port = options["door"].rpartition(":")
-    door = Door(node)
-    await asyncio.start_server(door.serve, host, int(port), limit=LINE_BYTES_MAX)
+    host, _, port = options["control"].rpartition(":")
+    control = Control(node)
+    await asyncio.start_server(control.serve, host, int(port), limit=LINE_BYTES_MAX)
     await node.run()
 
 

@@ -40,7 +40,7 @@ class NodeProcess:
         self.node = node
         self.directory = directory
         self.listen = f"127.0.0.1:{free_port()}"
-        self.door = f"127.0.0.1:{free_port()}"
+        self.control = f"127.0.0.1:{free_port()}"
         self.peers: dict[int, str] = {}
         self.is_stopped = False
         self._process: asyncio.subprocess.Process | None = None
@@ -57,7 +57,7 @@ class NodeProcess:
             "nodes": NODES,
             "data_dir": str(self.directory / f"node-{self.node}"),
             "listen": self.listen,
-            "door": self.door,
+            "control": self.control,
             "peers": self.peers,
         }
         with (self.directory / f"node-{self.node}.log").open("ab") as output:
@@ -113,7 +113,7 @@ class NodeProcess:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
-            host, _, port = self.door.rpartition(":")
+            host, _, port = self.control.rpartition(":")
             self._streams = await asyncio.open_connection(host, int(port), limit=LINE_BYTES_MAX)
         return self._streams
 

@@ -17,6 +17,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
+from millstream.codec.batch import HEADER_BYTES
 from millstream.codec.encoding import (
     Message,
     TemplatedMessages,
@@ -39,7 +40,6 @@ from millstream.errors import Overloaded, RequestError, UnknownTopic
 from millstream.model import Acks, Appended, Session, TopicPartition
 from millstream.ports import Clock
 
-BATCH_BYTES_HEADER = 61
 # Small enough that many calls of one loop turn do not add up to a stall.
 BATCH_BYTES_MAX = 512 * 2**10
 
@@ -195,7 +195,7 @@ class Publisher:
         if topic.overrides:
             settings = topic.settings(defaults)
         bytes_max = settings.max_message_bytes
-        bytes_max = min(bytes_max, BATCH_BYTES_MAX) - BATCH_BYTES_HEADER
+        bytes_max = min(bytes_max, BATCH_BYTES_MAX) - HEADER_BYTES
         batches: list[tuple[Part, Sequence[Message]]] = []
         for partition, indexes in self._spread(sending, topic):
             target = TopicPartition(topic.name, partition)
