@@ -54,6 +54,27 @@ def admin(broker: BrokerProcess) -> Iterator[AdminClient]:
     return AdminClient({"bootstrap.servers": broker.address, **QUIET})  # type: ignore[return-value]
 
 
+def alter(
+    admin: AdminClient,
+    kind: ResourceType,
+    name: str,
+    entry: tuple[str, str],
+    operation: AlterConfigOpType = AlterConfigOpType.SET,
+) -> None:
+    key, value = entry
+    entries = [ConfigEntry(key, value, incremental_operation=operation)]
+    change = ConfigResource(kind, name, incremental_configs=entries)
+    admin.incremental_alter_configs([change], **WAIT)[change].result(SECONDS_MAX)
+
+
+def settings(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(kind, name)
+    described: dict[str, ConfigEntry] = admin.describe_configs([resource], **WAIT)[resource].result(
+        SECONDS_MAX
+    )
+    return described
+
+
 def error_of(problem: pytest.ExceptionInfo[KafkaException]) -> str:
     return str(problem.value.args[0].name())
 
@@ -239,22 +260,44 @@ def test_a_topic_that_cannot_be_is_refused(
 
 @needs(CREATE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
 def test_settings_of_a_topic_are_described_and_altered(admin: AdminClient, topic: str) -> None:
-    def settings() -> dict[str, str]:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        configs = admin.describe_configs([resource], **WAIT)[resource].result(SECONDS_MAX)
-        return {name: entry.value for name, entry in configs.items()}
-
     new = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
     admin.create_topics([new], **WAIT)[topic].result(SECONDS_MAX)
-    before = settings()
-    entry = ConfigEntry("retention.ms", "1234", incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([change], **WAIT)[change].result(SECONDS_MAX)
-    after = settings()
+    before = settings(admin, ResourceType.TOPIC, topic)
+    alter(admin, ResourceType.TOPIC, topic, ("retention.ms", "1234"))
+    after = settings(admin, ResourceType.TOPIC, topic)
 
-    assert before["cleanup.policy"] == after["cleanup.policy"] == "compact"
-    assert before["retention.ms"] == str(7 * 24 * 60 * 60 * 1000)
-    assert after["retention.ms"] == "1234"
+    assert before["cleanup.policy"].value == after["cleanup.policy"].value == "compact"
+    assert before["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
+    assert after["retention.ms"].value == "1234"
+
+
+# Each of these was once refused, and MirrorMaker 2 then synced no setting of the topic at all.
+@needs(CREATE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("compression.gzip.level", "3"),
+        ("compression.zstd.level", "5"),
+        ("follower.replication.throttled.replicas", "*"),
+        ("leader.replication.throttled.replicas", "0:1"),
+    ],
+)
+def test_a_topic_takes_what_kafka_takes_and_gives_back_what_is_not_set(
+    admin: AdminClient, topic: str, entry: tuple[str, str]
+) -> None:
+    def shown() -> str:
+        return str(settings(admin, ResourceType.TOPIC, topic)[name].value)
+
+    name, value = entry
+    admin.create_topics([NewTopic(topic, 1, 1)], **WAIT)[topic].result(SECONDS_MAX)
+    default = shown()
+    alter(admin, ResourceType.TOPIC, topic, (name, ""), AlterConfigOpType.DELETE)
+    alter(admin, ResourceType.TOPIC, topic, entry)
+    changed = shown()
+    alter(admin, ResourceType.TOPIC, topic, (name, ""), AlterConfigOpType.DELETE)
+
+    assert changed == value
+    assert shown() == default
 
 
 # -- ways to the broker ------------------------------------------------------------------------
@@ -322,16 +365,10 @@ def test_an_admin_that_was_idle_is_served_after_a_restart(
 
 def test_a_node_is_altered_as_it_runs_and_what_is_not_set_is_taken_back(admin: AdminClient) -> None:
     def altered(operation: AlterConfigOpType, value: str) -> None:
-        entry = ConfigEntry("log.retention.ms", value, incremental_operation=operation)
-        node = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        (future,) = admin.incremental_alter_configs([node], **WAIT).values()
-        future.result()
+        alter(admin, ResourceType.BROKER, "1", ("log.retention.ms", value), operation)
 
     def shown() -> tuple[str, int]:
-        (future,) = admin.describe_configs(
-            [ConfigResource(ResourceType.BROKER, "1")], **WAIT
-        ).values()
-        entry = future.result()["log.retention.ms"]
+        entry = settings(admin, ResourceType.BROKER, "1")["log.retention.ms"]
         return entry.value, entry.source
 
     default = shown()
