@@ -23,6 +23,7 @@ from benchmarks.kafka.peers import (
     Durability,
     Peer,
     apache_kafka,
+    has_http,
     jetstream,
     millstream,
     millstream_before,
@@ -86,7 +87,7 @@ def _arguments() -> argparse.Namespace:
 
 def _peers(jars: Path | None, before: Path | None) -> list[Peer]:
     if before is not None:
-        return [millstream(), millstream_before(before)]
+        return [millstream(has_http=has_http(before)), millstream_before(before)]
     peers = [millstream()]
     if jars is not None:
         peers.append(apache_kafka(jars))

@@ -55,16 +55,19 @@ class Peer:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
+def millstream(*, flux_port: int = 0, settings: str = "", has_http: bool = True) -> Peer:
     """Our broker; `settings` is the text of a configuration file."""
+    listeners = ["kafka", "flymq", "flux", "classic", *(["http"] if has_http else [])]
     program = str(Path(sys.executable).parent / "millstream")
 
     def prepare(directory: Path, port: int, durability: Durability) -> list[str]:
         configuration = directory / "millstream.toml"
         configuration.write_text(settings, encoding="utf-8")
-        http_port = free_port()
-        (directory / HTTP_PORT_FILE).write_text(str(http_port), encoding="utf-8")
-        others = [f"--flux-port={flux_port}", "--classic-port=0", f"--http-port={http_port}"]
+        others = [f"--flux-port={flux_port}", "--classic-port=0"]
+        if has_http:
+            http_port = free_port()
+            (directory / HTTP_PORT_FILE).write_text(str(http_port), encoding="utf-8")
+            others.append(f"--http-port={http_port}")
         data = ["--data-dir", str(directory / "data"), "--durability", durability]
         return [program, "serve", f"--config={configuration}", f"--port={port}", *others, *data]
 
@@ -78,8 +81,13 @@ def millstream(*, flux_port: int = 0, settings: str = "") -> Peer:
             "write": "durability=write: synced every 500 ms in the background",
         },
         prepare=prepare,
-        environment={"MILLSTREAM_LISTENERS": "kafka,flymq,flux,classic,http"},
+        environment={"MILLSTREAM_LISTENERS": ",".join(listeners)},
     )
+
+
+def has_http(checkout: Path) -> bool:
+    """Whether that commit serves HTTP. If not, neither side does: a listener costs memory."""
+    return (checkout / "src/millstream/protocols/http").is_dir()
 
 
 def millstream_before(checkout: Path) -> Peer:
@@ -91,7 +99,7 @@ def millstream_before(checkout: Path) -> Peer:
         check=True,
     ).stdout.strip()
     source = {"PYTHONPATH": str((checkout / "src").resolve())}
-    peer = millstream()
+    peer = millstream(has_http=has_http(checkout))
     environment = {**peer.environment, **source}
     if "    listeners:" not in (checkout / "src/millstream/config.py").read_text(encoding="utf-8"):
         del environment["MILLSTREAM_LISTENERS"]  # It was called so before there was HTTP.
