@@ -87,6 +87,17 @@ class Route:
         return self.method not in {"GET", "HEAD", "OPTIONS"}
 
 
+# Any: fields of `Route`, whose constructor checks them.
+def routes_below(prefix: str, **defaults: Any) -> Callable[..., Route]:
+    """Declares routes of another broker's API, in its shapes: below a prefix, and not in ours."""
+
+    def route(method: str, path: str, handler: Handler, summary: str, **fields: Any) -> Route:
+        own: dict[str, Any] = {**defaults, **fields, "hidden": True}
+        return Route(method=method, path=prefix + path, handler=handler, summary=summary, **own)
+
+    return route
+
+
 class RawReply(NamedTuple):
     """A body that is not JSON, or has headers of its own."""
 

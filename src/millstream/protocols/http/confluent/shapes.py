@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 from millstream.protocols.http.calls import Call
 from millstream.protocols.http.problems import HttpProblem
-from millstream.protocols.http.router import Handler, Params, Right, Route
+from millstream.protocols.http.router import Params, routes_below
 
 # JSON of any shape: Confluent's documents name every member.
 JsonObject = dict[str, Any]
 PREFIX = "/v3/clusters"
+
+route = routes_below(PREFIX, reply=JsonObject)
 
 
 class ClusterParams(Params, frozen=True, kw_only=True):
@@ -66,36 +68,3 @@ def listing(call: Call, kind: str, items: list[JsonObject], *parts: str | int) -
         "metadata": {"self": path_of(call, *parts), "next": None},
         "data": items,
     }
-
-
-# Any: types of bodies, as in `Route`.
-def route(
-    method: str,
-    path: str,
-    handler: Handler,
-    summary: str,
-    *,
-    params: type[Params],
-    rights: tuple[Right, ...],
-    body: Any = None,
-    reply: Any = JsonObject,
-    status: HTTPStatus = HTTPStatus.OK,
-    example: Any = None,
-    is_raw: bool = False,
-    takes_records: bool = False,
-) -> Route:
-    return Route(
-        method=method,
-        path=PREFIX + path,
-        handler=handler,
-        summary=summary,
-        params=params,
-        rights=rights,
-        body=body,
-        reply=reply,
-        status=status,
-        example=example,
-        is_raw=is_raw,
-        takes_records=takes_records,
-        hidden=True,
-    )
