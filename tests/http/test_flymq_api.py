@@ -178,3 +178,10 @@ def test_the_audit_trail_by_number_and_as_a_file(secured: HttpClient) -> None:
     assert [row["resource"] for row in rows] == ["topic:t2"]
     assert "audit.csv" in table.headers["content-disposition"]
     assert json.loads(rows[0]["details"])["count"] == 1
+
+
+@pytest.mark.parametrize("path", ["/swagger/", "/api/v1/swagger/", "/swagger"])
+def test_the_address_of_its_description_leads_to_the_console(ask: HttpClient, path: str) -> None:
+    answer = ask.get(path)
+
+    assert (answer.status, answer.headers["location"]) == (302, "/console/api")

@@ -1,6 +1,7 @@
 """`/metrics` as Prometheus reads it: names, labels, formats, bounds, and steps."""
 
 import gzip
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -301,3 +302,20 @@ def test_no_more_bytes_are_sent_than_the_bound() -> None:
 
     assert handler.BODY_BYTES_MAX * 0.4 < len(body) <= handler.BODY_BYTES_MAX
     assert list(text_string_to_metric_families(body.decode()))
+
+
+def test_fluxmq_finds_its_snapshot(ask: HttpClient) -> None:
+    deadline = time.monotonic() + 30
+    figures = ask.get("/metrics/json").json
+    while not figures["memory_usage_mb"] and time.monotonic() < deadline:  # Noted each second.
+        figures = ask.get("/metrics/json").json
+
+    assert figures.keys() == {
+        "messages_per_second",
+        "active_connections",
+        "memory_usage_mb",
+        "cpu_usage_percent",
+        "disk_io_mb_per_sec",
+        "disk_usage_percent",
+    }
+    assert figures["memory_usage_mb"] > 1

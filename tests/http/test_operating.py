@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from millstream.client import connect
+from millstream.control.tokens import decode_token
 from tests.http.test_records import events
-from tests.support.http import HttpClient, HttpNode
+from tests.support.http import HttpClient, HttpNode, http_node
 
 
 def test_the_cluster_and_its_node(ask: HttpClient) -> None:
@@ -26,12 +27,33 @@ def test_the_cluster_and_its_node(ask: HttpClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["cluster:rebalance", "cluster/invitations", "nodes/1:drain", "leaders:transfer"]
+    "path", ["cluster:rebalance", "nodes/1:drain", "nodes/1:undrain", "leaders:transfer"]
 )
 def test_a_single_node_moves_nothing(ask: HttpClient, path: str) -> None:
     answer = ask.post(f"/v1/{path}")
 
     assert (answer.status, answer.json["error"]) == (409, "single_node")
+
+
+def test_invitations_are_made_listed_and_taken_back() -> None:
+    with http_node() as node:
+        ask = node.ask
+        made = ask.post("/v1/cluster/invitations")
+        other = ask.post("/v1/cluster/invitations").json
+        listed = ask.get("/v1/cluster/invitations").json["items"]
+        taken_back = ask("DELETE", made.headers["location"])
+
+        token = decode_token(made.json["token"])
+        assert token.addresses == (node.broker.bootstrap,)
+        assert {each["id"] for each in listed} == {made.json["id"], other["id"]}
+        assert "token" not in listed[0]
+        assert taken_back.status == 204
+        (left,) = ask.get("/v1/cluster/invitations").json["items"]
+        assert left["id"] == other["id"]
+        assert ask("DELETE", made.headers["location"]).json["error"] == "unknown_invitation"
+        # It is a cluster now, of one node that can be drained.
+        assert ask.post("/v1/nodes/1:drain").json["state"] == "draining"
+        assert ask.post("/v1/nodes/1:undrain").json["state"] == "ready"
 
 
 def test_partitions_of_the_cluster_are_paged(ask: HttpClient) -> None:

@@ -54,6 +54,32 @@ def test_only_records_due_before_a_time_are_listed(node: HttpNode, ask: HttpClie
     assert [item["due_at_ms"] for item in listed] == [min(due)]
 
 
+def test_a_page_of_records_due_before_a_time_is_full(node: HttpNode, ask: HttpClient) -> None:
+    ask.post("/v1/topics", {"name": "parcels", "partitions": 1})
+    produce_delayed(node, "parcels", [5 * HOUR_MS, HOUR_MS, 5 * HOUR_MS, HOUR_MS, HOUR_MS])
+    due = [item["due_at_ms"] for item in ask.get("/v1/delayed?topic=parcels").json["items"]]
+
+    path = f"/v1/delayed?topic=parcels&limit=2&due_before_ms={max(due) - HOUR_MS}"
+    first = ask.get(path).json
+    second = ask.get(f"{path}&after={first['next']}").json
+
+    assert [len(first["items"]), len(second["items"]), second["next"]] == [2, 1, None]
+
+
+def test_due_times_are_counted(node: HttpNode, ask: HttpClient) -> None:
+    ask.post("/v1/topics", {"name": "calendar", "partitions": 1})
+    produce_delayed(node, "calendar", [2 * HOUR_MS, 3 * HOUR_MS, 48 * HOUR_MS])
+
+    counted = ask.get("/v1/delayed/histogram?topic=calendar").json
+
+    assert counted["count"] == 3
+    assert {each["ahead_ms"]: each["count"] for each in counted["items"] if each["count"]} == {
+        6 * HOUR_MS: 2,
+        7 * 24 * HOUR_MS: 1,
+    }
+    assert ask.get("/v1/delayed/histogram?topic=nowhere").status == 404
+
+
 def test_a_durable_subscription_is_listed_described_and_deleted(
     flux_node: HttpNode,
 ) -> None:

@@ -171,7 +171,10 @@ class ReplaceAcls(Command, frozen=True, kw_only=True):
 
 
 class InviteNode(Command, frozen=True, kw_only=True):
-    """Let one node join until `expires_ms`: the one that knows the secret with this hash."""
+    """Let one node join until `expires_ms`: the one that knows the secret with this hash.
+
+    One that expires when it is made takes the earlier one with this hash back.
+    """
 
     secret_hash: bytes
     made_ms: int

@@ -107,7 +107,8 @@ class Nodes:
             case InviteNode():
                 if len(command.secret_hash) != 32:
                     raise InvalidInvitation("an invitation needs the hash of its secret")
-                if len(self._open(command.made_ms)) >= INVITATIONS_MAX:
+                is_another = command.expires_ms > command.made_ms
+                if is_another and len(self._open(command.made_ms)) >= INVITATIONS_MAX:
                     raise InvalidInvitation(f"{INVITATIONS_MAX} invitations are open already")
             case RegisterNode():
                 _check_registration(command)
@@ -123,7 +124,9 @@ class Nodes:
                     secret_hash=command.secret_hash, expires_ms=command.expires_ms
                 )
                 self._invitations = self._open(command.made_ms)
-                self._invitations[command.secret_hash] = invitation
+                self._invitations.pop(command.secret_hash, None)
+                if invitation.expires_ms > command.made_ms:
+                    self._invitations[command.secret_hash] = invitation
                 return invitation
             case RegisterNode():
                 return self._register(command, offset)

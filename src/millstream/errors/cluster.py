@@ -17,6 +17,11 @@ class InvalidInvitation(RequestError, PermissionError):
     """A token was used before, has expired, or was never given."""
 
 
+class UnknownInvitation(RequestError, LookupError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no invitation {name[:100]!r}: it was used, or has expired")
+
+
 class UnknownOutcome(RequestError):
     """A proposal was sent, and its answer was lost: it may still be applied."""
 

@@ -291,6 +291,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     schema_errors.SchemaRefused: ErrorCode.INVALID_REQUEST,
     cluster_errors.UnknownNode: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    cluster_errors.UnknownInvitation: ErrorCode.RESOURCE_NOT_FOUND,
     cluster_errors.NodeRefused: ErrorCode.INVALID_REQUEST,
     cluster_errors.InvalidInvitation: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     cluster_errors.UnknownOutcome: ErrorCode.REQUEST_TIMED_OUT,

@@ -17,6 +17,7 @@ from millstream.server.node import Node, Phase
 from millstream.server.system.real_ports import elapsed_s
 
 if TYPE_CHECKING:
+    from millstream.protocols.http.context import Services as HttpServices
     from millstream.protocols.http.context import State
     from millstream.protocols.http.serving import Server
     from millstream.server.listeners import Listeners
@@ -187,16 +188,29 @@ def classic_gateway_factory(node: Node) -> GatewayFactory:
 
 
 def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) -> GatewayFactory:
-    from millstream.protocols.http.context import Services
     from millstream.protocols.http.gateway import HttpGateway
-    from millstream.protocols.http.operate.jobs import Jobs
-    from millstream.protocols.http.records.scans import Scans
     from millstream.protocols.http.router import Router
     from millstream.protocols.http.routes import APIS
     from millstream.protocols.http.serving import Client
+
+    server = _server_class(node)(_http_services(node, listeners), Router(APIS))
+
+    def make_gateway(client: NewClient) -> Gateway:
+        login = _login(client, "http")
+        session = _session(client, "http")
+        conversation = Client(session, login, client.push_channel, client.pace)
+        return HttpGateway(server, conversation, client.hang_up)
+
+    return make_gateway
+
+
+def _http_services(node: Node, listeners: "Listeners | None") -> "HttpServices":
+    from millstream.protocols.http.context import Services
+    from millstream.protocols.http.operate.jobs import Jobs
+    from millstream.protocols.http.records.scans import Scans
     from millstream.server.net.views import cut_connection, node_figures, open_connections
 
-    services = Services(
+    return Services(
         config=node.config,
         cluster_id=node.cluster_id,
         clock=node.clock,
@@ -210,6 +224,8 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         ),
         report=node.faults.report,
         node_figures=lambda: node_figures(node, listeners),
+        is_up=node.members.is_up,
+        cluster=node.cluster,
         connections=lambda: open_connections(listeners),
         cut_connection=lambda number: cut_connection(listeners, number),
         history=node.history,
@@ -236,15 +252,6 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         schemas=node.schemas,
         schema_changes=node.schema_changes,
     )
-    server = _server_class(node)(services, Router(APIS))
-
-    def make_gateway(client: NewClient) -> Gateway:
-        login = _login(client, "http")
-        session = _session(client, "http")
-        conversation = Client(session, login, client.push_channel, client.pace)
-        return HttpGateway(server, conversation, client.hang_up)
-
-    return make_gateway
 
 
 def _server_class(node: Node) -> "Callable[..., Server]":

@@ -170,3 +170,13 @@ def test_expired_invitations_are_forgotten_when_another_is_made() -> None:
 def test_states_of_nodes_that_this_version_does_not_know_are_refused() -> None:
     with pytest.raises(RequestError, match="no state"):
         grown(1).check(ChangeNode(node_id=1, state="asleep"))
+
+
+def test_an_invitation_that_is_taken_back_lets_no_node_in() -> None:
+    state = grown(1)
+    state.apply(2, invite(SECRET))
+    state.apply(3, InviteNode(secret_hash=SECRET, made_ms=NOW_MS, expires_ms=NOW_MS))
+
+    assert state.nodes.invitations() == []
+    with pytest.raises(InvalidInvitation, match="used, or was never given"):
+        state.check(register(2, invitation=SECRET))

@@ -16,7 +16,7 @@ import msgspec
 from millstream import __version__
 from millstream.config import Config
 from millstream.control.commands import ChangeNode, InviteNode, RegisterNode
-from millstream.control.nodes import ROLES, Address, Node, NodeState
+from millstream.control.nodes import ROLES, Address, Invitation, Node, NodeState
 from millstream.control.tokens import (
     KEY_BYTES,
     SECRET_BYTES,
@@ -32,7 +32,7 @@ from millstream.control.tokens import (
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
 from millstream.engine.controller import Controller
 from millstream.errors import RequestError, StartupError
-from millstream.errors.cluster import InvalidInvitation, NodeRefused
+from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownInvitation
 from millstream.model import SYSTEM_SESSION, NodeId, Session, node_of
 from millstream.ports import PeerIdentity, Ports
 from millstream.replication.hub import Hub
@@ -150,12 +150,19 @@ class Members:
 
     async def describe(self, listener: str, me: Address) -> list[NodeView]:
         """All nodes of the cluster, with what each says of itself."""
+        views = self.known(listener, me)
+        figures = await asyncio.gather(*(self._ask_figures(view.node_id) for view in views))
+        return [
+            view if said is None else view._replace(**msgspec.structs.asdict(said))
+            for view, said in zip(views, figures, strict=True)
+        ]
+
+    def known(self, listener: str, me: Address) -> list[NodeView]:
+        """All nodes of the cluster, as far as this one knows them without asking."""
         known = {each.node_id: each for each in self.endpoints(listener, me)}
         voters = {node_of(voter) for voter in self._controller.voters}
-        asked = sorted(known.keys() | {node.node_id for node in self.nodes})
-        figures = await asyncio.gather(*map(self._ask_figures, asked))
         views = []
-        for node_id, said in zip(asked, figures, strict=True):
+        for node_id in sorted(known.keys() | {node.node_id for node in self.nodes}):
             node, endpoint = self._controller.state.nodes.get(node_id), known.get(node_id)
             view = NodeView(
                 node_id,
@@ -168,7 +175,7 @@ class Members:
                 self._config.rack if node is None else node.rack,
                 __version__ if node is None else node.version,
             )
-            views.append(view if said is None else view._replace(**msgspec.structs.asdict(said)))
+            views.append(view)
         return views
 
     async def _ask_figures(self, node_id: NodeId) -> NodeFigures | None:
@@ -209,6 +216,39 @@ class Members:
             ),
         )
         return encode_token(Token(cluster_id=self._cluster_id, addresses=addresses, secret=secret))
+
+    def invitations(self) -> list[Invitation]:
+        """Those with which a node can join now, the first to expire first."""
+        now_ms = self._ports.clock.now_ms()
+        known = self._controller.state.nodes.invitations()
+        usable = [each for each in known if each.expires_ms > now_ms]
+        return sorted(usable, key=lambda each: (each.expires_ms, each.secret_hash))
+
+    async def revoke(self, session: Session, name: str) -> None:
+        """Take an invitation back; raises `UnknownInvitation`."""
+        now_ms = self._ports.clock.now_ms()
+        for invitation in self.invitations():
+            if name_of(invitation.secret_hash).hex() == name:
+                command = InviteNode(
+                    secret_hash=invitation.secret_hash, made_ms=now_ms, expires_ms=now_ms
+                )
+                await self._controller.alter_nodes(session, command)
+                return
+        raise UnknownInvitation(name)
+
+    def kafka_addresses(self, dialled_host: str) -> tuple[str, ...]:
+        """Where newcomers ask to be let in, HOST:PORT, this node first.
+
+        A listener that is bound to every address is reached by `dialled_host`.
+        """
+        names = [name for name, each in self._config.listener.items() if "kafka" in each.protocols]
+        name = next((name for name in [*names, "kafka"] if name in self.listeners), None)
+        if name is None:
+            raise NodeRefused("this node has no Kafka listener, at which a newcomer would ask")
+        host, port = self.listeners[name]
+        endpoints = self.endpoints(name, (dialled_host if host in WILDCARDS else host, port))
+        endpoints.sort(key=lambda each: each.node_id != self.me)
+        return tuple(join_address(each.host, each.port) for each in endpoints)
 
     async def admit(
         self, session: Session, name: bytes, request: JoinRequest, proof: bytes

@@ -5,7 +5,8 @@ with a header, see `produce.options`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from millstream.codec.records import Record
@@ -52,6 +53,7 @@ class DelayedRecords:
         *,
         after: str | None = None,
         count: int = LISTED_MAX,
+        due_before_ms: int | None = None,
     ) -> Page:
         """The delayed records of a topic in order of arrival, past the id `after`.
 
@@ -61,17 +63,28 @@ class DelayedRecords:
         self._gate.admit(session, Operation.DESCRIBE, resource)
         count = min(count, LISTED_MAX)
         listed: list[Delayed] = []
-        for shard, number in await self._places(topic, after):
-            for chunk in shard.due_heap.after(number):
-                for due in chunk:
-                    name = self._name(shard, due)
-                    if name is None or not self._shows(session, topic, name):
-                        continue
-                    if len(listed) == count:
-                        return Page(listed, listed[-1].id if listed else after)
-                    listed.append(_delayed(name, shard, due))
-                await asyncio.sleep(0)
+        async for shard, due, name in self._visible(session, topic, after):
+            if due_before_ms is not None and due.due_ms >= due_before_ms:
+                continue
+            if len(listed) == count:
+                return Page(listed, listed[-1].id if listed else after)
+            listed.append(_delayed(name, shard, due))
         return Page(listed, None)
+
+    async def count_by_due(
+        self, session: Session, topic: str | None, edges_ms: Sequence[int]
+    ) -> Sequence[int]:
+        """How many are due before each of the ascending `edges_ms`, and past the last of them.
+
+        Each is counted once, at the first edge that it is before. Without a topic: of all topics
+        that the session may see.
+        """
+        resource = "topics" if topic is None else topic_resource(topic)
+        self._gate.admit(session, Operation.DESCRIBE, resource)
+        counts = [0] * (len(edges_ms) + 1)
+        async for _, due, _ in self._visible(session, topic, None):
+            counts[bisect_right(edges_ms, due.due_ms)] += 1
+        return counts
 
     async def describe(self, session: Session, name: str) -> tuple[Delayed, Record]:
         """A delayed record by its id, and the record that will be delivered."""
@@ -104,6 +117,18 @@ class DelayedRecords:
         return _delayed(topic, shard, due)
 
     # -- parts -----------------------------------------------------------------------------------
+
+    async def _visible(
+        self, session: Session, topic: str | None, after: str | None
+    ) -> AsyncIterator[tuple[DelayedShard, Due, str]]:
+        """The records that a listing may show, past the id `after`, with their topics."""
+        for shard, number in await self._places(topic, after):
+            for chunk in shard.due_heap.after(number):
+                for due in chunk:
+                    name = self._name(shard, due)
+                    if name is not None and self._shows(session, topic, name):
+                        yield shard, due, name
+                await asyncio.sleep(0)
 
     async def _find(self, topic: str, name: str) -> tuple[DelayedShard, Due]:
         shard = await self._shard(topic)

@@ -4,15 +4,27 @@ Writes need a leader. Reads need one that is current: it knows all that was ever
 takes a new leader one commit of its own epoch.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
+from typing import NamedTuple
 
 from millstream.control.catalog import Catalog
 from millstream.errors import LeaderNotReady, NotLeader, UnknownTopic
-from millstream.model import LogId, TopicPartition
+from millstream.model import Epoch, LogId, NodeId, TopicPartition
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
 KNOWN_MAX = 20_000  # Replicas kept at hand by the name of their topic; others are looked up again.
+
+
+class Leadership(NamedTuple):
+    leader: NodeId | None  # None during elections, and for a log that is damaged here.
+    epoch: Epoch
+    replicas: Sequence[NodeId]
+    learners: frozenset[NodeId] = frozenset()  # Those of them that follow and do not vote.
+
+    def in_step(self, is_up: Callable[[NodeId], bool]) -> list[int]:
+        """The replicas that vote, on nodes that can be reached from here."""
+        return [node for node in self.replicas if is_up(node) and node not in self.learners]
 
 
 class Leaders:

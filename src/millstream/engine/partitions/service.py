@@ -21,7 +21,7 @@ from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource, transaction_resource
 from millstream.engine.partitions.admission import admit_batch
 from millstream.engine.partitions.held_appends import HeldAppends
-from millstream.engine.partitions.leaders import Leaders
+from millstream.engine.partitions.leaders import Leaders, Leadership
 from millstream.engine.partitions.long_poll import FilterFigures, LongPoll
 from millstream.engine.partitions.markers import write_marker
 from millstream.engine.partitions.slices import (
@@ -86,13 +86,6 @@ CATCH_UP_S_MAX = 1.0
 AWAKENED_MAX = 1_000
 # Between two attempts of an offset lookup in a segment whose index is being built again.
 REBUILT_WAIT_S = 0.05
-
-
-class Leadership(NamedTuple):
-    leader: NodeId | None  # None during elections, and for a log that is damaged here.
-    epoch: Epoch
-    replicas: Sequence[NodeId]
-    learners: frozenset[NodeId] = frozenset()  # Those of them that follow and do not vote.
 
 
 class PartitionHealth(NamedTuple):

@@ -11,6 +11,7 @@ from millstream.engine.access.acls import AccessRules
 from millstream.engine.access.logins import Logins
 from millstream.engine.access.users import Users
 from millstream.engine.audit.trail import AuditTrail
+from millstream.engine.cluster.admin import ClusterAdmin
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.service import DelayedRecords
 from millstream.engine.groups.consumer.service import ConsumerGroups
@@ -27,6 +28,7 @@ from millstream.engine.schemas.service import Schemas
 from millstream.engine.topics import Topics
 from millstream.engine.transactions.service import Transactions
 from millstream.metrics import Metrics
+from millstream.model import NodeId
 from millstream.ports import Clock, Threads
 from millstream.protocols.http.monitoring.checks import Verdict
 from millstream.protocols.http.operate.history import History
@@ -76,6 +78,8 @@ class Services:
     health: Callable[[], Sequence[tuple[Verdict, int, float]]]
     report: Callable[[Exception], None]  # Takes unexpected errors; a fatal one stops the node.
     node_figures: Callable[[], NodeFigures]
+    is_up: Callable[[NodeId], bool]  # Whether a node can be reached from here.
+    cluster: ClusterAdmin
     connections: Callable[[], Sequence[OpenConnection]]
     cut_connection: Callable[[int], bool]  # False if there is no such connection.
     history: History

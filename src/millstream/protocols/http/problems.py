@@ -90,6 +90,7 @@ ERRORS: Final[Mapping[type[MillstreamError], HTTPStatus]] = MappingProxyType(
         cluster.UnknownNode: _404,
         cluster.NodeRefused: _409,
         cluster.InvalidInvitation: _403,
+        cluster.UnknownInvitation: _404,
         cluster.UnknownOutcome: HTTPStatus.GATEWAY_TIMEOUT,
         groups.InvalidGroupId: _422,
         groups.GroupNotFound: _404,

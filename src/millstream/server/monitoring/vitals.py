@@ -98,6 +98,7 @@ class VitalSigns:
         self._looked_at = float("-inf")
         self._totals: dict[str, float] = {}
         self._rounds = (0.0, 0.0)  # Seconds and number of sync rounds.
+        self._cpu_s = process_figures().cpu_s
         self._noted_at = elapsed_s()
         self._open_descriptors: int | None = None
         node.metrics.watch(self._samples)
@@ -136,7 +137,13 @@ class VitalSigns:
         values["request_memory_bytes"] = self._listeners.held_bytes
         values["loop_late_s"] = self._monitor.recent_late_s()
         values["delayed_records"] = self._node.delayed_count()
+        process = process_figures()
+        values["cpu_cores"] = max(0.0, process.cpu_s - self._cpu_s) / passed_s
+        values["memory_bytes"] = process.resident_bytes
+        if self._space is not None and self._space.total_bytes:
+            values["disk_used_share"] = 1 - self._space.free_bytes / self._space.total_bytes
         self._totals, self._noted_at, self._rounds = totals, now, (sync_s, rounds)
+        self._cpu_s = process.cpu_s
         self._node.history.note(self._node.clock.now_ms(), values)
 
     async def refresh(self) -> None:

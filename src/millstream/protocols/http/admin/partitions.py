@@ -180,6 +180,7 @@ def _view(call: Call, target: TopicPartition) -> PartitionView:
     topic.log(target.partition)
     leadership = partitions.leadership(call.session, topic)[target.partition]
     replicas = [int(node) for node in leadership.replicas]
+    in_sync = [] if leadership.leader is None else leadership.in_step(call.services.is_up)
     try:
         health = partitions.health(call.session, target)
     except RequestError as problem:
@@ -193,7 +194,7 @@ def _view(call: Call, target: TopicPartition) -> PartitionView:
             leader=leadership.leader,
             leader_epoch=int(leadership.epoch),
             replicas=replicas,
-            in_sync=[],
+            in_sync=in_sync,
             segments=0,
             bytes=0,
             index=IndexFigures(entries=0, stretch_bytes=0, gaps=0, bytes_per_entry=0),
@@ -210,7 +211,7 @@ def _view(call: Call, target: TopicPartition) -> PartitionView:
         leader=health.leader,
         leader_epoch=int(health.leader_epoch),
         replicas=replicas,
-        in_sync=replicas if health.leader is not None else [],
+        in_sync=in_sync,
         segments=log.segment_count,
         bytes=log.size_bytes,
         index=IndexFigures(

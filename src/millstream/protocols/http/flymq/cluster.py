@@ -11,10 +11,10 @@ import msgspec
 from millstream import __version__
 from millstream.engine.gate import Operation
 from millstream.protocols.http.calls import Call, iso_time
-from millstream.protocols.http.flymq.shapes import CLUSTER, PREFIX, route
+from millstream.protocols.http.flymq.shapes import CLUSTER, route
 from millstream.protocols.http.flymq.topics import GroupView, TopicView, list_groups, list_topics
 from millstream.protocols.http.monitoring.metrics import ROUTES as METRICS
-from millstream.protocols.http.operate.cluster import NodeView, nodes
+from millstream.protocols.http.operate.cluster import NodeView, known_nodes
 from millstream.protocols.http.problems import HttpProblem
 from millstream.protocols.http.router import Needs, Params, Right
 
@@ -129,7 +129,7 @@ def health(call: Call, params: Params) -> Health:
 
 
 def list_nodes(call: Call, params: Params) -> list[Node]:
-    return [_node(call, each) for each in nodes(call, params).items]
+    return [_node(call, each) for each in known_nodes(call)]
 
 
 def cluster(call: Call, params: Params) -> Generator[None, None, Cluster]:
@@ -281,7 +281,7 @@ def _placed(call: Call, only: str) -> Generator[None, None, list[PlacedTopic]]:
                     epoch=int(at.epoch),
                     state="online" if leader else "offline",
                     replicas=replicas,
-                    isr=replicas,
+                    isr=[str(replica) for replica in at.in_step(call.services.is_up)],
                 )
             )
         placed.append(PlacedTopic(topic=topic.name, partitions=partitions))
@@ -371,7 +371,7 @@ ROUTES = (
         rights=(*_DESCRIBE, Right("DESCRIBE", "group:*")),
     ),
     *(
-        replace(each, path=PREFIX + each.path, hidden=True)
+        replace(each, path="/api/v1" + each.path, hidden=True)
         for each in METRICS
         if each.path == "/metrics"
     ),

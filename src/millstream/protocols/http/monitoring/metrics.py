@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Callable, Generator
 from typing import Final, Literal
 
+import msgspec
+
 from millstream.engine.gate import Operation
 from millstream.metrics import CUT_SHORT, Metric, Sample
 from millstream.protocols.http.calls import Call
@@ -24,6 +26,7 @@ SERIES_MAX: Final = 25_000
 BODY_BYTES_MAX: Final = 5_000_000
 LINE_BYTES: Final = 40  # A number, quotes, braces, a bound.
 STEP_S: Final = 0.0005
+MIB: Final = 2**20
 GZIP_BYTES_STEP: Final = 16 * 2**10  # Takes a third of a millisecond.
 GZIP_LEVEL: Final = 1  # Text like this shrinks to a tenth; the next level takes twice as long.
 _GZIP_BITS: Final = 31  # zlib's number for a gzip head and tail.
@@ -32,6 +35,17 @@ _GZIP_BITS: Final = 31  # zlib's number for a gzip head and tail.
 class Query(Params, frozen=True, kw_only=True):
     names: Literal["millstream", "kafka", "flymq", "fluxmq"] = "millstream"
     topic: str | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """FluxMQ's fields."""
+
+    messages_per_second: float
+    active_connections: int
+    memory_usage_mb: float
+    cpu_usage_percent: float  # Of one core.
+    disk_io_mb_per_sec: float  # Records that were written and read; reads may come from memory.
+    disk_usage_percent: float  # Of the file system of the data directory.
 
 
 def metrics(call: Call, params: Query) -> Generator[None, None, RawReply]:
@@ -53,6 +67,21 @@ def metrics(call: Call, params: Query) -> Generator[None, None, RawReply]:
         body.add(OPEN_END)
     yield from body.pack(is_all=True)
     return body.reply(OPEN_TYPE if is_open else TEXT_TYPE)
+
+
+def snapshot(call: Call, params: Params) -> Snapshot:
+    """The figures of the last second."""
+    if not call.services.config.security.public_metrics:
+        call.services.topics.admit_to_cluster(call.session, Operation.DESCRIBE)
+    latest = call.services.history.latest()
+    return Snapshot(
+        messages_per_second=latest["appended_records"],
+        active_connections=int(latest["connections"]),
+        memory_usage_mb=round(latest["memory_bytes"] / MIB, 3),
+        cpu_usage_percent=round(100 * latest["cpu_cores"], 3),
+        disk_io_mb_per_sec=round((latest["appended_bytes"] + latest["read_bytes"]) / MIB, 6),
+        disk_usage_percent=round(100 * latest["disk_used_share"], 3),
+    )
 
 
 def _families(
@@ -169,5 +198,13 @@ ROUTES = (
         rights=(Right("DESCRIBE", "cluster"),),
         sends="text/plain",
         is_raw=True,
+    ),
+    Route(
+        method="GET",
+        path="/metrics/json",
+        handler=snapshot,
+        summary="The main figures of the last second, as FluxMQ has them",
+        reply=Snapshot,
+        rights=(Right("DESCRIBE", "cluster"),),
     ),
 )

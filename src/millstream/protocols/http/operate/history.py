@@ -22,6 +22,9 @@ SERIES: Final[Mapping[str, str]] = {
     "sync_s": "seconds",
     "dead_letters": "records/s",
     "delayed_records": "records",
+    "cpu_cores": "cores",
+    "memory_bytes": "bytes",
+    "disk_used_share": "share",
 }
 
 

@@ -101,6 +101,12 @@ def openapi(call: Call, params: Params) -> RawReply:
     return RawReply(body, JSON_TYPE)
 
 
+def api_page(call: Call, params: Params) -> RawReply:
+    """FlyMQ has its description here; the console has this page for all routes."""
+    headers = {"Location": "/console/api"}
+    return RawReply(b"", "text/html", status=HTTPStatus.FOUND, headers=headers)
+
+
 def _is_ours(api: Api, route: Route) -> bool:
     return api.name == "v1" and route.path.startswith("/v1/") and "/metadata/" not in route.path
 
@@ -170,14 +176,30 @@ def _identity(route: Route) -> str:
     return f"{route.method.lower()}_{words}"
 
 
-ROUTES = tuple(
-    Route(
-        method="GET",
-        path=path,
-        handler=openapi,
-        summary="This API as an OpenAPI 3.1 document",
-        is_raw=True,
-        hidden=True,
-    )
-    for path in ("/v1/openapi.json", "/openapi.json", "/swagger.json", "/api/v1/swagger.json")
+_DOCUMENTS = ("/v1/openapi.json", "/openapi.json", "/swagger.json", "/api/v1/swagger.json")
+
+ROUTES = (
+    *(
+        Route(
+            method="GET",
+            path=path,
+            handler=openapi,
+            summary="This API as an OpenAPI 3.1 document",
+            is_raw=True,
+            hidden=True,
+        )
+        for path in _DOCUMENTS
+    ),
+    *(
+        Route(
+            method="GET",
+            path=path,
+            handler=api_page,
+            summary="Leads to the console's page of all routes",
+            needs=Needs.NOTHING,
+            is_raw=True,
+            hidden=True,
+        )
+        for path in ("/swagger", "/api/v1/swagger")
+    ),
 )

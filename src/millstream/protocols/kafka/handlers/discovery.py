@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from millstream.control.catalog import Topic
 from millstream.engine.controller import Quorum
-from millstream.engine.partitions.service import Leadership
+from millstream.engine.partitions.leaders import Leadership
 from millstream.errors import RequestError, TopicExists, UnknownTopic
 from millstream.kafka_wire.apis.discovery import (
     ApiVersionsRequest,
@@ -170,18 +170,12 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> _Met
                 leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
-                isr_nodes=_in_step(context, leadership),
+                isr_nodes=leadership.in_step(context.broker.members.is_up),
                 offline_replicas=_offline(context, leadership),
             )
             for index, leadership in enumerate(leaderships)
         ],
     )
-
-
-def _in_step(context: Context, leadership: Leadership) -> list[int]:
-    """The replicas that vote, on nodes that can be reached from here."""
-    is_up = context.broker.members.is_up
-    return [node for node in leadership.replicas if is_up(node) and node not in leadership.learners]
 
 
 def _offline(context: Context, leadership: Leadership) -> list[int]:
@@ -330,7 +324,7 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
                 leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
-                isr_nodes=_in_step(context, leadership),
+                isr_nodes=leadership.in_step(context.broker.members.is_up),
                 # Null is allowed by the schema, but Java's admin client reads it as a list.
                 eligible_leader_replicas=[],
                 last_known_elr=[],

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from millstream.control.catalog import Topic
 from millstream.engine.gate import Operation
-from millstream.engine.partitions.service import Leadership
+from millstream.engine.partitions.leaders import Leadership
 from millstream.errors import InvalidPlacement, InvalidRequest, RequestError, UnknownTopic
 from millstream.kafka_wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
