@@ -8,9 +8,7 @@ import json
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -235,6 +233,8 @@ def _refuse_unknown(source: Source, values: Mapping[str, Any], kind: type, where
     known = _fields(kind)
     for key, value in values.items():
         if key not in known:
+            from difflib import get_close_matches
+
             near = get_close_matches(key, known, n=1)
             end = f"; did you mean {where}{near[0]}?" if near else "."
             raise ValueError(
@@ -259,6 +259,8 @@ def _fields(kind: type) -> dict[str, msgspec.inspect.Type]:
 
 
 def _read_file(path: str) -> dict[str, Any]:
+    import tomllib  # Most nodes start without a file.
+
     try:
         text = Path(path).read_text(encoding="utf-8")
         parsed = json.loads(text) if path.endswith(".json") else tomllib.loads(text)

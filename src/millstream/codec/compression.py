@@ -10,12 +10,13 @@ while decompressing, not after it, and bytes behind the compressed data are refu
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from struct import Struct
+from typing import Any
 
-import cramjam
 import lz4.frame
 
-from millstream.errors import CorruptBatch, UnpackedTooLarge
+from millstream.errors import CorruptBatch, Overloaded, UnpackedTooLarge
 from millstream.model import Buffer
 
 
@@ -131,6 +132,22 @@ def _decompress_gzip(data: Buffer, size_max: int, pieces_max: int) -> bytes:
     return bytes(out)
 
 
+# -- the library of snappy and zstd ----------------------------------------------------------------
+
+
+@cache
+def _cramjam() -> Any:  # A module has no type that says more.
+    """Loaded by the first batch that needs it: 1.4 MB of memory.
+
+    Raises `Overloaded` while there is no descriptor or memory to load it with.
+    """
+    try:
+        import cramjam
+    except (ImportError, OSError) as problem:
+        raise Overloaded(f"the library of snappy and zstd cannot be loaded: {problem}") from None
+    return cramjam
+
+
 # -- snappy ----------------------------------------------------------------------------------------
 
 # Java writes snappy in the framing of the xerial library: this magic, two versions, then chunks
@@ -145,6 +162,7 @@ _SNAPPY_DENSEST = (64, 3)
 
 
 def _compress_snappy(data: Buffer, _: int | None) -> bytes:
+    cramjam = _cramjam()
     view = memoryview(data)
     parts: list[Buffer] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_CHUNK_BYTES):
@@ -178,6 +196,7 @@ def _decompress_snappy(data: Buffer, size_max: int, pieces_max: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, room: int, size_max: int) -> bytes:
+    cramjam = _cramjam()
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > room:
@@ -236,10 +255,11 @@ _ZSTD_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=level))
+    return bytes(_cramjam().zstd.compress(data, level=level))
 
 
 def _decompress_zstd(data: Buffer, size_max: int, pieces_max: int) -> bytes:
+    cramjam = _cramjam()
     bound = _zstd_bound(data, size_max, pieces_max)
     out = bytearray(min(bound, size_max))
     try:

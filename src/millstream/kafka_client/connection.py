@@ -225,12 +225,15 @@ class Connection:
 
 def _connect(address: tuple[str, int], tls: Tls | None, timeout_s: float) -> socket.socket:
     context = None if tls is None else tls_context(tls)  # Before anything is sent.
-    plain = socket.create_connection(address, timeout=timeout_s)
+    host, port = address
+    # Bytes are looked up as they are; the tables that encode a text take milliseconds to load.
+    name = host.encode("ascii") if host.isascii() else host
+    plain = socket.create_connection((name, port), timeout=timeout_s)  # type: ignore[arg-type]
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
             return plain
-        return context.wrap_socket(plain, server_hostname=address[0])
+        return context.wrap_socket(plain, server_hostname=host)
     except BaseException as problem:
         plain.close()
         raise _tls_failure(address, problem) from None

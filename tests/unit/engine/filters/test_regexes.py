@@ -1,5 +1,6 @@
 """Regular expressions whose cost is known before the search begins."""
 
+import sys
 import time
 
 import pytest
@@ -72,3 +73,12 @@ def test_no_text_is_searched_further_than_the_budget_reaches() -> None:
     assert reach <= STEPS_MAX
     assert regex.found_in(b"-" * (reach - 60) + b"a" + b"-" * 50 + b"b")
     assert not regex.found_in(b"-" * reach + b"a" + b"-" * 50 + b"b")
+
+
+def test_a_pattern_is_refused_while_the_library_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+
+    with pytest.raises(InvalidRegex, match="RE2 cannot be loaded"):
+        Regex("a+b")

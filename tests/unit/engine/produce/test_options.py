@@ -1,5 +1,7 @@
 """Headers that ask for something: found without decoding, read with care."""
 
+import sys
+
 import pytest
 
 from millstream.codec.batch import HEADER_BYTES, read_header, seal
@@ -11,6 +13,7 @@ from millstream.cooperative import all_at_once
 from millstream.engine.produce.options import (
     MESSAGE_ID_BYTES_MAX,
     QueueOptions,
+    _searches,
     message_id_of,
     read_batch,
     read_options,
@@ -206,3 +209,16 @@ def test_what_ends_inside_a_record_is_refused(cut: int) -> None:
 
     with pytest.raises(CorruptBatch):
         all_at_once(read_batch(header, payload, now_ms=NOW_MS, limits=Limits(delay_ms_max=DAY_MS)))
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_a_large_batch_is_searched_without_the_library_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, asking: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    _searches.cache_clear()
+    messages = [message(b"x" * 1_000) for _ in range(20)]
+    if asking:
+        messages.append(message(b"x", delay_ms=1))
+
+    assert (searched(batch_of(*messages)) is not None) is asking

@@ -7,7 +7,6 @@ that is taken only with a value that says what Millstream does anyway; or unknow
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -242,6 +241,8 @@ def is_setting(name: str, value: str | None) -> bool:
 
 def check_name(name: str) -> None:
     if not is_known(name):
+        from difflib import get_close_matches
+
         names = [*TOPIC_CONFIGS, *STORED_CONFIGS]
         near = get_close_matches(name[:100], [*names, *FIXED_CONFIGS], n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
