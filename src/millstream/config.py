@@ -23,6 +23,7 @@ from millstream.security.settings import (
     Encryption,
     ListenerSettings,
     OAuth,
+    Peers,
     ProtocolName,
     Security,
     Tls,
@@ -434,6 +435,7 @@ class Config:
     security: Security = field(default_factory=Security)
     oauth: OAuth = field(default_factory=OAuth)
     tls: Tls = field(default_factory=Tls)
+    peers: Peers = field(default_factory=Peers)
     audit: Audit = field(default_factory=Audit)
     encryption: Encryption = field(default_factory=Encryption)
     listener: Mapping[str, ListenerSettings] = tables(

@@ -223,6 +223,7 @@ def _explain(problem: str, source: Source) -> str:
 _LISTS = {
     *("doors", "listeners", "nodes", "mechanisms", "protocols", "super_users"),
     *("events", "exclude_principals", "required_topic_settings", "hosts", "cors_origins"),
+    "addresses",
 }
 
 # How msgspec ends its sentences: with the path of the value in what it was given.

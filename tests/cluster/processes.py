@@ -18,7 +18,7 @@ from typing import Any
 
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
-from tests.cluster.proxy import Direction, Proxy
+from millstream.testing.proxy import Direction, Proxy
 
 NODES = (1, 2, 3)
 TOPIC = "orders"

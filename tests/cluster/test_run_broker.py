@@ -1,6 +1,7 @@
-"""`run_broker(nodes=3)`: a cluster for a test, whose nodes are killed, stopped and started."""
+"""`run_broker(nodes=3)`: a cluster for a test, whose nodes are killed, paused and cut apart."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -34,6 +35,67 @@ def test_a_topic_outlives_a_killed_and_a_stopped_node(cluster: RunningCluster) -
     assert [cluster.address(node) for node in (1, 2, 3)] == addresses
 
 
+def until(condition: Callable[[], bool], claim: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {DEADLINE_S} s: {claim}"
+        time.sleep(0.1)
+
+
+def test_nodes_that_are_cut_apart_lose_sight_of_each_other(cluster: RunningCluster) -> None:
+    cluster.create_topic("cut-apart")
+
+    cluster.cut(1, 3)
+    until(lambda: cluster.links(3) == [2], "node 3 has lost node 1")
+    until(lambda: cluster.links(1) == [2], "node 1 has lost node 3")
+    with connect(cluster.bootstrap, timeout_s=DEADLINE_S) as client:
+        assert client.produce("cut-apart", "a majority hears each other").offset == 0
+
+    cluster.heal()
+    until(lambda: cluster.links(1) == [2, 3] and cluster.links(3) == [1, 2], "all are linked")
+
+
+def test_one_way_is_enough_to_end_a_link(cluster: RunningCluster) -> None:
+    cluster.cut(2, 3, one_way=True)
+    until(lambda: cluster.links(3) == [1], "node 3 hears nothing of node 2")
+
+    cluster.heal()
+    until(lambda: cluster.links(3) == [1, 2], "all are linked")
+
+
+def test_an_isolated_leader_is_replaced_and_keeps_nothing_from_the_others(
+    cluster: RunningCluster,
+) -> None:
+    cluster.create_topic("isolated")
+    with connect(cluster.bootstrap, timeout_s=DEADLINE_S) as client:
+        client.produce("isolated", "before")
+        leader = client.admin.describe_topic("isolated").partitions[0].leader_id
+    assert leader is not None
+    others = ",".join(cluster.address(node) for node in (1, 2, 3) if node != leader)
+
+    cluster.isolate(leader)
+    until(lambda: cluster.links(leader) == [], "the leader is alone")
+    with connect(others, timeout_s=DEADLINE_S) as client:
+        client.produce("isolated", "meanwhile")
+        cluster.heal()
+        until(lambda: len(cluster.links(leader)) == 2, "the old leader is back")
+        client.produce("isolated", "after")
+        with client.consumer("isolated", start="earliest") as records:
+            values = [next(records).value for _ in range(3)]
+    assert values == [b"before", b"meanwhile", b"after"]
+
+
+def test_a_paused_node_is_taken_for_dead_until_it_goes_on(cluster: RunningCluster) -> None:
+    cluster.pause(2)
+    try:
+        until(lambda: cluster.links(1) == [3], "node 1 has lost node 2")
+        with pytest.raises(NotRunning, match="node 2 is paused"):
+            cluster.stop(2)
+    finally:
+        cluster.resume(2)
+    until(lambda: cluster.links(1) == [2, 3], "all are linked")
+
+
 def test_what_cannot_be_is_refused(cluster: RunningCluster) -> None:
     with pytest.raises(NotRunning, match="node 1 is running"):
         cluster.start(1)
@@ -43,6 +105,10 @@ def test_what_cannot_be_is_refused(cluster: RunningCluster) -> None:
         pass
     with pytest.raises(ValueError, match="directory and config only"):
         run_broker(nodes=3, secure=True)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="no line to itself"):
+        cluster.cut(2, 2)
+    with pytest.raises(NotRunning, match="node 2 is running"):
+        cluster.resume(2)
     cluster.kill(3)
     with pytest.raises(NotRunning, match="node 3 is down"):
         cluster.kill(3)

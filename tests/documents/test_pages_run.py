@@ -11,11 +11,16 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.documents import blocks, pages
 
-# Time for a JVM to start.
-SPARK = (pytest.mark.slow, pytest.mark.timeout(300))
+# Time for a JVM or a cluster to start.
+LONG = (pytest.mark.slow, pytest.mark.timeout(300))
+STARTS_LONG = ("spark", "nodes=3")
 
 EXAMPLES = [
-    pytest.param(code, id=f"{document.name}-{at}", marks=SPARK if "spark" in code else ())
+    pytest.param(
+        code,
+        id=f"{document.name}-{at}",
+        marks=LONG if any(word in code for word in STARTS_LONG) else (),
+    )
     for document in pages()
     if document.name != "get-started.md"  # tests/cli/test_documents.py runs it as a whole.
     for at, code in enumerate(blocks(document.read_text(encoding="utf-8"), "python"))

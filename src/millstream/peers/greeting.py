@@ -6,7 +6,8 @@
     acceptor        <- PROOF
 
 A node that does not belong here is answered with `REFUSED` and a sentence. The nonces make each
-proof worth one connection. Pure: bytes in, bytes out.
+proof worth one connection. Under TLS the certificate of each side names its node as well. Pure:
+bytes in, bytes out.
 """
 
 import hmac
@@ -22,6 +23,11 @@ from millstream.peers.wire import Kind, encode_frame
 PROTOCOL_MIN = PROTOCOL_MAX = 1
 NONCE_BYTES = 16
 REASON_LENGTH_MAX = 500
+
+
+def node_name(node: int) -> str:
+    """The name of a node in its certificate."""
+    return f"node-{node}"
 
 
 class Lane(Enum):
@@ -101,6 +107,8 @@ class Greeting:
     ) -> None:
         """With `peer` this side dials that node; without it accepts."""
         self.peer: Peer | None = None  # Set once it is proven.
+        # The names in the certificate of the other side; None without TLS.
+        self.certified_names: frozenset[str] | None = None
         self._introduction = introduction
         self.is_dialler = peer is not None
         self._expected = peer
@@ -181,6 +189,9 @@ class Greeting:
             problem = f"two nodes have the id {me}"
         elif self._expected is not None and peer != self._expected:
             problem = f"node {peer} answered instead of node {self._expected}"
+        elif self.certified_names is not None and node_name(peer) not in self.certified_names:
+            names = ", ".join(sorted(self.certified_names))[:200] or "nothing"
+            problem = f"the certificate of node {peer} names {names}, not {node_name(peer)}"
         elif len(hello.nonce) != NONCE_BYTES:
             raise ProtocolError("a greeting without a nonce")
         else:

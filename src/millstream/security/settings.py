@@ -1,5 +1,5 @@
 """The tables of a node's configuration that secure it: `[security]`, `[oauth]`, `[tls]`,
-`[encryption]` and `[listener.NAME]`.
+`[peers]`, `[encryption]` and `[listener.NAME]`.
 
 Owns their defaults and meanings, and refuses values that cannot work before anything is started.
 """
@@ -232,6 +232,50 @@ class ListenerSettings:
             raise ValueError(f"port = {self.port} of a listener is not in 0 to 65535")
         if self.security:
             _check_protocol("security of a listener", self.security)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The other nodes of the cluster: how they prove themselves, and where they are."""
+
+    certificate: str = setting(
+        "",
+        "PEM file with the certificate of this node and its chain; it names `node-ID`. With one, "
+        "nodes talk to each other by mutual TLS only.",
+    )
+    key: str = setting("", "PEM file with its key; only its owner may read it.")
+    key_password: Secret = setting(NO_SECRET, "Where the password of the key is.")
+    ca: str = setting("", "PEM file with the CA that signs the certificates of all nodes.")
+    reload_ms: int = setting(10_000, "How often the files are looked at. 0: never.")
+    addresses: tuple[str, ...] = setting(
+        (), "Where this node reaches others instead of at their `peer_address`: `ID=HOST:PORT`."
+    )
+
+    @property
+    def has_tls(self) -> bool:
+        return bool(self.certificate)
+
+    @property
+    def address_by_node(self) -> dict[int, str]:
+        """`addresses`, read; raises `ValueError`."""
+        texts = [text.partition("=") for text in self.addresses]
+        for node, _, address in texts:
+            host, _, port = address.rpartition(":")
+            if not (node.isdecimal() and host and port.isdecimal() and int(port) <= 65535):
+                raise ValueError(f"peers.addresses: '{node}={address}' is not ID=HOST:PORT")
+        return {int(node): address for node, _, address in texts}
+
+    def __post_init__(self) -> None:
+        files = {"certificate": self.certificate, "key": self.key, "ca": self.ca}
+        missing = [f"peers.{name}" for name, path in files.items() if not path]
+        if missing and len(missing) < len(files):
+            raise ValueError(
+                f"{' and '.join(missing)} is missing: nodes need a certificate, its key and the CA "
+                "of all nodes"
+            )
+        if self.reload_ms < 0:
+            raise ValueError(f"peers.reload_ms = {self.reload_ms} is negative")
+        _ = self.address_by_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from millstream.config import Config
+from millstream.engine.cluster.members import split_address
+from millstream.storage.files.disk import DiskFiles
+from millstream.storage.files.membership import read_membership
 from millstream.testing.lives import START_SECONDS_MAX, NotRunning
 from millstream.testing.process import Subprocess
+from millstream.testing.proxy import Network
 
 _JOIN = "from millstream.cli.main import main; main()"
 POLL_S = 0.05
@@ -27,13 +31,20 @@ class ClusterProcesses:
     `config` is that of every node; ports are free ones that stay the same over restarts.
     """
 
-    def __init__(self, config: Config, directory: Path, *, count: int = 3) -> None:
+    def __init__(
+        self, config: Config, directory: Path, *, count: int = 3, network: Network | None = None
+    ) -> None:
+        """With `network` nodes reach each other by its lines."""
         self.nodes: dict[int, Subprocess] = {}
         self._directory = directory
+        self._network = network
         for number in range(1, count + 1):
             folder = directory / f"node-{number}"
             folder.mkdir(parents=True, exist_ok=True)
             own = replace(config, data_dir=str(folder / "data"), node_id=1, storage="disk")
+            if network is not None:
+                peers = replace(config.peers, addresses=network.addresses(number))
+                own = replace(own, peers=peers)
             self.nodes[number] = Subprocess(own, folder / "broker.log", is_spared_signals=True)
         self._running: set[int] = set()
 
@@ -64,6 +75,8 @@ class ClusterProcesses:
 
     def start_node(self, number: int) -> None:
         """Start a node that is not running, on the ports that it had."""
+        if self._network is not None:
+            self._place_nodes(self._network)
         self.nodes[number].start()
         self._running.add(number)
 
@@ -101,6 +114,14 @@ class ClusterProcesses:
             nodes = client.cluster.nodes()
         return sum(bool(node.address) and node.is_up and node.is_voter for node in nodes)
 
+    def _place_nodes(self, network: Network) -> None:
+        """Tell the network where the nodes listen that have joined."""
+        for number, node in self.nodes.items():
+            path = node.config.data_dir
+            membership = read_membership(DiskFiles(Path(path)), path)
+            if membership is not None:
+                network.place(number, split_address(membership.listen))
+
     def _join(self, number: int) -> None:
         from millstream.client import connect
 
@@ -118,10 +139,10 @@ class ClusterProcesses:
 
 @contextmanager
 def running_cluster(
-    config: Config, directory: Path, *, count: int = 3
+    config: Config, directory: Path, *, count: int = 3, network: Network | None = None
 ) -> Iterator[ClusterProcesses]:
     """Run a cluster for the length of a block."""
-    cluster = ClusterProcesses(config, directory, count=count)
+    cluster = ClusterProcesses(config, directory, count=count, network=network)
     try:
         cluster.start()
         yield cluster
@@ -132,8 +153,10 @@ def running_cluster(
 class RunningCluster:
     """A cluster that a test runs against; made by `run_broker(nodes=3)`. Nodes count from 1."""
 
-    def __init__(self, processes: ClusterProcesses) -> None:
+    def __init__(self, processes: ClusterProcesses, network: Network) -> None:
         self._processes = processes
+        self._network = network
+        self._paused: set[int] = set()
 
     @property
     def bootstrap(self) -> str:
@@ -151,13 +174,14 @@ class RunningCluster:
         return self._processes.address(node)
 
     def kill(self, node: int) -> None:
-        """End a node as kill -9 does."""
+        """End a node as kill -9 does, also one that is paused."""
         self._check(node, is_running=True)
+        self._paused.discard(node)
         self._processes.kill(node)
 
     def stop(self, node: int) -> None:
         """Stop a node in good order: it hands over what it leads."""
-        self._check(node, is_running=True)
+        self._check(node, is_running=True, is_paused=False)
         self._processes.stop_node(node)
 
     def start(self, node: int) -> None:
@@ -168,6 +192,53 @@ class RunningCluster:
         self._check(node, is_running=False)
         self._processes.start_node(node)
 
+    def pause(self, node: int) -> None:
+        """Freeze a node (SIGSTOP): its connections stay open, and it answers nothing."""
+        self._check(node, is_running=True, is_paused=False)
+        self._processes.nodes[node].pause()
+        self._paused.add(node)
+
+    def resume(self, node: int) -> None:
+        """Go on after `pause`."""
+        self._check(node, is_running=True, is_paused=True)
+        self._paused.discard(node)
+        self._processes.nodes[node].resume()
+
+    def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
+        """Let nothing pass between two nodes, without a word, until `heal`.
+
+        With `one_way` nothing of `a` reaches `b`, and `a` hears `b`. Clients reach both as before.
+        """
+        self._check(a)
+        self._check(b)
+        if a == b:
+            raise ValueError(f"node {a} has no line to itself")
+        self._network.cut(a, b, one_way=one_way)
+
+    def isolate(self, node: int) -> None:
+        """Cut a node off from all others, until `heal`."""
+        self._check(node)
+        for other in self._processes.nodes:
+            if other != node:
+                self._network.cut(node, other)
+
+    def heal(self) -> None:
+        """End all cuts. Nodes reach each other again within a second or two."""
+        self._network.heal()
+
+    def links(self, node: int) -> list[int]:
+        """The nodes that `node` has a link to by its own word: a cut ends links within seconds."""
+        from millstream.client.extensions.requests import exchange, open_connection
+        from millstream.client.models import BrokerNode
+        from millstream.kafka_wire.apis.cluster import DescribeNodesRequest, DescribeNodesResponse
+
+        self._check(node, is_running=True, is_paused=False)
+        host, _, port = self.address(node).rpartition(":")
+        broker, doing = BrokerNode(node_id=node, host=host, port=int(port)), "describe the nodes"
+        with open_connection(broker, {}, doing, START_SECONDS_MAX) as connection:
+            answer = exchange(connection, DescribeNodesRequest(), DescribeNodesResponse, doing)
+        return [each.node_id for each in answer.nodes if each.is_up and each.node_id != node]
+
     def create_topic(
         self, name: str, *, partitions: int = 1, settings: Mapping[str, object] | None = None
     ) -> None:
@@ -177,11 +248,15 @@ class RunningCluster:
         with connect(self.bootstrap, timeout_s=START_SECONDS_MAX) as client:
             client.admin.create_topic(name, partitions=partitions, settings=settings or {})
 
-    def _check(self, node: int, *, is_running: bool | None = None) -> None:
+    def _check(
+        self, node: int, *, is_running: bool | None = None, is_paused: bool | None = None
+    ) -> None:
         if node not in self._processes.nodes:
             raise ValueError(f"node {node} is none of 1 to {len(self._processes.nodes)}")
         if is_running is not None and (node in self.running) != is_running:
             raise NotRunning(f"node {node} is {'down' if is_running else 'running'}")
+        if is_paused is not None and (node in self._paused) != is_paused:
+            raise NotRunning(f"node {node} is {'running' if is_paused else 'paused'}")
 
 
 @contextmanager
@@ -196,5 +271,7 @@ def run_cluster(
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-"))
         # Each node takes free ports.
         config = replace(config, port=0)
-        running = running_cluster(config, Path(directory), count=count)
-        yield RunningCluster(stack.enter_context(running))
+        network = Network(range(1, count + 1))
+        stack.callback(network.close)
+        running = running_cluster(config, Path(directory), count=count, network=network)
+        yield RunningCluster(stack.enter_context(running), network)

@@ -134,3 +134,18 @@ def test_nonsense_is_a_protocol_error(kind: Kind, data: bytes, dials: bool) -> N
 
 def test_the_key_is_in_no_representation() -> None:
     assert "kkkk" not in repr(ONE)
+
+
+@pytest.mark.parametrize("is_dialler", [True, False])
+def test_under_tls_a_certificate_must_name_the_node_that_greets(is_dialler: bool) -> None:
+    dialler, acceptor = side(TWO, peer=1), side(ONE)
+    dialler.certified_names = frozenset({"node-1", "broker.example"})
+    acceptor.certified_names = frozenset({"node-2"})
+    checker = dialler if is_dialler else acceptor
+    checker.certified_names = frozenset({"node-3"})
+
+    liar = 1 if is_dialler else 2
+    sentence = f"the certificate of node {liar} names node-3, not node-{liar}"
+    with pytest.raises(GreetingRefused, match=sentence):
+        talk(dialler, acceptor)
+    assert checker.peer is None

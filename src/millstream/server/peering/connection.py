@@ -12,6 +12,7 @@ from millstream.errors import ProtocolError
 from millstream.peers.conversation import Item, Listener, Speaker
 from millstream.peers.greeting import Greeting, GreetingRefused, Peer, encode_refusal
 from millstream.peers.wire import FRAME_BYTES_MAX, GREETING_BYTES_MAX, FrameReader
+from millstream.server.system.tls import certified_names
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class PeerConnection(asyncio.Protocol):
     def __init__(self, greeting: Greeting, owner: Owner, *, message_bytes_max: int) -> None:
         self.peer: Peer | None = None
         self.is_ended = False
+        self.end_reason = ""
         # What the other side said against a greeting, for the log of this one.
         self.refusal: ProtocolError | None = None
         # Done when the peer is proven, or when the connection ends before.
@@ -45,6 +47,16 @@ class PeerConnection(asyncio.Protocol):
         self._listener = Listener(message_bytes_max=message_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_dialler(self) -> bool:
+        return self._greeting.is_dialler
+
+    @property
+    def address(self) -> str:
+        """Where the other side is, once it is connected."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if name else "unknown"
 
     @property
     def queued_bytes(self) -> int:
@@ -75,6 +87,7 @@ class PeerConnection(asyncio.Protocol):
         if self.is_ended:
             self._transport.abort()
             return
+        self._greeting.certified_names = certified_names(transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(GREETING_S_MAX, self.end, "no greeting in time")
         if self._greeting.is_dialler:
@@ -130,6 +143,7 @@ class PeerConnection(asyncio.Protocol):
         if self.is_ended:
             return
         self.is_ended = True
+        self.end_reason = reason
         self._cancel_timer()
         if not self.is_settled.done():
             self.is_settled.set_result(None)

@@ -25,9 +25,12 @@ from millstream.peers.greeting import (
     Introduction,
     Lane,
     Peer,
+    node_name,
 )
 from millstream.ports import LinkReceiver, PeerMessage
+from millstream.server.peering.accepting import Acceptor, Complaints, explain
 from millstream.server.peering.connection import PeerConnection
+from millstream.server.system.tls import PeerTls
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class PeerSockets:
         entropy: Random,
         *,
         records_bytes_max: int,
+        tls: PeerTls | None = None,
     ) -> None:
         self.on_call: Callable[[NodeId, Call | Answer | Cancel], None] = _ignore
         self.on_change: Callable[[NodeId, bool], None] = _ignore_change
@@ -72,7 +76,9 @@ class PeerSockets:
         self._diallers: dict[NodeId, asyncio.Task[None]] = {}
         self._connections: set[PeerConnection] = set()
         self._bulk: dict[tuple[NodeId, int], PeerConnection] = {}  # Greeted, without a link yet.
-        self._server: asyncio.Server | None = None
+        self._tls = tls
+        self._complaints = Complaints()
+        self._acceptor = Acceptor(self._accept, tls, self._complaints)
         self._is_closed = False
 
     # -- for the node ------------------------------------------------------------------------------
@@ -80,14 +86,18 @@ class PeerSockets:
     async def listen(self, address: str) -> str:
         """Accept peers there; return the address that was bound, `StartupError` if none was."""
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accept, host, port)
+            bound = await self._acceptor.open(host, port)
         except OSError as problem:
             raise StartupError(f"cannot accept other nodes at {address}: {problem}") from problem
-        bound = self._server.sockets[0].getsockname()
-        _log.info("accepting peers address=%s:%d node=%d", host, bound[1], self._identity.node_id)
-        return f"{host}:{bound[1]}"
+        _log.info(
+            "accepting peers address=%s:%d node=%d tls=%s",
+            host,
+            bound,
+            self._identity.node_id,
+            "no" if self._tls is None else "mutual",
+        )
+        return f"{host}:{bound}"
 
     def set_peers(self, addresses: Mapping[NodeId, str]) -> None:
         me = self._identity.node_id
@@ -143,8 +153,7 @@ class PeerSockets:
             self.end(node, "stopped")
         for connection in list(self._connections):
             connection.end("stopped")
-        if self._server is not None:
-            self._server.close()
+        self._acceptor.close()
 
     # -- connection.Owner --------------------------------------------------------------------------
 
@@ -177,6 +186,8 @@ class PeerSockets:
         self._connections.discard(connection)
         peer = connection.peer
         if peer is None:
+            if connection.refusal is not None and not connection.is_dialler:
+                self._complaints.say(connection.address, str(connection.refusal))
             return
         if self._bulk.get((peer.node_id, peer.link)) is connection:
             del self._bulk[peer.node_id, peer.link]
@@ -249,9 +260,9 @@ class PeerSockets:
                 await opened[-1].is_settled
                 if opened[-1].peer is None:
                     refusal = opened[-1].refusal
-                    return "closed while greeting" if refusal is None else str(refusal)
+                    return str(refusal or f"closed while greeting: {opened[-1].end_reason}")
         except (OSError, TimeoutError, GreetingRefused) as problem:
-            return str(problem) or type(problem).__name__
+            return explain(problem)
         finally:
             if node not in self._links:
                 for connection in opened:
@@ -266,7 +277,13 @@ class PeerSockets:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=None if self._tls is None else self._tls.dialling,
+                    server_hostname=None if self._tls is None else node_name(node),
+                )
         except TimeoutError:
             connection.end("not connected in time")
             raise TimeoutError(f"{address} did not answer in {CONNECT_S_MAX:g} s") from None

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.errors import StartupError
+from millstream.peers.greeting import node_name
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate, GeneralName, KeyUsage
 
 ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")
+SERVER_AUTH, CLIENT_AUTH = "1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"  # RFC 5280, 4.2.1.12.
 _BEGINS_EARLIER = timedelta(hours=1)  # Clocks differ.
 
 
@@ -27,9 +29,14 @@ class Signer(NamedTuple):
 
 
 def make_dev_certificates(
-    directory: Path, *, hosts: Sequence[str] = (), clients: Sequence[str] = (), days: int = 365
+    directory: Path,
+    *,
+    hosts: Sequence[str] = (),
+    clients: Sequence[str] = (),
+    nodes: Sequence[int] = (),
+    days: int = 365,
 ) -> list[Path]:
-    """Write ca.pem, server.pem, a PEM for each client, and their keys; return all files.
+    """Write ca.pem, server.pem, a PEM for each client and node, and their keys; return all files.
 
     A CA that is there already signs the others. Raises `StartupError` for a file that would be
     overwritten.
@@ -38,29 +45,36 @@ def make_dev_certificates(
     made: list[Path] = []
     signer = _read_signer(directory)
     if signer is None:
-        signer = _make("Millstream development CA", None, days=days, hosts=(), is_server=False)
+        signer = _make("Millstream development CA", None, days=days)
         made += _write(directory, "ca", signer)
     if hosts or not (directory / "server.pem").exists():
         names = list(dict.fromkeys([*ALWAYS_NAMED, *hosts]))
-        server = _make("localhost", signer, days=days, hosts=names, is_server=True)
+        server = _make("localhost", signer, days=days, hosts=names, usages=(SERVER_AUTH,))
         made += _write(directory, "server", server)
     for client in clients:
         if not client or "/" in client or client in {"ca", "server"}:
             raise StartupError(f"{client!r} cannot be the name of a client")
-        made += _write(
-            directory, client, _make(client, signer, days=days, hosts=(), is_server=False)
-        )
+        made += _write(directory, client, _make(client, signer, days=days, usages=(CLIENT_AUTH,)))
+    for node in nodes:
+        name = node_name(node)
+        usages = (SERVER_AUTH, CLIENT_AUTH)  # A node accepts others, and dials them.
+        made += _write(directory, name, _make(name, signer, days=days, hosts=[name], usages=usages))
     return made
 
 
 def _make(
-    name: str, signer: Signer | None, *, days: int, hosts: Sequence[str], is_server: bool
+    name: str,
+    signer: Signer | None,
+    *,
+    days: int,
+    hosts: Sequence[str] = (),
+    usages: Sequence[str] = (),
 ) -> Signer:
     """A key and its certificate; without a signer it is a CA that signs itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.x509.oid import NameOID, ObjectIdentifier
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -68,7 +82,6 @@ def _make(
     signing_key = key if signer is None else signer.key
     now = datetime.now(UTC)
     is_ca = signer is None
-    usage = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -85,7 +98,8 @@ def _make(
         .add_extension(_key_usage(is_ca=is_ca), True)
     )
     if not is_ca:
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), False)
+        purposes = [ObjectIdentifier(usage) for usage in usages]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), False)
     if hosts:
         alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         builder = builder.add_extension(alternatives, False)

@@ -1,23 +1,43 @@
 """Links and calls of a real node: nothing until `start`, so that a node alone loads none of it."""
 
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from ipaddress import ip_address
 from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.errors import PeerUnreachable, StartupError
 from millstream.model import NodeId, PeerIdentity
-from millstream.ports import CallHandler, LinkReceiver, PeerMessage
+from millstream.ports import CallHandler, LinkReceiver, PeerMessage, Secrets, Threads
+from millstream.security.settings import Peers
 
 if TYPE_CHECKING:
     from millstream.server.peering.calls import PeerCalls
     from millstream.server.peering.sockets import PeerSockets
+    from millstream.server.system.tls import PeerTls
+
+_log = logging.getLogger(__name__)
+
+IN_CLEAR = Peers()
 
 
 class RealPeers:
     """`ports.Links` and `ports.Calls` over TCP."""
 
-    def __init__(self, entropy: Random, *, records_bytes_max: int) -> None:
+    def __init__(
+        self,
+        entropy: Random,
+        settings: Peers = IN_CLEAR,
+        secrets: Secrets | None = None,
+        threads: Threads | None = None,
+        *,
+        records_bytes_max: int,
+    ) -> None:
         self._entropy = entropy
+        self._secrets = secrets
+        self._threads = threads
+        self._settings = settings
         self._records_bytes_max = records_bytes_max
         self._receiver: LinkReceiver | None = None
         self._watchers: list[Callable[[NodeId, bool], None]] = []
@@ -44,6 +64,7 @@ class RealPeers:
             self._receiver,
             self._entropy,
             records_bytes_max=self._records_bytes_max,
+            tls=await self._read_tls(identity, listen),
         )
         bound = await sockets.listen(listen)
         self._sockets = sockets
@@ -53,9 +74,10 @@ class RealPeers:
         return bound
 
     def set_peers(self, addresses: Mapping[NodeId, str]) -> None:
-        self._addresses = dict(addresses)
+        instead = self._settings.address_by_node
+        self._addresses = {node: instead.get(node, address) for node, address in addresses.items()}
         if self._sockets is not None:
-            self._sockets.set_peers(addresses)
+            self._sockets.set_peers(self._addresses)
 
     def watch(self, watcher: Callable[[NodeId, bool], None]) -> None:
         self._watchers.append(watcher)
@@ -95,8 +117,34 @@ class RealPeers:
 
     # -- parts -------------------------------------------------------------------------------------
 
+    async def _read_tls(self, identity: PeerIdentity, listen: str) -> "PeerTls | None":
+        if self._settings.has_tls:
+            from millstream.server.system.tls import PeerTls
+
+            secrets, threads = self._secrets, self._threads
+            assert secrets is not None
+            assert threads is not None
+            make = partial(PeerTls, self._settings, identity.node_id, secrets, threads)
+            return await threads.run(make)
+        if not _is_private(listen.rpartition(":")[0]):
+            _log.warning(
+                "nodes talk to each other in clear address=%s: set peers.certificate, peers.key "
+                "and peers.ca, or keep the port inside a network that you trust",
+                listen,
+            )
+        return None
+
     def _change(self, node: NodeId, is_up: bool) -> None:
         if not is_up and self._calls is not None:
             self._calls.link_lost(node)
         for watcher in self._watchers:
             watcher(node, is_up)
+
+
+def _is_private(host: str) -> bool:
+    """Whether an address is one of this machine or of a private network, as far as it says."""
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
+    except ValueError:
+        return True  # A name: its network is not known.
+    return address.is_private and not address.is_unspecified

@@ -184,16 +184,18 @@ def real_ports(config: Config) -> Ports:
             "node: leave nodes away, and use `millstream cluster invite` and `cluster join`"
         )
     entropy = SystemRandom()
-    peers = RealPeers(entropy, records_bytes_max=config.limits.frame_bytes_max)
+    threads, secrets = WorkerThreads(), SystemSecrets()
+    records_bytes_max = config.limits.frame_bytes_max
+    peers = RealPeers(entropy, config.peers, secrets, threads, records_bytes_max=records_bytes_max)
     files: Files = MemoryFiles() if config.storage == "memory" else DiskFiles(Path(config.data_dir))
     return Ports(
         clock=SystemClock(),
         entropy=entropy,
         files=files,
-        threads=WorkerThreads(),
+        threads=threads,
         sync_threads=WorkerThreads("sync", LANES_MAX),
         links=peers,
         calls=peers,
-        secrets=SystemSecrets(),
+        secrets=secrets,
         schema_compiler=Protoc(),
     )

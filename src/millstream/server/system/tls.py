@@ -1,10 +1,11 @@
-"""TLS contexts of listeners, made from PEM files and made anew when the files change.
+"""TLS contexts of listeners and peer links, made from PEM files, and anew when the files change.
 
 Connections keep the certificate they began with. Files that do not load or do not fit are named in
 the log, and the old certificate stays. Session tickets are off where clients show certificates: a
 resumed session must never carry a certificate that this context would not take (CVE-2025-23419).
 """
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millstream.errors import StartupError
-from millstream.ports import Secrets
-from millstream.security.settings import Tls
+from millstream.peers.greeting import node_name
+from millstream.ports import Secrets, Threads
+from millstream.security.settings import Peers, Tls
 from millstream.server.system.secrets import check_private
 
 _log = logging.getLogger(__name__)
@@ -29,10 +31,17 @@ class TlsContexts:
     """`context` is for new connections."""
 
     def __init__(
-        self, listener: str, settings: Tls, secrets: Secrets, protocols: tuple[str, ...] = ()
+        self,
+        listener: str,
+        settings: Tls,
+        secrets: Secrets,
+        protocols: tuple[str, ...] = (),
+        *,
+        is_dialler: bool = False,
     ) -> None:
         """`protocols` are offered by ALPN. Raises `StartupError` with one sentence."""
         self.listener = listener
+        self._is_dialler = is_dialler
         self.problem = ""  # Why the last certificates were not taken.
         self.kept_count = 0  # How often that was so.
         self._settings = settings
@@ -97,7 +106,11 @@ class TlsContexts:
 
     def _load(self, certificate: str, key: str) -> ssl.SSLContext:
         settings = self._settings
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self._is_dialler:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False  # The greeting compares the name with the node.
+        else:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[settings.version_min]
         context.options |= (
             ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -129,7 +142,8 @@ class TlsContexts:
         settings = self._settings
         is_required = settings.client_certificates == "required"
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
-        context.num_tickets = 0
+        if not self._is_dialler:
+            context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         for path in filter(None, [settings.client_ca, settings.client_crl]):
             try:
@@ -138,6 +152,74 @@ class TlsContexts:
                 raise StartupError(f"cannot read {path}: {problem}") from None
         if settings.client_crl:
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+class PeerTls:
+    """The contexts of a node's peer links: both sides show a certificate of the cluster's CA."""
+
+    def __init__(self, settings: Peers, node: int, secrets: Secrets, threads: Threads) -> None:
+        """Raises `StartupError` with one sentence. Blocks."""
+        self._threads = threads
+        self._reload_ms = settings.reload_ms
+        tls = Tls(
+            certificate=settings.certificate,
+            key=settings.key,
+            key_password=settings.key_password,
+            client_ca=settings.ca,
+            client_certificates="required",
+            version_min="1.3",
+        )
+        self._accepting = TlsContexts("peers", tls, secrets)
+        self._dialling = TlsContexts("peers", tls, secrets, is_dialler=True)
+        _check_node_name(settings.certificate, node)
+
+    @property
+    def accepting(self) -> ssl.SSLContext:
+        return self._accepting.context
+
+    @property
+    def dialling(self) -> ssl.SSLContext:
+        return self._dialling.context
+
+    async def follow(self) -> None:
+        """Take changed files for new connections, until cancelled."""
+        while self._reload_ms:
+            await asyncio.sleep(self._reload_ms / 1000)
+            await self._threads.run(self._reload)
+
+    def _reload(self) -> None:
+        for contexts in (self._accepting, self._dialling):
+            contexts.reload()
+
+
+def certified_names(transport: asyncio.BaseTransport) -> frozenset[str] | None:
+    """The DNS names in the certificate of the other side; None without TLS."""
+    if transport.get_extra_info("ssl_object") is None:
+        return None
+    certificate = transport.get_extra_info("peercert") or {}
+    names = certificate.get("subjectAltName", ())
+    return frozenset(name for kind, name in names if kind == "DNS")
+
+
+def _check_node_name(certificate: str, node: int) -> None:
+    from cryptography.x509 import (
+        DNSName,
+        ExtensionNotFound,
+        SubjectAlternativeName,
+        load_pem_x509_certificate,
+    )
+
+    loaded = load_pem_x509_certificate(Path(certificate).read_bytes())
+    try:
+        extension = loaded.extensions.get_extension_for_class(SubjectAlternativeName)
+        names = extension.value.get_values_for_type(DNSName)
+    except ExtensionNotFound:
+        names = []
+    if (name := node_name(node)) not in names:
+        raise StartupError(
+            f"the certificate {certificate} names {', '.join(names) or 'nothing'}, and this is "
+            f"node {node}: peers.certificate must name {name}"
+        )
 
 
 def check_dates(certificate: str) -> datetime:

@@ -17,8 +17,11 @@ from millstream.peers.wire import Kind, encode_frame
 from millstream.ports import PeerMessage
 from millstream.raft.link_messages import GroupMessage, Heartbeat
 from millstream.raft.messages import FetchReply
-from millstream.server.system.peer_ports import RealPeers
-from tests.cluster.proxy import Proxy
+from millstream.security.settings import Peers
+from millstream.server.system.peer_ports import IN_CLEAR, RealPeers
+from millstream.server.system.secrets import SystemSecrets
+from millstream.testing.proxy import Proxy
+from tests.support.nodes import InlineThreads
 
 ONE, TWO = NodeId(1), NodeId(2)
 LOG = LogId(UUID(int=7), 0)
@@ -52,10 +55,12 @@ class Recorder:
 
 
 class Side:
-    def __init__(self, node: NodeId) -> None:
+    def __init__(self, node: NodeId, settings: Peers = IN_CLEAR) -> None:
         self.node = node
         self.heard = Recorder()
-        self.peers = RealPeers(Random(node), records_bytes_max=100 * 2**20)
+        self.peers = RealPeers(
+            Random(node), settings, SystemSecrets(), InlineThreads(), records_bytes_max=100 * 2**20
+        )
         self.peers.open(self.heard)
         self.address = ""
 
@@ -225,7 +230,9 @@ def test_a_node_with_another_key_gets_no_link(caplog: pytest.LogCaptureFixture) 
     [b"GET / HTTP/1.1\r\n\r\n", bytes(20), encode_frame(Kind.GROUPS, b"x"), b"\xff" * 5_000],
     ids=["http", "zeros", "no greeting", "noise"],
 )
-def test_a_stranger_at_the_peer_port_is_sent_away(data: bytes) -> None:
+def test_a_stranger_at_the_peer_port_is_sent_away_with_a_line_in_the_log(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         first = Side(ONE)
         await first.start()
@@ -237,6 +244,7 @@ def test_a_stranger_at_the_peer_port_is_sent_away(data: bytes) -> None:
                 with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                     await reader.readexactly(100)
             assert first.heard.events == []
+            await until(lambda: "refused a peer address=127.0.0.1" in caplog.text, "not said")
         finally:
             writer.transport.abort()
             first.peers.close()

@@ -19,9 +19,16 @@ def certs() -> None:
 @click.argument("directory", metavar="DIR")
 @click.option("--host", "hosts", multiple=True, metavar="NAME|IP", help="A name of the broker.")
 @click.option("--client", "clients", multiple=True, metavar="NAME", help="A client certificate.")
+@click.option("--node", "nodes", multiple=True, type=int, help="A node of a cluster: node-ID.pem.")
 @click.option("--days", default=365, show_default=True, help="How long they are valid.")
 @answered
-def dev(directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> Answer:
+def dev(
+    directory: str,
+    hosts: tuple[str, ...],
+    clients: tuple[str, ...],
+    nodes: tuple[int, ...],
+    days: int,
+) -> Answer:
     """Make ca.pem, server.pem and their keys in DIR. For development: keep no such CA.
 
     The server's names are localhost, 127.0.0.1, ::1 and those given. A CA that is there already
@@ -29,7 +36,9 @@ def dev(directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], days: 
     """
     from millstream.server.system.dev_certificates import make_dev_certificates
 
-    made = make_dev_certificates(Path(directory), hosts=hosts, clients=clients, days=days)
+    made = make_dev_certificates(
+        Path(directory), hosts=hosts, clients=clients, nodes=nodes, days=days
+    )
     files = [str(path) for path in made]
     return Answer({"made": files}, "made " + ", ".join(files) if files else "nothing to make")
 

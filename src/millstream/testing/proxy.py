@@ -1,14 +1,17 @@
-"""A TCP proxy in front of a node: it stalls a direction, cuts connections, or refuses new ones.
+"""A TCP proxy in front of a node, which stalls directions, and a network of them for a cluster.
 
-`stalled` holds directions: "to" the node, "from" it. A stalled direction reads and passes nothing
-on, as a line that loses every packet; what was stalled passes when the stall ends.
+Directions are "to" the node and "from" it. A stalled direction passes nothing on, as a line that
+loses every packet; what was stalled passes when the stall ends.
 """
 
 import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
 from typing import Literal
 
 Direction = Literal["to", "from"]
 CHUNK_BYTES = 256 * 1024
+CALL_S_MAX = 30.0  # For the thread of a network to do what it is asked.
 
 
 class Proxy:
@@ -97,3 +100,55 @@ class Proxy:
             await self._flows[direction].wait()
             writer.write(data)
             await writer.drain()
+
+
+class Network:
+    """The lines between the nodes of a cluster: a proxy for each two of them, in a thread.
+
+    Of two nodes the one with the greater id dials, so the line of a pair is a proxy in front of the
+    lesser one.
+    """
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        pairs = [(dialler, target) for dialler in nodes for target in nodes if target < dialler]
+        # The address of a node is known once it has joined.
+        self._lines = {pair: Proxy(("127.0.0.1", 0)) for pair in pairs}
+        for line in self._lines.values():
+            self._run(line.start())
+
+    def addresses(self, dialler: int) -> tuple[str, ...]:
+        """Where a node reaches those that it dials, as `peers.addresses` takes it."""
+        lines = self._lines.items()
+        return tuple(f"{pair[1]}={line.address}" for pair, line in lines if pair[0] == dialler)
+
+    def place(self, node: int, address: tuple[str, int]) -> None:
+        """Have the lines to a node end at this address."""
+        for (_, target), line in self._lines.items():
+            if target == node:
+                line.target = address
+
+    def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
+        """Let nothing pass between two nodes, without a word; `one_way`: from `a` to `b`."""
+        line = self._lines[max(a, b), min(a, b)]
+        ways: tuple[Direction, ...] = ("to", "from")
+        if one_way:
+            ways = ("to",) if a > b else ("from",)
+        self._loop.call_soon_threadsafe(line.stall, *ways)
+
+    def heal(self) -> None:
+        """End all cuts."""
+        for line in self._lines.values():
+            self._loop.call_soon_threadsafe(line.heal)
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            self._run(line.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S_MAX)
