@@ -164,6 +164,8 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "schemas.by_guid": ((UUID(int=1),), {}),
         "schemas.problem": ((REGISTERED, b""), {}),
         "schemas.decoding": ((1, "orders-value"), {}),
+        "schemas.encoding": (("orders-value",), {}),
+        "schemas.record_names": (("orders", DRAFT), {}),
         "schemas.config": (("orders-value",), {}),
         "schemas.mode": (("orders-value",), {}),
         "schemas.contexts": ((), {}),

@@ -83,6 +83,13 @@ class Schema(Protocol):
     def value_decoder(self, indexes: Sequence[int]) -> Callable[[bytes], Any]:
         """A function that returns the value of bytes; raises `ValueError` where there is none."""
 
+    def value_encoder(self, message: str) -> Callable[[bytes], bytes]:
+        """A function from JSON to the bytes of a value; raises `ValueError` for another value.
+
+        `message` names a message of a Protobuf file, the first by default, to whose bytes its
+        indexes are added; other types have none.
+        """
+
     # Any: the other one is of the same type, which Python cannot say of a protocol.
     def differences(self, writer: Any) -> Sequence[Difference]:
         """What values of `writer` meet when this schema reads them."""
@@ -100,6 +107,12 @@ class Nodes:
             raise InvalidSchema(f"more than {NODES_MAX} nodes")
         if depth > DEPTH_MAX:
             raise InvalidSchema(f"nested deeper than {DEPTH_MAX}", place)
+
+
+def refuse_message(message: str) -> None:
+    """Raise for the name of a message where the type has no messages."""
+    if message:
+        raise ValueError(f"only a Protobuf schema has messages, such as {message[:100]!r}")
 
 
 References = Mapping[str, str]  # The texts of referenced schemas, by the name they are used under.

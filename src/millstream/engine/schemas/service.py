@@ -13,6 +13,7 @@ from millstream.config import Registry
 from millstream.engine.gate import Gate, Operation
 from millstream.engine.schemas.comparing import Comparison, messages, properties_of
 from millstream.engine.schemas.decoding import Decoding, Readers
+from millstream.engine.schemas.encoding import Encoders, Encoding
 from millstream.engine.schemas.log import RegistryLog
 from millstream.engine.schemas.parsing import LATEST, Draft, SchemaParser
 from millstream.engine.schemas.subjects import (
@@ -89,6 +90,7 @@ class Schemas:
         self._comparison = Comparison(parser)
         self._decoders = Readers(parser, lambda schema: schema.value_decoder)
         self._checkers = Readers(parser, lambda schema: schema.value_checker)
+        self._encoders = Encoders(parser)
         self._config = config
 
     def types(self, session: Session) -> list[str]:
@@ -195,6 +197,13 @@ class Schemas:
             raise unknown_schema()
         return value
 
+    async def record_names(self, session: Session, topic: str, draft: Draft) -> list[str]:
+        """The names that subjects of a schema may be called by, in the records of a topic."""
+        state, name = await self._open(session, f"{topic}-value")
+        context = context_of(name)
+        parsed = await self._parser.parse_draft(state, context, draft, normalize=False)
+        return parsed.schema.record_names()
+
     async def formatted(self, session: Session, value: SchemaValue, form: str) -> str:
         """The text of a schema in another form: `resolved` of Avro, `serialized` of Protobuf.
 
@@ -268,6 +277,29 @@ class Schemas:
                 shown = subject if subject in subjects else subjects[-1]
                 return Decoding(number, schema.type, shown, decoder)
         return None
+
+    async def encoding(
+        self,
+        session: Session,
+        subject: str,
+        *,
+        number: int = 0,
+        version: int = LATEST,
+        message: str = "",
+    ) -> Encoding:
+        """How JSON becomes bytes of a schema: that of an id, or a version of `subject`.
+
+        Raises `SchemaRefused`, and `ValueError` for a schema that cannot be used here.
+        """
+        if number:
+            by_id = await self.by_id(session, number, subject)
+            state, schema = await self._log.state(), by_id.schema
+        else:
+            state, name = await self._open(session, subject)
+            value = find_version(state, name, version)
+            number, schema = value.id, value.schema
+        encode = await self._encoders.of(state, context_of(subject), number, schema, message)
+        return Encoding(number, schema.type, subject, encode)
 
     async def problem(self, session: Session, value: SchemaValue, data: bytes) -> str:
         """Why bytes are no value of a version; empty if they are. Those of Protobuf stand behind

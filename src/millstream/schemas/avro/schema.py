@@ -7,7 +7,7 @@ from typing import Any
 from millstream.schemas.avro.compatibility import incompatibilities
 from millstream.schemas.avro.text import canonical_text
 from millstream.schemas.avro.types import Type, parse
-from millstream.schemas.definition import Difference, References
+from millstream.schemas.definition import Difference, References, refuse_message
 
 
 class AvroSchema:
@@ -46,6 +46,12 @@ class AvroSchema:
         from millstream.schemas.avro.values import value_decoder
 
         return value_decoder(self.type)
+
+    def value_encoder(self, message: str) -> Callable[[bytes], bytes]:
+        from millstream.schemas.avro.encoding import value_encoder
+
+        refuse_message(message)
+        return value_encoder(self.type)
 
     def differences(self, writer: "AvroSchema") -> Sequence[Difference]:
         return incompatibilities(self.type, writer.type)

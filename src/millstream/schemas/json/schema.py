@@ -6,7 +6,7 @@ from functools import cached_property
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
-from millstream.schemas.definition import Difference, References
+from millstream.schemas.definition import Difference, References, refuse_message
 from millstream.schemas.json.compatibility import incompatibilities
 from millstream.schemas.json.document import Document, text_of
 
@@ -58,6 +58,17 @@ class JsonSchema:
                 raise ValueError(f"not JSON: {problem}") from None
 
         return decoded
+
+    def value_encoder(self, message: str) -> Callable[[bytes], bytes]:
+        """The text as it came, if it is valid."""
+        refuse_message(message)
+        check = self.value_checker(())
+
+        def encode(text: bytes) -> bytes:
+            check(text)
+            return text
+
+        return encode
 
     def differences(self, writer: "JsonSchema") -> Sequence[Difference]:
         return incompatibilities(self.document.place(), writer.document.place())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from millstream.schemas.definition import Difference, InvalidSchema
+from millstream.schemas.definition import DEPTH_MAX, Difference, InvalidSchema
 from millstream.schemas.protobuf.compatibility import Types, incompatibilities
 from millstream.schemas.protobuf.text import file_text
 
@@ -79,17 +79,44 @@ class ProtobufSchema:
 
         return decode
 
+    def value_encoder(self, message: str) -> Callable[[bytes], bytes]:
+        """From Protobuf's JSON mapping; names of fields are taken in both spellings."""
+        from google.protobuf.json_format import Parse, ParseError
+
+        indexes = self._indexes(message) if message else (0,)
+        message_class, pool = self._class(indexes)
+        prefix = encode_indexes(indexes)
+
+        def encode(text: bytes) -> bytes:
+            try:
+                value = Parse(
+                    text, message_class(), descriptor_pool=pool, max_recursion_depth=DEPTH_MAX
+                )
+                data: bytes = value.SerializeToString()
+            except (ParseError, ValueError, RecursionError, TypeError) as problem:
+                raise ValueError(str(problem) or type(problem).__name__) from None
+            return prefix + data
+
+        return encode
+
     # Any: classes of the library, which has no types.
-    def _parser(self, indexes: Sequence[int]) -> tuple[Callable[[bytes], Any], Any]:
-        """A function from bytes to a message, and the pool of its types."""
+    def _class(self, indexes: Sequence[int]) -> tuple[Any, Any]:
+        """The class of a message, and the pool of its types."""
         from google.protobuf.descriptor_pool import DescriptorPool
-        from google.protobuf.message import DecodeError
         from google.protobuf.message_factory import GetMessageClass
 
         pool = DescriptorPool()
         for file in self._files:
             pool.Add(file)
-        message = GetMessageClass(pool.FindMessageTypeByName(self._message_name(indexes)))
+        name = self._message_name(indexes)
+        return GetMessageClass(pool.FindMessageTypeByName(name)), pool
+
+    # Any: as above.
+    def _parser(self, indexes: Sequence[int]) -> tuple[Callable[[bytes], Any], Any]:
+        """A function from bytes to a message, and the pool of its types."""
+        from google.protobuf.message import DecodeError
+
+        message, pool = self._class(indexes)
 
         def parse(data: bytes) -> Any:
             try:
@@ -109,6 +136,18 @@ class ProtobufSchema:
             messages = messages[index].nested_type
         return ".".join(names)
 
+    def _indexes(self, name: str) -> tuple[int, ...]:
+        """Those that lead to a message by its name, with or without the package."""
+        package = f"{self.file.package}." if self.file.package else ""
+        messages, indexes = self.file.message_type, []
+        for part in name.removeprefix(package).split("."):
+            index = next((i for i, each in enumerate(messages) if each.name == part), None)
+            if index is None:
+                raise ValueError(f"the schema has no message {name[:200]!r}")
+            indexes.append(index)
+            messages = messages[index].nested_type
+        return tuple(indexes)
+
     def differences(self, writer: "ProtobufSchema") -> Sequence[Difference]:
         return incompatibilities(self.file, writer.file, reads=self._types, writes=writer._types)
 
@@ -118,3 +157,17 @@ def _has_own_options(file: Any) -> bool:
     known.CopyFrom(file)
     known.DiscardUnknownFields()
     return bool(known.ByteSize() != file.ByteSize())
+
+
+def encode_indexes(indexes: Sequence[int]) -> bytes:
+    """As they stand before a message: zigzag varints behind their count; a zero for the first."""
+    if tuple(indexes) == (0,):
+        return b"\0"
+    out = bytearray()
+    for value in (len(indexes), *indexes):
+        value <<= 1
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+    return bytes(out)

@@ -12,7 +12,9 @@ import msgspec
 
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.publish.receipts import Receipt
+from millstream.engine.schemas.parsing import Draft
 from millstream.errors import RequestError
+from millstream.errors.schemas import SchemaRefused
 from millstream.protocols.http.calls import Call
 from millstream.protocols.http.confluent.shapes import (
     JsonObject,
@@ -21,11 +23,24 @@ from millstream.protocols.http.confluent.shapes import (
     route,
 )
 from millstream.protocols.http.problems import HttpProblem, problem_of
+from millstream.protocols.http.records.encoding import (
+    SchemaChoice,
+    SchemaId,
+    encoded,
+    find_encoding,
+)
 from millstream.protocols.http.records.places import parse_place
 from millstream.protocols.http.records.producing import published
+from millstream.protocols.http.registry.handlers import changes_of, schemas_of
 from millstream.protocols.http.router import JSON_TYPE, RawReply, Right
+from millstream.schemas.definition import SchemaType
 
 RECORDS_MAX = 10_000  # In one request.
+SCHEMA_TYPES = {
+    "AVRO": SchemaType.AVRO,
+    "JSONSCHEMA": SchemaType.JSON,
+    "PROTOBUF": SchemaType.PROTOBUF,
+}
 PARSED_PER_TURN = 100
 
 
@@ -35,8 +50,25 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    type: Literal["BINARY", "JSON", "STRING"] | None = None
+    """A key or a value. With a schema, `data` is JSON: that of Avro or Protobuf as their own
+    mappings have it. A schema that stands here as text is registered."""
+
+    type: Literal["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"] | None = None
     data: msgspec.Raw = msgspec.Raw(b"null")
+    subject: str | None = None
+    subject_name_strategy: Literal["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"] | None = None
+    schema_id: SchemaId | None = None
+    schema_version: SchemaId | None = None
+    schema: str | None = None
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the data is a value of a schema. Without a type, text is base64."""
+        if self.type is not None:
+            return self.type in SCHEMA_TYPES
+        named = (self.subject, self.schema_id, self.schema_version, self.schema)
+        is_text = bytes(self.data)[:1] in {b'"', b"n"}
+        return any(each is not None for each in named) or not is_text
 
 
 class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +90,11 @@ async def produce(call: Call, params: TopicParams, body: bytes) -> RawReply:
             if count >= RECORDS_MAX:
                 raise ValueError(f"more than {RECORDS_MAX} records")
             record = msgspec.json.decode(text, type=NewRecord)
-            records.append((record, _publication(call, params.topic, record)))
+            records.append((record, await _publication(call, params.topic, record)))
             if count % PARSED_PER_TURN == PARSED_PER_TURN - 1:
                 await asyncio.sleep(0)
-    except HttpProblem as refusal:
-        problem = _refusal(HTTPStatus.BAD_REQUEST, refusal.problem.message)
+    except (HttpProblem, SchemaRefused) as refusal:
+        problem = _refusal(HTTPStatus.BAD_REQUEST, problem_of(refusal).message)
     except (ValueError, msgspec.MsgspecError, RecursionError) as mistake:
         problem = _refusal(HTTPStatus.BAD_REQUEST, f"record {len(records) + 1}: {mistake}")
     outcomes = await published(call, [each for _, each in records]) if records else []
@@ -95,7 +127,7 @@ def _objects(body: bytes) -> Iterator[str]:
         at, is_empty = end, False
 
 
-def _publication(call: Call, topic: str, record: NewRecord) -> Publication:
+async def _publication(call: Call, topic: str, record: NewRecord) -> Publication:
     at_ms = record.timestamp if isinstance(record.timestamp, int) else None
     if isinstance(record.timestamp, str):
         at_ms = parse_place(
@@ -105,18 +137,51 @@ def _publication(call: Call, topic: str, record: NewRecord) -> Publication:
         (each.name, None if each.value is None else _from_base64(each.value))
         for each in record.headers
     )
-    return Publication(
-        topic, _bytes(record.value), _bytes(record.key), headers, record.partition_id, at_ms
-    )
+    value = await _bytes(call, topic, "value", record.value)
+    key = await _bytes(call, topic, "key", record.key)
+    return Publication(topic, value, key, headers, record.partition_id, at_ms)
 
 
-def _bytes(part: Part | None) -> bytes | None:
+async def _bytes(call: Call, topic: str, name: str, part: Part | None) -> bytes | None:
     if part is None or bytes(part.data) == b"null":
         return None
+    if part.has_schema:
+        choice = await _choice(call, topic, name, part)
+        encoding = await find_encoding(call, topic, name, choice, name)
+        asked = SCHEMA_TYPES.get(part.type or "", encoding.type)
+        if encoding.type is not asked:
+            raise ValueError(f"{name}: schema {encoding.id} is {encoding.type.value}")
+        return await encoded(call, encoding, bytes(part.data), name)
     if part.type == "JSON":
         return bytes(part.data)
     text = msgspec.json.decode(part.data, type=str)
     return text.encode() if part.type == "STRING" else _from_base64(text)
+
+
+async def _choice(call: Call, topic: str, name: str, part: Part) -> SchemaChoice:
+    """The schema that a part names, registered if it stands there as text."""
+    strategy = part.subject_name_strategy or "TOPIC_NAME"
+    subject = part.subject
+    if subject is None and strategy == "TOPIC_NAME":
+        subject = f"{topic}-{name}"
+    if part.schema is None:
+        if subject is None and part.schema_id is None:
+            raise ValueError(f"{name}: {strategy} needs a subject, a schema_id or a schema")
+        version = part.schema_version
+        return SchemaChoice(
+            id=part.schema_id, subject=subject, version="latest" if version is None else version
+        )
+    if part.type is None:
+        raise ValueError(f"{name}: a schema needs a type")
+    draft = Draft(SCHEMA_TYPES[part.type], part.schema)
+    changes = changes_of(call)
+    if subject is None:
+        [record_name, *_] = await schemas_of(call).record_names(call.session, topic, draft) or [""]
+        if not record_name:
+            raise ValueError(f"{name}: {strategy} needs a schema that has a name")
+        subject = record_name if strategy == "RECORD_NAME" else f"{topic}-{record_name}"
+    registered = await changes.register(call.session, subject, draft)
+    return SchemaChoice(id=registered.id, subject=subject)
 
 
 def _from_base64(text: str) -> bytes:

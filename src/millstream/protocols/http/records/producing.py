@@ -10,10 +10,12 @@ import msgspec
 from millstream.engine.publish.publisher import Publication
 from millstream.engine.publish.receipts import Receipt
 from millstream.errors import RequestError
+from millstream.errors.schemas import SchemaRefused
 from millstream.names import DELAY_HEADER, DELIVER_AT_HEADER, MESSAGE_ID_HEADER, TTL_HEADER
 from millstream.protocols.http.admin.topics import TopicParams
 from millstream.protocols.http.calls import Call
 from millstream.protocols.http.problems import HttpProblem, problem_of
+from millstream.protocols.http.records.encoding import SchemaChoice, SchemaId, framed_bytes
 from millstream.protocols.http.records.pages import PartitionNumber
 from millstream.protocols.http.records.places import parse_place
 from millstream.protocols.http.records.shown import SentBytes, sent_bytes
@@ -21,6 +23,7 @@ from millstream.protocols.http.router import Right, Route
 
 RECORDS_MAX = 10_000  # In one POST.
 LINES_PER_TURN = 200
+RECORDS_PER_TURN = 200
 LINE_BYTES_MAX = 2**20
 
 
@@ -40,6 +43,8 @@ class NewRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     deliver_at: str | None = None
     ttl_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
     message_id: str | None = None
+    schema: SchemaChoice | SchemaId | None = None  # Of the value, which is sent as JSON.
+    key_schema: SchemaChoice | SchemaId | None = None
 
 
 class NewRecords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,10 +68,11 @@ class ProducedRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def produce(call: Call, params: TopicParams, body: NewRecords) -> ProducedRecords:
-    publications = [
-        publication(call, params.topic, record, f"$.records[{at}]", at)
-        for at, record in enumerate(body.records)
-    ]
+    publications = []
+    for at, record in enumerate(body.records):
+        publications.append(await _publication(call, params.topic, record, f"$.records[{at}]", at))
+        if at % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+            await asyncio.sleep(0)
     outcomes = await published(call, publications)
     problems = [outcome for outcome in outcomes if isinstance(outcome, RequestError)]
     if len(problems) == len(outcomes):
@@ -89,6 +95,26 @@ async def published(
         else:
             raise problem
     return outcomes
+
+
+async def _publication(
+    call: Call, topic: str, record: NewRecord, place: str, index: int
+) -> Publication:
+    """The same as `publication`, with the values of schemas encoded."""
+    if record.schema is None and record.key_schema is None:
+        return publication(call, topic, record, place, index)
+    made = publication(
+        call, topic, msgspec.structs.replace(record, key=None, value=None), place, index
+    )
+    value, key = f"{place}.value", f"{place}.key"
+    return made._replace(
+        value=sent_bytes(record.value, value)
+        if record.schema is None
+        else await framed_bytes(call, topic, "value", record.schema, record.value, value),
+        key=sent_bytes(record.key, key)
+        if record.key_schema is None
+        else await framed_bytes(call, topic, "key", record.key_schema, record.key, key),
+    )
 
 
 def publication(call: Call, topic: str, record: NewRecord, place: str, index: int) -> Publication:
@@ -177,12 +203,13 @@ async def _produce_some(
     for at, line in enumerate(lines, first):
         try:
             record = decoder.decode(line)
-            publications.append(publication(call, topic, record, f"line {at + 1}", at))
+            publications.append(await _publication(call, topic, record, f"line {at + 1}", at))
             results.append(None)
-        except msgspec.MsgspecError as problem:
-            results.append(Produced(error="invalid_request", message=f"line {at + 1}: {problem}"))
-        except HttpProblem as problem:
-            results.append(Produced(error=problem.problem.error, message=problem.problem.message))
+        except msgspec.MsgspecError as mistake:
+            results.append(Produced(error="invalid_request", message=f"line {at + 1}: {mistake}"))
+        except (HttpProblem, SchemaRefused) as refusal:
+            problem = problem_of(refusal)
+            results.append(Produced(error=problem.error, message=problem.message))
     outcomes = iter(await published(call, publications) if publications else [])
     encode = msgspec.json.encode
     return b"".join(

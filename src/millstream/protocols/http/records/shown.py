@@ -91,6 +91,15 @@ def sent_bytes(sent: Sent | str | None, place: str) -> bytes | None:
         raise _invalid(f"{place}.base64: expected base64", place) from None
 
 
+def json_of(sent: Sent | str, place: str) -> bytes:
+    """The JSON that a client means, for a schema; a plain string is one of JSON."""
+    if isinstance(sent, str):
+        return msgspec.json.encode(sent)
+    if sent.json is _ABSENT or sent.text is not None or sent.base64 is not None:
+        raise _invalid(f"{place}: expected json, for its schema", place)
+    return bytes(sent.json)
+
+
 SentBytes = Annotated[Sent | str | None, msgspec.Meta(description="Bytes; a string is its UTF-8")]
 
 
