@@ -2,8 +2,8 @@
 
     python -m tests.cluster.node '{"node": 1, "nodes": [1, 2, 3], "data_dir": ..., "peers": ...}'
 
-The port takes one JSON object a line, and answers with one: `create`, `append`, `read`, `state`,
-`confirm`. So a test speaks to this very node, whatever it leads.
+The port takes one JSON object a line, and answers with one: `create`, `append`, `read`, `find`,
+`fetch`, `state`, `confirm`. So a test speaks to this very node, whatever it leads.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from uuid import UUID
 
 from millstream.codec.records import decode_all
 from millstream.config import Config
+from millstream.engine.partitions.slices import Latest, Want
 from millstream.errors import RequestError
 from millstream.model import (
     Acks,
@@ -46,6 +47,8 @@ class Control:
             "create": self._create,
             "append": self._append,
             "read": self._read,
+            "find": self._find,
+            "fetch": self._fetch,
             "state": self._state,
             "confirm": self._confirm,
         }
@@ -94,6 +97,22 @@ class Control:
                 at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             start = part.end_offset
         return {"values": values}
+
+    async def _find(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The end of a partition, as ListOffsets asks for it."""
+        target = TopicPartition(request["topic"], request["partition"])
+        async with asyncio.timeout(APPEND_S_MAX):
+            place = await self._node.partitions.find(SESSION, target, Latest())
+        return {"offset": -1 if place is None else place.offset}
+
+    async def _fetch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A fetch at an offset, without a wait: its bytes and the high watermark."""
+        target = TopicPartition(request["topic"], request["partition"])
+        want = Want(target, request["offset"], READ_BYTES)
+        [part] = await self._node.partitions.read(SESSION, [want])
+        if part.error is not None:
+            raise part.error
+        return {"bytes": part.size, "high_watermark": part.high_watermark}
 
     async def _confirm(self, request: dict[str, Any]) -> dict[str, Any]:
         """A confirmed read of the high watermark."""

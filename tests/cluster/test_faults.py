@@ -181,6 +181,37 @@ def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_cut_off_leader_answers_no_lookup_and_no_fetch_at_its_end(tmp_path: Path) -> None:
+    """What it answers is no less than what clients were told before they asked."""
+
+    async def main() -> None:
+        history = History(PARTITIONS)
+        async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
+            leader = await cluster.leader_of(0)
+            assert leader is not None
+            ask = cluster.nodes[leader].ask
+            assert await ask(do="find", topic=TOPIC, partition=0) == {"offset": 0}
+            for other in NODES:
+                if other != leader:
+                    cluster.cut(leader, other)
+            writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
+            async with asyncio.timeout(60):
+                while len(history.acknowledged) < 5:
+                    known = len(history.acknowledged)
+                    answer = await ask(do="find", topic=TOPIC, partition=0)
+                    assert answer.get("offset", known) >= known
+            fetched = await ask(do="fetch", topic=TOPIC, partition=0, offset=0)
+            assert fetched["error"] == "NotLeader"
+            history.is_over = True
+            await writer
+            cluster.heal()
+            await cluster.calm(PARTITIONS)
+            await history.check(cluster)
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
 def test_idle_nodes_quiesce_and_wake_for_the_next_record(tmp_path: Path) -> None:
     async def main() -> None:
         history = History(PARTITIONS)

@@ -21,6 +21,7 @@ from random import Random
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.config import Config, Limits, Timing
+from millstream.engine.partitions.slices import Latest
 from millstream.errors import RequestError
 from millstream.model import Acks, LogId, NodeId, Session, TopicPartition, user_principal
 from millstream.server.node import Node, build_node
@@ -61,6 +62,8 @@ class Cluster:
         # Half of the lives rewrite their journals every few elections. Not drawn, so that a seed
         # of the other half is the life that it always was.
         self.limits = Limits(journal_bytes_max=300) if seed % 4 >= 2 else Limits()
+        # One life of five has readers, too, which look up the ends of partitions.
+        self.has_readers = seed % 5 == 4
         self._group = group
         self._starts = 0
         self._draw_faults()
@@ -264,6 +267,28 @@ class Cluster:
             await asyncio.sleep(0.02)
         return False
 
+    async def look_up(self, partition: int) -> None:
+        """Ask nodes for the end of a partition: no answer is older than its question."""
+        target = TopicPartition(TOPIC, partition)
+        while not self.is_peaceful:
+            await asyncio.sleep(self.random.uniform(0.001, 0.05))
+            life = self.random.choice(list(self.lives.values()) or [None])
+            if life is None or life.task.done():
+                continue
+            known = self._acknowledged_end(partition)
+            try:
+                async with asyncio.timeout(0.5):
+                    place = await life.node.partitions.find(SESSION, target, Latest())
+            except (RequestError, TimeoutError):
+                continue
+            assert place is not None
+            assert place.offset >= known, f"ConfirmedIsCurrent: {place.offset} of {known}"
+            self.seen["lookups"] += 1
+
+    def _acknowledged_end(self, partition: int) -> int:
+        ends = [at + 1 for log, at, _ in self.acknowledged if log.partition == partition]
+        return max(ends, default=0)
+
     # -- the end ---------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
@@ -312,6 +337,9 @@ async def live(seed: int) -> Counter[str]:
         watcher = group.create_task(cluster.watch())
         await cluster.create_topic()
         clients = [group.create_task(cluster.write(p)) for p in range(cluster.partitions)]
+        if cluster.has_readers:
+            readers = range(cluster.partitions)
+            clients += [group.create_task(cluster.look_up(partition)) for partition in readers]
         fate = group.create_task(cluster.misfortunes())
         await asyncio.sleep(LIFE_S)
         cluster.is_peaceful = True

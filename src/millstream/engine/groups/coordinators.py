@@ -87,6 +87,10 @@ class Coordinators:
         """The coordinator of the group, if this node has it and it has loaded."""
         return await self._shards.find(group_id)
 
+    async def find_confirmed(self, group_id: str) -> Coordinator:
+        """The same for reads: it is proven to know all that was committed before this call."""
+        return await self._shards.find_confirmed(group_id)
+
     def all_here(self) -> list[Coordinator]:
         """Every coordinator on this node; `CoordinatorLoading` if one of them is not ready."""
         return self._shards.all_here()

@@ -305,7 +305,7 @@ class Groups:
         `must_be_stable`, an error for now. A `member_id` must be a member of the consumer group.
         """
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
-        coordinator = await self._coordinators.find(group_id)
+        coordinator = await self._coordinators.find_confirmed(group_id)
         group = coordinator.groups.get(group_id)
         if group is not None and group.consumers is not None and (member_id or epoch >= 0):
             group.consumers.check_member(member_id or "", epoch)
@@ -344,6 +344,7 @@ class Groups:
 
     async def describe(self, session: Session, group_id: str) -> GroupDescription:
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
+        await self._coordinators.find_confirmed(group_id)
         group = await self._known(group_id)
         if group.consumers is not None:
             raise GroupNotFound(group_id)  # Not of this kind.

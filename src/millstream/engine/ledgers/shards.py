@@ -75,6 +75,10 @@ class Shard(ABC):
         replica.log.hold()
         replica.watch(self._follow)
 
+    @property
+    def replica(self) -> Replica:
+        return self._replica
+
     def load_some(self) -> None:
         """Take a step of loading, of a few milliseconds."""
         if self.is_loaded or self.is_gone:
@@ -234,6 +238,13 @@ class Shards(Generic[S]):
         topic = await self._topic(key)
         await self._hub.opened([topic.log(partition_for(key, topic.partition_count))])
         return self.find_now(key)
+
+    async def find_confirmed(self, key: str) -> S:
+        """The shard of `key`, proven to hold all that was committed before this call."""
+        shard = await self.find(key)
+        if not await self._hub.links.confirmed(shard.replica) or shard.is_gone:
+            raise self._absence(key, shard.replica.id)
+        return shard
 
     def find_now(self, key: str) -> S:
         """The same without waiting for anything."""

@@ -28,7 +28,7 @@ from millstream.engine.gate import Gate
 from millstream.engine.partitions.leaders import Leaders
 from millstream.engine.partitions.slices import FilteredBatches, Slice, Want, read_slice
 from millstream.engine.produce.unpacking import Unpacking
-from millstream.errors import Denied, RequestError, UnknownTopic
+from millstream.errors import Denied, NotLeader, RequestError, UnknownTopic
 from millstream.metrics import (
     EXPIRED_RECORDS,
     FETCH_FAILURES,
@@ -324,7 +324,7 @@ class LongPoll:
             raise filtered
         replica = self._leaders.find_current(want.target)
         if filtered is None:
-            return read_slice(
+            part = read_slice(
                 replica,
                 want,
                 bytes_max=bytes_max,
@@ -332,6 +332,10 @@ class LongPoll:
                 may_exceed=may_exceed,
                 verified_bytes_max=INLINE_BYTES_MAX,
             )
+            links = replica.group_links
+            if links is not None and part.records is None and not links.is_heard:
+                raise NotLeader(want.target, None)  # Others may have committed more.
+            return part
         if filtered.problem is not None:
             raise filtered.problem
         ahead = read_slice(

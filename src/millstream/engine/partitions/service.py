@@ -242,10 +242,12 @@ class Partitions:
             self._gate.note("txn.abort", session, topic_resource(target.topic), details)
         return written
 
-    def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
+    async def producers(self, session: Session, target: TopicPartition) -> list[ProducerView]:
         """The idempotent and transactional producers of a partition."""
         self._gate.admit(session, Operation.READ, topic_resource(target.topic))
-        return self._leaders.find(target).log.producers.describe()
+        replica = self._leaders.find(target)
+        await self._hub.links.confirm(replica)
+        return replica.log.producers.describe()
 
     async def read(
         self,
@@ -287,13 +289,14 @@ class Partitions:
         """Look an offset up; None where no record answers the question.
 
         Waits for the commit of all that is written by now: a producer with `acks=1` finds its
-        records.
+        records. A leader that was cut off refuses.
         """
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         if self._hub.has_unopened:
             await self._hub.awake([self._leaders.log_id(target)])
         replica = self._leaders.find_current(target)
         check_epoch(target, leader_epoch, replica)
+        await self._hub.links.confirm(replica)
         await _catch_up(replica)
         log, end = replica.log, visible_end(replica, isolation)
         try:

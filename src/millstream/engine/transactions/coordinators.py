@@ -92,6 +92,10 @@ class TransactionCoordinators:
         """The coordinator of the id, if this node has it and it has loaded."""
         return await self._shards.find(home_of(transactional_id))
 
+    async def find_confirmed(self, transactional_id: str) -> TransactionCoordinator:
+        """The same for reads: it is proven to know all that was committed before this call."""
+        return await self._shards.find_confirmed(home_of(transactional_id))
+
     def find_now(self, transactional_id: str) -> TransactionCoordinator:
         """The same without waiting for anything."""
         return self._shards.find_now(home_of(transactional_id))

@@ -245,7 +245,7 @@ class Transactions:
 
     async def describe(self, session: Session, transactional_id: str) -> TransactionView:
         self._gate.admit(session, Operation.DESCRIBE, transaction_resource(transactional_id))
-        coordinator = await self._coordinators.find(transactional_id)
+        coordinator = await self._coordinators.find_confirmed(transactional_id)
         value = coordinator.stored.find(transactional_id)
         if value is None:
             raise TransactionNotFound(transactional_id)

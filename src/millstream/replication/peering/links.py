@@ -34,6 +34,7 @@ class Link:
     heard_ms: int  # When the last heartbeat came.
     heard: int = 0  # The highest heartbeat number of the peer over this link.
     echoed: int = 0  # The highest own number that came back over it.
+    echoed_ms: int = 0  # When it came; that the link began counts, too.
     # The epochs of fetches that came over it, and of those that were sent over it.
     fetched: dict[tuple[LogId, ReplicaId], Epoch] = field(default_factory=dict)
     asked: dict[LogId, Epoch] = field(default_factory=dict)
@@ -77,6 +78,13 @@ class PeerLinks:
             return 0
         return link.echoed
 
+    def is_heard_by(self, log: LogId, replica: ReplicaId, epoch: Epoch, now_ms: int) -> bool:
+        """Whether the replica was in the epoch within half the time that a link may be silent."""
+        link = self.links.get(node_of(replica))
+        if link is None or link.fetched.get((log, replica)) != epoch:
+            return False
+        return now_ms - link.echoed_ms <= self._silence_ms_max // 2
+
     def forget(self, log: LogId) -> None:
         """The replica here is closed: messages for it are answered by a `Hint`."""
         self._groups.pop(log, None)
@@ -107,7 +115,7 @@ class PeerLinks:
         assert peer != self.me
         if peer in self.links:
             self.end(peer)
-        self.links[peer] = Link(peer, now_ms)
+        self.links[peer] = Link(peer, now_ms, echoed_ms=now_ms)
         for group in list(self._groups.values()):
             group.link_began(peer)
         self._send_to(peer, PositionsSent())
@@ -155,7 +163,8 @@ class PeerLinks:
     def _on_heartbeat(self, link: Link, beat: Heartbeat, now_ms: int) -> None:
         link.heard_ms = now_ms
         link.heard = max(link.heard, beat.number)
-        link.echoed = max(link.echoed, beat.echo)
+        if beat.echo > link.echoed:
+            link.echoed, link.echoed_ms = beat.echo, now_ms
         if beat.wants_echo:
             self._beat(link, wants_echo=False)
         for group in list(self.asking.values()):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.config import Timing
+from millstream.errors import NotLeader
 from millstream.model import LogId, NodeId, ReplicaId
 from millstream.ports import PeerMessage, Ports
 from millstream.raft.link_messages import GroupMessage, Left
@@ -106,6 +107,12 @@ class NodeLinks:
         if not outcome.done():
             loop.call_soon(self._links.flush)
         return outcome
+
+    async def confirm(self, replica: Replica) -> None:
+        """Return once the replica is proven to lead after this call: what was committed before is
+        below its high watermark. Raises `NotLeader` if another one may lead."""
+        if not await self.confirmed(replica):
+            raise NotLeader(replica.name, replica.leader if not replica.is_leader else None)
 
     async def run(self) -> None:
         """Send heartbeats, and end links that are silent."""

@@ -659,7 +659,7 @@ def test_a_marker_by_hand_ends_a_hanging_transaction_unless_it_is_too_old() -> N
             writer = Writer(node)
             await writer.init()
             await writer.write(ORDERS, b"a")
-            (producer,) = node.partitions.producers(SESSION, ORDERS)
+            (producer,) = await node.partitions.producers(SESSION, ORDERS)
             marker = Marker(ControlKind.ABORT, producer.producer_id, producer.epoch, 9)
 
             with pytest.raises(StaleProducerEpoch):

@@ -82,7 +82,7 @@ class ConsumerGroups:
     async def describe(self, session: Session, group_id: str) -> ConsumersDescription:
         """The group and its members; `GroupNotFound` for one of the classic kind too."""
         self._gate.admit(session, Operation.DESCRIBE, group_resource(group_id))
-        coordinator = await self._coordinators.find(group_id)
+        coordinator = await self._coordinators.find_confirmed(group_id)
         group = coordinator.groups.get(group_id)
         if group is None or group.consumers is None:
             raise GroupNotFound(group_id, KIND)

@@ -115,10 +115,10 @@ async def describe_partition(call: Call, params: PartitionParams) -> PartitionDe
     )
 
 
-def list_producers(call: Call, params: PartitionParams) -> Page[ProducerState]:
+async def list_producers(call: Call, params: PartitionParams) -> Page[ProducerState]:
     target = TopicPartition(params.topic, params.partition)
     most = call.services.config.http.page_max
-    views = call.services.partitions.producers(call.session, target)[:most]
+    views = (await call.services.partitions.producers(call.session, target))[:most]
     return Page(
         items=[
             ProducerState(

@@ -262,7 +262,7 @@ async def _marked(
     return ErrorCode.NONE
 
 
-def describe_producers(
+async def describe_producers(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
@@ -270,7 +270,7 @@ def describe_producers(
             DescribeProducersResponse.Topic(
                 name=topic.name,
                 partitions=[
-                    _producers(context, TopicPartition(topic.name, at))
+                    await _producers(context, TopicPartition(topic.name, at))
                     for at in topic.partition_indexes
                 ],
             )
@@ -279,9 +279,9 @@ def describe_producers(
     )
 
 
-def _producers(context: Context, target: TopicPartition) -> _Producers:
+async def _producers(context: Context, target: TopicPartition) -> _Producers:
     try:
-        producers = context.broker.partitions.producers(context.session, target)
+        producers = await context.broker.partitions.producers(context.session, target)
     except RequestError as problem:
         return _Producers(
             partition_index=target.partition,
