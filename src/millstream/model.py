@@ -242,6 +242,7 @@ class Session:
     client_id: str = ""
     address: str = ""
     protocol: str = "embedded"
+    is_relayed: bool = False  # Another node passed the request on: it is served here or refused.
 
 
 SYSTEM_SESSION = Session(principal=SYSTEM, protocol="internal")

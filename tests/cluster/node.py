@@ -33,7 +33,8 @@ from millstream.model import (
 from millstream.server.node import Node, build_node
 from millstream.server.system.real_ports import real_ports
 
-SESSION = Session(principal=user_principal("cluster test"))
+# As a client of Kafka: its requests are not passed on to the leader.
+SESSION = Session(principal=user_principal("cluster test"), protocol="kafka")
 KEY = b"0123456789abcdef0123456789abcdef"
 APPEND_S_MAX = 2.0
 READ_BYTES = 2**20

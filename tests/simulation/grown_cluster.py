@@ -24,7 +24,8 @@ from millstream.storage.files.membership import (
 from tests.simulation.node_links import Network
 from tests.simulation.node_world import Machine
 
-SESSION = Session(principal=user_principal("operator"))
+# As a client of Kafka: its requests are not passed on to the leader.
+SESSION = Session(principal=user_principal("operator"), protocol="kafka")
 WAIT_S = 30.0
 
 

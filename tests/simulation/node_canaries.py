@@ -12,7 +12,6 @@ from unittest.mock import patch
 from millstream.model import NEVER_VOTED, Position
 from millstream.replication.consensus_log import ConsensusLog, Stamped
 from millstream.replication.group_commit import GroupCommit
-from millstream.replication.peering.node_links import NodeLinks
 from millstream.replication.replica import Replica
 from millstream.storage.journal.journal import Journal
 from millstream.storage.log.log import Log
@@ -118,17 +117,6 @@ def forget_producers() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def answer_unconfirmed_reads() -> Iterator[None]:
-    """A leader answers from what it knows, whether or not it still leads."""
-
-    async def confirm(self: NodeLinks, replica: Replica) -> None:
-        pass
-
-    with patch.object(NodeLinks, "confirm", confirm):
-        yield
-
-
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "acknowledge-before-the-sync": acknowledge_before_the_sync,
     "sync-nothing-but-the-journal": sync_nothing_but_the_journal,
@@ -138,5 +126,4 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "keep-boundaries-when-cutting": keep_boundaries_when_cutting,
     "answer-before-commit": answer_before_commit,
     "forget-producers": forget_producers,
-    "answer-unconfirmed-reads": answer_unconfirmed_reads,
 }

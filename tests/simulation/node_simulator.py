@@ -31,7 +31,8 @@ from tests.simulation.node_links import Network
 from tests.simulation.node_world import START_MS, Machine
 from tests.support.virtual_loop import run
 
-SESSION = Session(principal=user_principal("simulation"))
+# As a client of Kafka: its requests are not passed on to the leader.
+SESSION = Session(principal=user_principal("simulation"), protocol="kafka")
 TOPIC = "orders"
 LIFE_S = 12.0
 PEACE_S_MAX = 60.0
@@ -277,7 +278,7 @@ class Cluster:
                 continue
             known = self._acknowledged_end(partition)
             try:
-                async with asyncio.timeout(0.5):
+                async with asyncio.timeout(2):
                     place = await life.node.partitions.find(SESSION, target, Latest())
             except (RequestError, TimeoutError):
                 continue

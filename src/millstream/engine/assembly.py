@@ -53,6 +53,7 @@ from millstream.engine.transactions.coordinators import TransactionCoordinators
 from millstream.engine.transactions.remote import RemoteTransactions
 from millstream.engine.transactions.service import Transactions
 from millstream.metrics import Metrics
+from millstream.model import NodeId, TopicPartition
 from millstream.ports import Ports
 from millstream.replication.hub import Hub
 
@@ -200,6 +201,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
+    _serve_peers(base, internal, produce.partitions, background)
     return Engine(
         topics=topics,
         partitions=produce.partitions,
@@ -234,6 +236,33 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         push=push,
         background=background,
     )
+
+
+def _serve_peers(
+    base: Foundation, internal: _Internal, partitions: Partitions, background: BackgroundTasks
+) -> None:
+    """Pass requests on to the leaders of partitions, from the first link to another node on."""
+    peers, catalog, leadership = base.peers, base.catalog, base.hub.leadership
+    if peers is None:
+        return
+
+    def leader_of(target: TopicPartition) -> NodeId | None:
+        return leadership.of(catalog.find(target.topic).log(target.partition)).leader
+
+    def link_changed(_node: NodeId, _is_up: bool) -> None:
+        if partitions.remote is None:
+            from millstream.engine.cluster.remote_partitions import RemotePartitions
+
+            partitions.remote = RemotePartitions(
+                partitions,
+                peers,
+                internal.producer_ids,
+                background,
+                me=NodeId(base.config.node_id),
+                leader_of=leader_of,
+            )
+
+    base.ports.links.watch(link_changed)
 
 
 def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:

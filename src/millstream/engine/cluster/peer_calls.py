@@ -22,7 +22,9 @@ class Nothing(msgspec.Struct, frozen=True):
     """A question or an answer without content."""
 
 
-class _Problem(msgspec.Struct, frozen=True, kw_only=True):
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A refusal as it crosses in an answer."""
+
     kind: str  # The name of the error's class.
     text: str
     attributes: dict[str, Any]  # Those that msgpack can carry.
@@ -30,7 +32,7 @@ class _Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes = b""
-    problem: _Problem | None = None
+    problem: Problem | None = None
 
 
 class PeerCalls:
@@ -81,7 +83,7 @@ class PeerCalls:
         self._calls.serve(method, answered)
 
 
-def encode_problem(problem: RequestError) -> _Problem:
+def encode_problem(problem: RequestError) -> Problem:
     attributes: dict[str, Any] = {}
     for name, value in vars(problem).items():
         try:
@@ -89,10 +91,10 @@ def encode_problem(problem: RequestError) -> _Problem:
         except (TypeError, ValueError, msgspec.MsgspecError):
             continue  # The sentence says what counts.
         attributes[name] = value
-    return _Problem(kind=type(problem).__name__, text=str(problem), attributes=attributes)
+    return Problem(kind=type(problem).__name__, text=str(problem), attributes=attributes)
 
 
-def decode_problem(problem: _Problem) -> RequestError:
+def decode_problem(problem: Problem) -> RequestError:
     """The error that a peer raised; one that this version does not know is a `RequestError`."""
     kind = _error_classes().get(problem.kind, RequestError)
     error = kind.__new__(kind)

@@ -63,7 +63,7 @@ _NEGATED = {Operator.UNEQUAL: Operator.EQUAL, Operator.MATCHES_NOT: Operator.MAT
 class Filter:
     """Made by `parse` or `flymq_filter`. `text` is what it was made of."""
 
-    __slots__ = ("_test", "required", "terms", "text")
+    __slots__ = ("_test", "is_flymq", "required", "terms", "text")
 
     def __init__(
         self,
@@ -71,8 +71,11 @@ class Filter:
         test: _Test,
         required: RequiredSubstrings = NO_REQUIRED_SUBSTRINGS,
         terms: Terms | None = None,
+        *,
+        is_flymq: bool = False,
     ) -> None:
         self.text = text
+        self.is_flymq = is_flymq  # Its text is in FlyMQ's language.
         self._test = test
         self.required = required
         self.terms = terms  # That every match has, for an index of keys and headers.
@@ -123,7 +126,8 @@ def flymq_filter(text: str) -> Filter:
         return is_there or has_text(record.value) or has_text(record.key)
 
     is_plain = exists is None and regex is not None and regex.literal is not None
-    return Filter(text, test, _folded_substrings(lowered) if is_plain else NO_REQUIRED_SUBSTRINGS)
+    required = _folded_substrings(lowered) if is_plain else NO_REQUIRED_SUBSTRINGS
+    return Filter(text, test, required, is_flymq=True)
 
 
 class _Compiler:

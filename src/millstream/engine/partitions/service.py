@@ -7,15 +7,13 @@ appends of one connection keep their order, whichever is awaited first.
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.codec.batch import TRANSACTIONAL, read_header
 from millstream.codec.markers import ControlKind, Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
-from millstream.cooperative import one_by_one
 from millstream.engine.controller import Controller
 from millstream.engine.filters.filter import Filter
 from millstream.engine.gate import CLUSTER, Gate, Operation, topic_resource, transaction_resource
@@ -23,21 +21,15 @@ from millstream.engine.partitions.admission import admit_batch
 from millstream.engine.partitions.held_appends import HeldAppends
 from millstream.engine.partitions.leaders import Leaders, Leadership
 from millstream.engine.partitions.long_poll import FilterFigures, LongPoll
+from millstream.engine.partitions.lookups import look_up
 from millstream.engine.partitions.markers import write_marker
 from millstream.engine.partitions.slices import (
     ANY_EPOCH,
-    AtMaxTimestamp,
-    AtTime,
-    Earliest,
-    LastRecords,
-    Latest,
     OffsetAndTimestamp,
     Place,
     Slice,
     Want,
     check_epoch,
-    refuse_read,
-    visible_end,
 )
 from millstream.engine.produce.pipeline import ProducePipeline
 from millstream.engine.produce.split import IncomingBatch
@@ -45,13 +37,12 @@ from millstream.engine.produce.unpacking import NotSmall, Unpacking
 from millstream.errors import (
     Denied,
     InternalTopic,
+    LeaderNotReady,
     NoSpace,
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
-    ReadPending,
     RequestError,
-    StorageError,
     UnknownTopic,
 )
 from millstream.metrics import APPEND_FAILURES, APPEND_SECONDS, Histogram, Metrics
@@ -76,16 +67,13 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.storage.log.health import LogHealth
-from millstream.storage.log.log import Log
 from millstream.storage.log.producers import ProducerView
-from millstream.storage.log.time_lookup import Steps
 
-# If a sync takes longer, an offset lookup answers with the committed end.
-CATCH_UP_S_MAX = 1.0
+if TYPE_CHECKING:  # It calls this one.
+    from millstream.engine.cluster.remote_partitions import RemotePartitions
+
 # Resting logs that one request for metadata opens.
 AWAKENED_MAX = 1_000
-# Between two attempts of an offset lookup in a segment whose index is being built again.
-REBUILT_WAIT_S = 0.05
 
 
 class PartitionHealth(NamedTuple):
@@ -117,6 +105,8 @@ class Partitions:
         unpacking: Unpacking,
     ) -> None:
         self.unpacking = unpacking  # That of readers.
+        # Partitions that other nodes lead; None before the first link to one.
+        self.remote: RemotePartitions | None = None
         self._gate = gate
         self._controller = controller
         self._hub = hub
@@ -184,12 +174,17 @@ class Partitions:
     ) -> asyncio.Future[Appended]:
         if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
+        remote = self.remote
+        if remote is not None and remote.holds(session, target):
+            return remote.append(session, target, data, acks, transactional_id, joins)
         try:
             replica = self._leaders.find_writable(target)
         except NotLeader:
             log_id = self._leaders.log_id(target)
             if not self._held.takes(target, log_id):
-                raise
+                if remote is None or not remote.serves(session):
+                    raise
+                return remote.append(session, target, data, acks, transactional_id, joins)
             # Not `append`: its caller has counted, timed and noted this request already.
             again = partial(self._append, session, target, data, acks, transactional_id, joins)
             return self._held.hold(target, log_id, again)
@@ -266,6 +261,10 @@ class Partitions:
         Through a view, with a `filter` or past a time to live only the records that pass are in
         the slices. A slice may hold no record and still move the reader on.
         """
+        if self.remote is not None and self.remote.is_elsewhere(session, wants):
+            return await self.remote.read(
+                session, wants, min_bytes, bytes_max, deadline, isolation, filter
+            )
         return await self._long_poll.read(
             wants,
             partial(self._denied, session, wants),
@@ -294,19 +293,15 @@ class Partitions:
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
         if self._hub.has_unopened:
             await self._hub.awake([self._leaders.log_id(target)])
-        replica = self._leaders.find_current(target)
-        check_epoch(target, leader_epoch, replica)
-        await self._hub.links.confirm(replica)
-        await _catch_up(replica)
-        log, end = replica.log, visible_end(replica, isolation)
         try:
-            position = await self._place_in(log, place, end)
-        except StorageError as problem:
-            raise refuse_read(replica, target, problem) from problem
-        if position is None:
-            return None
-        epoch = replica.consensus_log.epoch_at(position[0])
-        return OffsetAndTimestamp(position[0], position[1], ANY_EPOCH if epoch is None else epoch)
+            replica = self._leaders.find_current(target)
+            check_epoch(target, leader_epoch, replica)
+            await self._hub.links.confirm(replica)
+        except (NotLeader, LeaderNotReady):
+            if self.remote is None or not self.remote.serves(session):
+                raise
+            return await self.remote.find(session, target, place, isolation)
+        return await look_up(replica, target, place, isolation, self.unpacking)
 
     def epoch_end(
         self,
@@ -416,39 +411,6 @@ class Partitions:
             self._failures.value += 1
         seconds.observe(self._metrics.elapsed_s() - began_s)
 
-    async def _place_in(self, log: Log, place: Place, end: Offset) -> tuple[Offset, int] | None:
-        while True:
-            try:
-                match place:
-                    case Earliest():
-                        return log.start_offset, -1
-                    case Latest():
-                        return end, -1
-                    case AtTime(timestamp_ms):
-                        steps = log.offset_for_time(timestamp_ms, end_offset=end)
-                        return await self._searched(steps)
-                    case AtMaxTimestamp():
-                        return await self._searched(log.offset_of_max_timestamp(end_offset=end))
-                    case LastRecords(count):
-                        return await one_by_one(log.tail(count, end_offset=end)), -1
-                    case _:
-                        assert_never(place)
-            except ReadPending:
-                await asyncio.sleep(REBUILT_WAIT_S)
-
-    async def _searched(self, steps: Steps) -> tuple[Offset, int] | None:
-        """Take the steps of a search; batches are read and unpacked on threads."""
-        while True:
-            try:
-                search = next(steps)
-            except StopIteration as end:
-                position: tuple[Offset, int] | None = end.value
-                return position
-            if search is None:
-                await asyncio.sleep(0)
-            else:
-                await self.unpacking.run(search.run, packed_bytes=search.size)
-
     def _leadership(self, log_id: LogId, replicas: Sequence[NodeId]) -> Leadership:
         if log_id in self._hub.resting:
             return Leadership(self._me, self._hub.resting.epoch(log_id), replicas)
@@ -477,14 +439,6 @@ class Partitions:
             if topic == AUDIT_TOPIC:
                 self._gate.note("audit.read", session, topic_resource(topic))
         return denied
-
-
-async def _catch_up(replica: Replica) -> None:
-    end_offset = replica.log.end_offset
-    if end_offset > replica.high_watermark:
-        with suppress(TimeoutError):  # Then the lookup answers with the committed end.
-            async with asyncio.timeout(CATCH_UP_S_MAX):
-                await replica.committed(end_offset, None)
 
 
 def _check_replicas(target: TopicPartition, replica: Replica, count_min: int) -> None:
