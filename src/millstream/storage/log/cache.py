@@ -65,9 +65,9 @@ class View(NamedTuple):
         work.run()
         work.finish()
 
-    def verification(self, start: int, end: int, sealer: Sealer | None = None) -> "Verification":
-        """With `sealer` the seals of encrypted batches, too: readers find those by themselves."""
-        part = self.segment.part(self.file, self.table)._replace(sealer=sealer)
+    def verification(self, start: int, end: int) -> "Verification":
+        """Stretches that were not verified since the node started."""
+        part = self.segment.part(self.file, self.table)
         return Verification(self, part, *part.aligned(start, end))
 
     def verification_again(

@@ -409,10 +409,10 @@ class Log:
         """
         if segment.size == 0 or (segment.unverified is None and not again):
             return None
-        view, sealer = self._cache.view(segment), self.sealer
+        view = self._cache.view(segment)
         if again:
-            return view.verification_again(boundaries, sealer=sealer)
-        return view.verification(0, segment.size, sealer)
+            return view.verification_again(boundaries, sealer=self.sealer)
+        return view.verification(0, segment.size)
 
     def verification_step(
         self, segment: Segment, start: int, end: int, *, boundaries: Sequence[Boundary]

@@ -229,7 +229,7 @@ class _Recovery:
         segment, proof = candidate.segment, candidate.proof
         if proof is not None:
             candidate.last = proof.last_base_offset, proof.last_epoch
-            in_question = Unverified(proof.size, proof.end_offset, self._boundaries)
+            in_question = Unverified(proof.size, proof.end_offset, self._boundaries, self.sealer)
             if proof.size == candidate.file_size or proof.end_offset == following:
                 candidate.segment = Segment.from_proof(self._files, self._directory, proof)
                 candidate.segment.unverified = in_question
@@ -263,6 +263,8 @@ class _Recovery:
             else:
                 self._cut_torn(candidate, str(problem))
                 break
+        if self.sealer is not None:
+            segment.defer_seals(self._boundaries, self.sealer)
         return candidate.cut_to is None or segment.end_offset == following
 
     def _check_bytes(self, candidate: _Candidate) -> None:

@@ -26,7 +26,7 @@ from millstream.errors import (
     StorageError,
     storage_error,
 )
-from millstream.model import Buffer, Offset
+from millstream.model import Boundary, Buffer, Offset
 from millstream.ports import File, Files
 from millstream.storage.log.index import (
     NO_TIMESTAMP,
@@ -38,6 +38,7 @@ from millstream.storage.log.index import (
     encode_index,
 )
 from millstream.storage.log.verifying import BadRange, Part, Unverified, prefix_check
+from millstream.storage.sealing.batches import Sealer
 
 LOG = ".log"
 INDEX = ".index"
@@ -358,7 +359,14 @@ class Segment:
         unverified = self.unverified
         assert unverified is not None
         path, end, end_offset = self.path, unverified.end, unverified.end_offset
-        return Part(file, path, table, end, end_offset, self.is_dense, unverified.boundaries)
+        boundaries, sealer = unverified.boundaries, unverified.sealer
+        return Part(file, path, table, end, end_offset, self.is_dense, boundaries, sealer)
+
+    def defer_seals(self, boundaries: Sequence[Boundary], sealer: Sealer) -> None:
+        """Have readers check the seals of a scanned segment: a start checks checksums only, because
+        to open every batch would double its time."""
+        if self.size and not self.damage:
+            self.unverified = Unverified(self.size, self.end_offset, boundaries, sealer)
 
     def verified(self, start: int, end: int, bad: Sequence[BadRange]) -> list[BadRange]:
         """Note that the stretches from `start` to `end` were verified; return damage that is new.

@@ -70,12 +70,19 @@ class BadRange(NamedTuple):
 class Unverified:
     """The part of a segment that was on disk when the node started, and its verified stretches."""
 
-    __slots__ = ("_ends", "_starts", "boundaries", "end", "end_offset")
+    __slots__ = ("_ends", "_starts", "boundaries", "end", "end_offset", "sealer")
 
-    def __init__(self, end: int, end_offset: Offset, boundaries: Sequence[Boundary]) -> None:
+    def __init__(
+        self,
+        end: int,
+        end_offset: Offset,
+        boundaries: Sequence[Boundary],
+        sealer: Sealer | None = None,
+    ) -> None:
         self.end = end
         self.end_offset = end_offset
         self.boundaries = boundaries
+        self.sealer = sealer
         self._starts: list[int] = []
         self._ends: list[int] = []
 
@@ -102,7 +109,7 @@ class Unverified:
 
     def cut(self, end: int, end_offset: Offset) -> "Unverified | None":
         """The same for a segment that now ends at `end`, which is in question up to there."""
-        remaining = Unverified(end, end_offset, self.boundaries)
+        remaining = Unverified(end, end_offset, self.boundaries, self.sealer)
         for start, stop in zip(self._starts, self._ends, strict=True):
             if start < end:
                 remaining.add(start, min(stop, end))

@@ -185,12 +185,11 @@ def test_a_batch_that_does_not_open_costs_its_own_offsets_only() -> None:
         log = open_small(files)
         first = log.read(0, bytes_max=6 * size, end_offset=6)
         assert first is not None
+        assert first.read() == added[0] + added[1], "the answer ends before the damage"
         with pytest.raises(DamagedBatch, match="offsets 2 to 2 are damaged"):
-            first.read()
+            log.read(2, bytes_max=1, end_offset=6)
 
         assert [(bad.base_offset, bad.end_offset) for bad in log.damage()] == [(2, 3)]
-        with pytest.raises(DamagedBatch):
-            log.read(2, bytes_max=1, end_offset=6)
         for offset in (0, 1, 3, 4, 5):
             part = log.read(offset, bytes_max=1, end_offset=6)
             assert part is not None
