@@ -255,6 +255,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "encryption.describe": ((), {}),
         "encryption.rotate": (("data",), {}),
         "encryption.rewrite": ((), {}),
+        "encryption.require": ((), {"is_required": False}),
         "checkpoints.make": ((), {}),
         "checkpoints.remove": ((), {}),
         "batch_groups.begin": (("spark:orders",), {}),

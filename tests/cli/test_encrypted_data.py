@@ -28,7 +28,8 @@ class Home:
         self.key = f"file:{path / 'root.key'}"
 
     def process(self, **settings: str) -> BrokerProcess:
-        return BrokerProcess(self.path, ENCRYPTION__MODE="on", ENCRYPTION__KEY=self.key, **settings)
+        encryption = {"ENCRYPTION__MODE": "on", "ENCRYPTION__KEY": self.key}
+        return BrokerProcess(self.path, **encryption | settings)
 
     def log_files(self, topic: str = "orders") -> list[Path]:
         rows = self.cli.json("inspect", str(self.data), "--key", self.key)

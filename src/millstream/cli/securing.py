@@ -15,7 +15,9 @@ from millstream.security.secrets import KeySecret
 from millstream.security.settings import transport_of
 from millstream.server.net.connection import Address
 from millstream.server.system.dev_certificates import make_dev_certificates
+from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.directory import ROOT_KEY
+from millstream.storage.sealing.root import read_root
 
 TLS_DIRECTORY = "tls"
 
@@ -43,7 +45,10 @@ def secured(config: Config) -> Config:
         path = Path(config.data_dir) / ROOT_KEY
         if not path.exists():
             make_root_key(path)
-        encryption = replace(encryption, mode="on", key=KeySecret(f"file:{path}"))
+        key = KeySecret(f"file:{path}")
+        # Nodes of a cluster make keys of their own, and different keys have different names.
+        name = f"own-{read_root('', key, SystemSecrets()).check}"
+        encryption = replace(encryption, mode="on", key=key, key_name=name)
     security = config.security
     if not transport_of(security.protocol).has_sasl:
         security = replace(security, protocol="sasl_tls")

@@ -170,6 +170,21 @@ class ReplaceAcls(Command, frozen=True, kw_only=True):
     added: tuple[Acl, ...]
 
 
+class NodeEncryption(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node keeps records at rest. The check value tells root keys apart, and tells nothing
+    about them."""
+
+    mode: Literal["on", "read", "off"]
+    key_name: str = ""
+    check: str = ""  # Empty: a key service keeps the key to itself.
+
+
+class RequireEncryption(Command, frozen=True, kw_only=True):
+    """Only nodes that encrypt what they write are part of the cluster, or no longer so."""
+
+    is_required: bool
+
+
 class InviteNode(Command, frozen=True, kw_only=True):
     """Let one node join until `expires_ms`: the one that knows the secret with this hash.
 
@@ -194,6 +209,7 @@ class RegisterNode(Command, frozen=True, kw_only=True):
     rack: str = ""
     machine: str = ""
     invitation: bytes = b""  # The hash of its secret; of a node that is new.
+    encryption: NodeEncryption | None = None  # None: of a version that did not say.
 
 
 class ChangeNode(Command, frozen=True, kw_only=True):
@@ -204,6 +220,7 @@ class ChangeNode(Command, frozen=True, kw_only=True):
 
 
 NodeCommand = InviteNode | RegisterNode | ChangeNode
+ClusterCommand = NodeCommand | RequireEncryption
 AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
 TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AddReplicas | AlterTopic
 AnyCommand = (
@@ -213,7 +230,7 @@ AnyCommand = (
     | AlterQuotas
     | AlterResource
     | AccessCommand
-    | NodeCommand
+    | ClusterCommand
 )
 
 # What `decode` raises for bytes that are no command of this version.

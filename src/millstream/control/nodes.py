@@ -15,9 +15,12 @@ import msgspec
 
 from millstream.control.commands import (
     ChangeNode,
+    ClusterCommand,
     InviteNode,
     NodeCommand,
+    NodeEncryption,
     RegisterNode,
+    RequireEncryption,
 )
 from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownNode
 from millstream.model import NODE_BITS, NodeId
@@ -57,6 +60,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     state: NodeState
     registered_offset: int  # Of the command that gave it its id.
+    encryption: NodeEncryption | None = None  # None: it did not say.
 
     @property
     def machine_name(self) -> str:
@@ -73,6 +77,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.version = 0  # Grows with every change.
+        self.is_encryption_required = False
         self._nodes: dict[NodeId, Node] = {}
         self._invitations: dict[bytes, Invitation] = {}
 
@@ -101,9 +106,42 @@ class Nodes:
         """Those that were not used; some may have expired."""
         return list(self._invitations.values())
 
-    def check(self, command: NodeCommand) -> None:
+    def encryption_refusal(self, node_id: int, own: NodeEncryption | None) -> str:
+        """Why a node may not be part of the cluster with its encryption at rest; empty if it may.
+
+        A key that it has registered stays good, and so does that of a version that did not say.
+        """
+        if self.is_encryption_required and (own is None or own.mode != "on"):
+            return (
+                'this cluster requires encryption at rest: set encryption.mode = "on" and '
+                "encryption.key"
+            )
+        known = self._nodes.get(NodeId(node_id))
+        if own is None or (known is not None and known.encryption in (None, own)):
+            return ""
+        return self.key_clash(node_id, own.key_name, own.check)
+
+    def key_clash(self, node_id: int, key_name: str, check: str) -> str:
+        """Why a root key may not have its name: another node has another key of that name."""
+        for node in self.members():
+            other = node.encryption
+            if node.node_id == node_id or other is None or not (check and other.check):
+                continue
+            if other.key_name == key_name and other.check != check:
+                return (
+                    f'key "{key_name}" here is not that of node {node.node_id} (check {check}, '
+                    f"there {other.check}): set the right encryption.key, or give this one a name "
+                    "of its own by encryption.key_name"
+                )
+        return ""
+
+    def check(self, command: ClusterCommand) -> None:
         """Raise what speaks against proposing a command, by the rules of this version."""
         match command:
+            case RequireEncryption(is_required=True):
+                for node in self.members():
+                    if node.encryption is None or node.encryption.mode != "on":
+                        raise NodeRefused(clear_text(node.node_id))
             case InviteNode():
                 if len(command.secret_hash) != 32:
                     raise InvalidInvitation("an invitation needs the hash of its secret")
@@ -142,8 +180,17 @@ class Nodes:
         invitations: Mapping[bytes, Invitation] = self._invitations
         return {key: each for key, each in invitations.items() if each.expires_ms > now_ms}
 
+    def require_encryption(self, command: RequireEncryption) -> bool:
+        """Apply the command; return whether encryption is required from now on."""
+        self.version += 1
+        self.is_encryption_required = command.is_required
+        return self.is_encryption_required
+
     def _check_registered(self, command: RegisterNode) -> None:
         known = self._nodes.get(NodeId(command.node_id))
+        refusal = self.encryption_refusal(command.node_id, command.encryption)
+        if refusal:
+            raise NodeRefused(refusal)
         if known is not None:
             if known.state is NodeState.REMOVED:
                 raise NodeRefused(f"node {command.node_id} was removed from this cluster for ever")
@@ -182,6 +229,7 @@ class Nodes:
             version=command.version,
             state=NodeState.ACTIVE if known is None else known.state,
             registered_offset=offset if known is None else known.registered_offset,
+            encryption=command.encryption,
         )
         self._nodes[node.node_id] = node
         return node
@@ -197,6 +245,14 @@ class Nodes:
                 f"node {node.node_id} is {node.state.value} and cannot become {after.value}"
             )
         return node
+
+
+def clear_text(node_id: int) -> str:
+    """Why encryption cannot be required yet."""
+    return (
+        f'node {node_id} writes records in clear: set encryption.mode = "on" there, restart it, '
+        "and ask again"
+    )
 
 
 def _check_registration(command: RegisterNode) -> None:

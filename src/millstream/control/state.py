@@ -12,8 +12,10 @@ from millstream.control.commands import (
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    ClusterCommand,
     NodeCommand,
     RaiseSchemaIds,
+    RequireEncryption,
     ReserveProducerIds,
     decode,
 )
@@ -56,7 +58,7 @@ class State:
             check_resource(Resource(ResourceKind(command.kind), command.name), command.changes)
         elif isinstance(command, AccessCommand):
             self.access.check(command)
-        elif isinstance(command, NodeCommand):
+        elif isinstance(command, ClusterCommand):
             self.nodes.check(command)
         else:
             self.catalog.check(command)
@@ -92,6 +94,8 @@ class State:
             return self.access.apply(command, offset)
         if isinstance(command, NodeCommand):
             return self.nodes.apply(command, offset)
+        if isinstance(command, RequireEncryption):
+            return self.nodes.require_encryption(command)
         owner = self.catalog.owner_of(command.name)
         topic = self.catalog.apply(command, offset)
         if self.catalog.owner_of(command.name) != owner:

@@ -11,6 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
+from millstream.control.commands import NodeEncryption
 from millstream.errors.cluster import InvalidInvitation
 
 SECRET_BYTES = KEY_BYTES = NONCE_BYTES = 32
@@ -27,13 +28,14 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         return f"Token({self.cluster_id!r}, {self.addresses!r}, [hidden])"
 
 
-class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a newcomer says of itself, covered by its proof."""
 
     directory_id: str
     peer: str  # HOST:PORT, where other nodes will reach it.
     nonce: bytes
     cluster_id: str
+    encryption: NodeEncryption | None = None
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):

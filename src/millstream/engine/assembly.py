@@ -221,7 +221,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         access_rules=AccessRules(gate, controller, config.limits, base.rights),
         audit=_build_audit(base, internal),
         repairs=Repairs(gate, catalog, base.hub, base.hub.topic_name),
-        encryption=EncryptionKeys(gate, base.hub, ports.threads),
+        encryption=EncryptionKeys(gate, controller, base.hub, ports.threads, config.node_id),
         checkpoints=Checkpoints(gate, base.hub, ports, config),
         schemas=registry.schemas,
         schema_changes=registry.changes,

@@ -27,6 +27,7 @@ from millstream.control.commands import (
     AnyCommand,
     NodeCommand,
     RaiseSchemaIds,
+    RequireEncryption,
     ReserveProducerIds,
     TopicCommand,
     actor_of,
@@ -190,6 +191,10 @@ class Controller:
         outcome = await self._propose(session, command)
         assert isinstance(outcome, Node | Invitation)
         return outcome
+
+    async def require_encryption(self, session: Session, *, is_required: bool) -> None:
+        """Have only nodes that encrypt what they write in the cluster, or lift that."""
+        await self._propose(session, RequireEncryption(is_required=is_required))
 
     async def alter_resource(self, session: Session, command: AlterResource) -> None:
         """The same as `propose`, for settings of what is no topic."""

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from millstream.control.commands import NodeEncryption
+from millstream.control.nodes import Nodes, clear_text
+from millstream.engine.controller import Controller
 from millstream.engine.gate import Gate, Operation
-from millstream.errors import InvalidRequest, StorageError, StorageUnavailable
+from millstream.errors import InvalidRequest, StartupError, StorageError, StorageUnavailable
 from millstream.model import LogId, Session
 from millstream.ports import Threads
 from millstream.replication.hub import Hub
@@ -39,19 +42,32 @@ class EncryptionState(NamedTuple):
     clear_bytes: int
     rewriting_count: int  # Logs that are yet to be sealed anew.
     keys: list[KeyState]
+    is_required: bool  # Of every node of the cluster.
 
 
 class EncryptionKeys:
-    def __init__(self, gate: Gate, hub: Hub, threads: Threads) -> None:
+    def __init__(
+        self, gate: Gate, controller: Controller, hub: Hub, threads: Threads, node_id: int
+    ) -> None:
         self._gate = gate
+        self._controller = controller
         self._hub = hub
         self._threads = threads
+        self._node_id = node_id
         self._keyring = hub.keyring
+
+    async def require(self, session: Session, *, is_required: bool) -> None:
+        """Have only nodes that encrypt what they write in the cluster, or lift that."""
+        self._gate.admit(session, Operation.ALTER, "cluster")
+        if is_required and (self._keyring is None or not self._keyring.seals):
+            raise InvalidRequest(clear_text(self._node_id))
+        await self._controller.require_encryption(session, is_required=is_required)
 
     async def describe(self, session: Session) -> EncryptionState:
         """Keys with the bytes that they have sealed; walks over the headers of all batches."""
         self._gate.admit(session, Operation.DESCRIBE, "cluster")
         hub, keyring = self._hub, self._keyring
+        is_required = self._controller.state.nodes.is_encryption_required
         await hub.awake(list(hub.resting))
         sizes: Counter[int | None] = Counter()
         for replica in list(hub.replicas.values()):
@@ -60,7 +76,7 @@ class EncryptionKeys:
             except StorageError as problem:
                 raise StorageUnavailable(f"{replica.name}: {problem}") from problem
         if keyring is None:
-            return EncryptionState("off", "", "", False, sizes[None], 0, [])
+            return EncryptionState("off", "", "", False, sizes[None], 0, [], is_required)
         keys = [
             KeyState(
                 entry.id,
@@ -78,6 +94,7 @@ class EncryptionKeys:
             sizes[None],
             hub.upkeep.rewriting_count,
             keys[-KEYS_LISTED_MAX:],
+            is_required,
         )
 
     async def rotate(self, session: Session, keys: RotatedKeys) -> int:
@@ -89,6 +106,9 @@ class EncryptionKeys:
                 "encryption.key protects the keyring already: set the new one as encryption.key "
                 "and the one of today as encryption.old_key, and restart the node"
             )
+        clash = self._clash_of_next_root() if keys == "root" else ""
+        if clash:
+            raise InvalidRequest(clash)
         work = {
             "data": keyring.rotate,
             "root": keyring.rotate_root,
@@ -111,12 +131,33 @@ class EncryptionKeys:
         self._gate.note("encryption.change", session, "cluster", {"rewriting": len(replicas)})
         return len(replicas)
 
+    def _clash_of_next_root(self) -> str:
+        root = None if self._keyring is None else self._keyring.next_root
+        if root is None:
+            return ""
+        return self._controller.state.nodes.key_clash(self._node_id, root.name, root.check)
+
     def _required(self) -> "Keyring":
         if self._keyring is None:
             raise InvalidRequest(
                 'encryption is off: set encryption.mode = "on" and encryption.key, and restart'
             )
         return self._keyring
+
+
+def check_encryption(nodes: Nodes, node_id: int, keyring: "Keyring | None") -> None:
+    """Raise `StartupError` if the cluster does not take a node that stores records so."""
+    refusal = nodes.encryption_refusal(node_id, encryption_of(keyring))
+    if refusal:
+        raise StartupError(refusal)
+
+
+def encryption_of(keyring: "Keyring | None") -> NodeEncryption:
+    """How a node with this keyring stores records."""
+    if keyring is None:
+        return NodeEncryption(mode="off")
+    mode: Literal["on", "read"] = "on" if keyring.seals else "read"
+    return NodeEncryption(mode=mode, key_name=keyring.root_name, check=keyring.check)
 
 
 def _contents(replica: Replica) -> list[FileRange]:

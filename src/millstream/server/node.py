@@ -34,6 +34,7 @@ from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.cluster.proposals import Proposals
 from millstream.engine.controller import Controller
+from millstream.engine.encryption import check_encryption
 from millstream.engine.gate import Everyone, Policy
 from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
@@ -366,6 +367,7 @@ class Node:
         await self.members.open_links()
         await self.hub.led(CONTROL_LOG)
         await self._controller.caught_up()
+        check_encryption(self._controller.state.nodes, self.config.node_id, self.hub.keyring)
         self._hosting.finish_folding(self._controller.state.catalog)
         await self.hub.opened()
         self._are_logs_open.set()

@@ -8,7 +8,9 @@ import pytest
 from millstream.control.commands import (
     ChangeNode,
     InviteNode,
+    NodeEncryption,
     RegisterNode,
+    RequireEncryption,
     decode,
     encode,
 )
@@ -149,10 +151,12 @@ def test_an_unknown_node_is_named(command: ChangeNode) -> None:
         register(2, rack="a", machine="m", invitation=SECRET),
         invite(),
         ChangeNode(node_id=2, state="draining"),
+        register(2, encryption=NodeEncryption(mode="on", key_name="main", check="3fa2c1b0")),
+        RequireEncryption(is_required=True),
     ],
 )
 def test_commands_of_nodes_survive_their_bytes(
-    command: RegisterNode | InviteNode | ChangeNode,
+    command: RegisterNode | InviteNode | ChangeNode | RequireEncryption,
 ) -> None:
     assert decode(encode(command)) == command
 

@@ -17,6 +17,7 @@ from millstream.model import Acks, TopicPartition
 from millstream.security.secrets import KeySecret
 from millstream.security.settings import Encryption
 from millstream.server.node import Node, build_node
+from millstream.server.service import first_of
 from millstream.settings import TopicSettings
 from millstream.storage.files.memory import MemoryFiles
 from tests.support.crashing_files import CrashingFiles
@@ -299,5 +300,40 @@ def test_the_root_key_is_rotated_only_when_the_next_one_is_known() -> None:
             with pytest.raises(InvalidRequest, match="encryption is off"):
                 await node.encryption.rotate(SESSION, "data")
             assert (await node.encryption.describe(SESSION)).mode == "off"
+
+    run(story())
+
+
+def test_a_node_alone_requires_encryption_of_itself_and_of_its_next_life() -> None:
+    files = CrashingFiles()
+
+    async def first() -> None:
+        async with running_node(encrypted(), files=files) as node:
+            await node.encryption.require(SESSION, is_required=True)
+            assert (await node.encryption.describe(SESSION)).is_required
+
+    async def second() -> None:
+        async with running_node(encrypted("read"), files=files):
+            pass
+
+    async def third() -> None:
+        async with running_node(encrypted(), files=files) as node:
+            await node.encryption.require(SESSION, is_required=False)
+
+    run(first())
+    with pytest.raises(ExceptionGroup) as refused:
+        run(second())
+    assert isinstance(first_of(refused.value), StartupError)
+    assert "requires encryption at rest" in str(first_of(refused.value))
+    files.restore(files.snapshot())  # Also of the lock, which a process would have lost.
+    run(third())
+    run(second())
+
+
+def test_encryption_is_not_required_by_a_node_that_writes_in_clear() -> None:
+    async def story() -> None:
+        async with running_node() as node:
+            with pytest.raises(InvalidRequest, match="node 1 writes records in clear"):
+                await node.encryption.require(SESSION, is_required=True)
 
     run(story())

@@ -15,6 +15,7 @@ import msgspec
 from millstream.cli.connection import TIMEOUT_S, with_secrets
 from millstream.cli.render import Refused
 from millstream.config import Config
+from millstream.control.commands import NodeEncryption
 from millstream.control.tokens import (
     NONCE_BYTES,
     Admission,
@@ -27,6 +28,7 @@ from millstream.control.tokens import (
     unseal_key,
 )
 from millstream.engine.cluster.members import join_address, peer_listen, reachable, split_address
+from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.directory import META, ROOT_KEY
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.membership import (
@@ -36,6 +38,7 @@ from millstream.storage.files.membership import (
     write_cluster_key,
     write_membership,
 )
+from millstream.storage.sealing.root import read_root
 
 PRIVATE_UMASK = 0o077
 
@@ -53,6 +56,7 @@ def join(token_text: str, config: Config, client_settings: dict[str, str]) -> Me
         peer=address,
         nonce=os.urandom(NONCE_BYTES),
         cluster_id=token.cluster_id,
+        encryption=_encryption(config),
     )
     admission = _ask(token, request, client_settings)
     key = unseal_key(secret_hash, request.nonce, admission.sealed_key)
@@ -102,6 +106,15 @@ def _check_empty(files: DiskFiles, path: str, token: Token) -> None:
     if others:
         whose = "a node of its own" if META in others else "something else"
         raise Refused(f"{path} belongs to {whose}: join with an empty or new data_dir")
+
+
+def _encryption(config: Config) -> NodeEncryption:
+    """How this node will store records: the cluster may refuse it before anything is written."""
+    settings = config.encryption
+    if not settings.is_on:
+        return NodeEncryption(mode="off")
+    root = read_root(settings.key_name, settings.key, SystemSecrets())
+    return NodeEncryption(mode=settings.mode, key_name=root.name, check=root.check)
 
 
 def _ask(token: Token, request: JoinRequest, client_settings: dict[str, str]) -> Admission:

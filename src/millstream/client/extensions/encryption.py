@@ -6,7 +6,7 @@ from typing import Literal
 from millstream.client.extensions.requests import BrokerRequests
 
 _ACTIONS = {"data": 0, "root": 1, "master": 2}
-_REWRITE = 3
+_REWRITE, _REQUIRE, _LIFT = 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class EncryptionReport:
     clear_bytes: int
     rewriting_count: int
     keys: tuple[EncryptionKey, ...]
+    is_required: bool
 
 
 class EncryptionAdmin:
@@ -57,6 +58,7 @@ class EncryptionAdmin:
                 )
                 for key in answer.keys
             ),
+            is_required=answer.is_required,
         )
 
     def rotate(self, keys: Literal["data", "root", "master"] = "data") -> int:
@@ -66,6 +68,10 @@ class EncryptionAdmin:
     def rewrite(self) -> int:
         """Seal old records with the keys of today, in the background; returns how many logs."""
         return self._alter(_REWRITE, "seal old records anew")
+
+    def require(self, *, is_required: bool = True) -> None:
+        """Have only nodes that encrypt what they write in the cluster, or lift that."""
+        self._alter(_REQUIRE if is_required else _LIFT, "require encryption")
 
     def _alter(self, action: int, doing: str) -> int:
         from millstream.kafka_wire.apis import rights

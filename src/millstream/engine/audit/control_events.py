@@ -21,6 +21,7 @@ from millstream.control.commands import (
     AlterUsers,
     AnyCommand,
     ChangeNode,
+    ClusterCommand,
     CreateTopic,
     DeleteRole,
     DeleteTopic,
@@ -28,6 +29,7 @@ from millstream.control.commands import (
     RegisterNode,
     RemoveAcls,
     ReplaceAcls,
+    RequireEncryption,
     ReserveProducerIds,
     UserChange,
 )
@@ -86,6 +88,9 @@ def _acts(command: AnyCommand, fate: Fate) -> Iterator[_Act]:
     if isinstance(command, AccessCommand):
         yield from _access_acts(command, fate)
         return
+    if isinstance(command, ClusterCommand):
+        yield from _cluster_acts(command)
+        return
     match command:
         case CreateTopic(name=name, topic_id=topic_id, placement=placement, overrides=overrides):
             details = {"topic_id": str(topic_id), "partitions": len(placement)}
@@ -105,13 +110,19 @@ def _acts(command: AnyCommand, fate: Fate) -> Iterator[_Act]:
             yield _Act("quota.change", "cluster", {**entity, "quotas": quotas})
         case AlterResource(kind=kind, name=name, changes=changes):
             yield _Act("config.change", f"{kind}:{name}", {"settings": changes})
+        case ReserveProducerIds():
+            return
+
+
+def _cluster_acts(command: ClusterCommand) -> Iterator[_Act]:
+    match command:
         case RegisterNode(node_id=node_id, peer=(host, port), version=version):
             details = {"peer": f"{host}:{port}", "version": version}
             yield _Act("cluster.join", f"node:{node_id}", details)
         case ChangeNode(node_id=node_id, state="removed"):
             yield _Act("cluster.leave", f"node:{node_id}", {})
-        case ReserveProducerIds():
-            return
+        case RequireEncryption(is_required=is_required):
+            yield _Act("encryption.change", "cluster", {"is_required": is_required})
 
 
 def _access_acts(command: AccessCommand, fate: Fate) -> Iterator[_Act]:

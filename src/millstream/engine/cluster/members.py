@@ -31,6 +31,7 @@ from millstream.control.tokens import (
 )
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
 from millstream.engine.controller import Controller
+from millstream.engine.encryption import encryption_of
 from millstream.errors import RequestError, StartupError
 from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownInvitation
 from millstream.model import SYSTEM_SESSION, NodeId, Session, node_of
@@ -267,6 +268,7 @@ class Members:
                 version="",
                 joined_ms=self._ports.clock.now_ms(),
                 invitation=secret_hash,
+                encryption=request.encryption,
             )
             try:
                 outcome = await self._controller.alter_nodes(session, command)
@@ -397,6 +399,7 @@ class Members:
             joined_ms=self._ports.clock.now_ms(),
             rack=self._config.rack,
             machine=self._config.machine,
+            encryption=encryption_of(self._hub.keyring),
         )
 
     def _invitation(self, name: bytes, request: JoinRequest, proof: bytes) -> bytes:
@@ -445,5 +448,5 @@ def _address(node: Node, listener: str) -> Address | None:
 
 
 def _differs(node: Node, command: RegisterNode) -> bool:
-    names = ("peer", "listeners", "roles", "version", "rack", "machine")
+    names = ("peer", "listeners", "roles", "version", "rack", "machine", "encryption")
     return any(getattr(node, name) != getattr(command, name) for name in names)

@@ -65,10 +65,12 @@ class DescribeEncryptionResponse(OwnResponse, kw_only=True):
     clear_bytes: Int64 = 0
     rewriting_count: Int32 = 0
     keys: list[Key] = empty()
+    is_required: Bool = False
 
 
 class AlterEncryptionRequest(Message, kw_only=True):
     action: Int8  # 0 new data keys, 1 root key, 2 master key, 3 seal old records anew.
+    # 4 require encryption of every node, 5 lift that.
 
 
 class AlterEncryptionResponse(OwnResponse, kw_only=True):

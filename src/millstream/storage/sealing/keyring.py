@@ -144,6 +144,11 @@ class Keyring:
         return self._body.check
 
     @property
+    def next_root(self) -> Root | None:
+        """The key that `rotate_root` will wrap the keyring by; None: it does already."""
+        return self._next_root
+
+    @property
     def awaits_root(self) -> bool:
         """Whether the keyring is still wrapped by `encryption.old_key`."""
         return self._next_root is not None

@@ -92,6 +92,10 @@ def serve(
 
         config = load(path=path, flags=flags)
         if not has_joined(config):
+            if is_secure:
+                from millstream.cli.securing import secured
+
+                config = secured(config)
             join(token, config, {})
     sys.exit(
         run(

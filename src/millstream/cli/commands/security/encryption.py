@@ -78,3 +78,19 @@ def rewrite(target: Target) -> Answer:
     with open_client(target) as client:
         count = client.encryption.rewrite()
     return Answer({"count": count}, f"{count} partitions are being rewritten")
+
+
+@encryption.command()
+@click.option("--lift", is_flag=True, help="Let nodes that write in clear start again.")
+@answered
+@connection_options
+def require(target: Target, lift: bool) -> Answer:
+    """Let only nodes that encrypt what they write join and start. Refused while one does not."""
+    with open_client(target) as client:
+        client.encryption.require(is_required=not lift)
+    text = (
+        "nodes that write in clear may join and start"
+        if lift
+        else "only nodes that encrypt what they write join and start from now on"
+    )
+    return Answer({"is_required": not lift}, text)

@@ -12,7 +12,7 @@ from millstream.kafka_wire.error_codes import code_for
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 
-REWRITE = 3
+REWRITE, REQUIRE, LIFT = 3, 4, 5
 ROTATED: dict[int, RotatedKeys] = {0: "data", 1: "root", 2: "master"}
 
 
@@ -36,6 +36,7 @@ async def describe_encryption(
             )
             for key in state.keys
         ],
+        is_required=state.is_required,
     )
 
 
@@ -46,6 +47,9 @@ async def alter_encryption(
     try:
         if request.action == REWRITE:
             return AlterEncryptionResponse(count=await encryption.rewrite(session))
+        if request.action in (REQUIRE, LIFT):
+            await encryption.require(session, is_required=request.action == REQUIRE)
+            return AlterEncryptionResponse()
         keys = ROTATED.get(request.action)
         if keys is None:
             raise InvalidRequest(f"there is no action {request.action}")
