@@ -22,6 +22,7 @@ export const ROUTES = [
   [exact('/connections'), 'connections'],
   [exact('/transactions'), 'transactions'],
   [exact('/cluster'), 'cluster'],
+  [exact('/index'), 'index_health'],
   [exact('/access'), 'access'],
   [exact('/audit'), 'audit'],
   [exact('/quotas'), 'quotas'],
@@ -58,11 +59,14 @@ export const NAV = [
     words.sections.broker,
     [
       ['Cluster', '/cluster', 'cluster'],
+      ['Index health', '/index', 'index'],
       ['Access', '/access', 'access'],
       ['Audit', '/audit', 'audit'],
       ['Quotas', '/quotas', 'quotas'],
       ['Config', '/config', 'config'],
+      ['Jobs', '/jobs', 'jobs'],
       ['API', '/api', 'api'],
+      ['About', '/about', 'about'],
     ],
   ],
 ];

@@ -40,6 +40,7 @@ export const words = {
   needs: (operation, kind, name) => `needs ${operation} on ${kind} ${name}`,
   kinds: { record: 'Record', page: 'Pages', topic: 'Topics', group: 'Groups', act: 'Acts' },
   nodes: (count) => plural(count, 'node'),
+  replica: { L: 'leader', F: 'in step', B: 'behind', N: 'not here' },
   sections: { data: 'Data', flow: 'Flow', broker: 'Broker' },
   keyTable: [
     [

@@ -24,6 +24,22 @@ export function address(path, query = {}) {
   return entries.length ? `${path}?${new URLSearchParams(entries)}` : path;
 }
 
+async function bodyOf(answer) {
+  const text = await answer.text();
+  try {
+    return text ? parseExact(text) : null;
+  } catch {
+    return { message: text.slice(0, 400) };
+  }
+}
+
+function refusal(answer, data, method, path) {
+  if (answer.status === 401) dispatchEvent(new CustomEvent('login-needed'));
+  return new ApiError(answer.status, data && typeof data === 'object' ? data : {}, method, path);
+}
+
+const unreachable = (method, path) => new ApiError(0, { message: 'The broker does not answer.', retriable: true }, method, path);
+
 // {data, etag}. Raises ApiError with the broker's sentence; a broken connection has status 0.
 export async function call(method, path, { query, body, etag, signal, type = 'application/json', key } = {}) {
   const headers = { Accept: 'application/json' };
@@ -41,19 +57,10 @@ export async function call(method, path, { query, body, etag, signal, type = 'ap
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new ApiError(0, { message: 'The broker does not answer.', retriable: true }, method, path);
+    throw unreachable(method, path);
   }
-  const text = await answer.text();
-  let data = null;
-  try {
-    data = text ? parseExact(text) : null;
-  } catch {
-    data = { message: text.slice(0, 400) };
-  }
-  if (!answer.ok) {
-    if (answer.status === 401) dispatchEvent(new CustomEvent('login-needed'));
-    throw new ApiError(answer.status, data && typeof data === 'object' ? data : {}, method, path);
-  }
+  const data = await bodyOf(answer);
+  if (!answer.ok) throw refusal(answer, data, method, path);
   return { data, etag: answer.headers.get('ETag'), location: answer.headers.get('Location'), status: answer.status };
 }
 
@@ -79,4 +86,14 @@ export const part = (name) => encodeURIComponent(name);
 export async function readHealth(signal) {
   const answer = await fetch('/health', { signal, headers: { Accept: 'application/json' } });
   return answer.json();
+}
+
+// The bytes of a long answer as they come. An answer that breaks off raises, so that half a file is never taken for a whole one.
+export async function* download(path, signal) {
+  const answer = await fetch(path, { signal }).catch((error) => {
+    throw error.name === 'AbortError' ? error : unreachable('GET', path);
+  });
+  if (!answer.ok) throw refusal(answer, await bodyOf(answer), 'GET', path);
+  const reader = answer.body.getReader();
+  for (let step = await reader.read(); !step.done; step = await reader.read()) yield step.value;
 }

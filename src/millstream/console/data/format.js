@@ -66,6 +66,11 @@ export const day = (ms) => `${new Date(ms).getDate()} ${MONTHS[new Date(ms).getM
 export const minute = (ms) => `${two(new Date(ms).getHours())}:${two(new Date(ms).getMinutes())}`;
 export const clock = (ms, millis = false) =>
   `${minute(ms)}:${two(new Date(ms).getSeconds())}${millis ? `.${String(Math.floor(ms) % 1000).padStart(3, '0')}` : ''}`;
+// As a field of the type datetime-local holds it.
+export const localTime = (ms) => {
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${clock(ms, true)}`;
+};
 export const utc = (ms) => (ms == null || ms < 0 ? '–' : new Date(ms).toISOString());
 export const when = (ms, now = Date.now()) =>
   ms == null || ms < 0

@@ -13,25 +13,14 @@ import { clock, num, utc, visible, when } from '../data/format.js';
 import { alive } from '../data/alive.js';
 import { FilterBar, Jump } from './topic.records_bar.js';
 import { Detail } from './topic.records_detail.js';
+import { ExportDialog } from './topic.records_export.js';
 import { filterOf } from './topic.records_filter.js';
+import { queryOf } from './topic.records_query.js';
+import { TimeStrip } from './topic.records_time.js';
 import { text } from './topic.records_words.js';
 
-const PAGE = 100;
 const KEPT = 10000; // Records that a live tail keeps.
 const FLUSH_MS = 100;
-
-export function queryOf(query) {
-  const from = { earliest: 'earliest', offset: query.offset, time: query.time && new Date(query.time).toISOString(), age: query.age }[
-    query.where ?? ''
-  ];
-  return {
-    limit: PAGE,
-    partition: query.partition,
-    filter: filterOf(query.filter),
-    order: query.where ? undefined : 'newest',
-    from,
-  };
-}
 
 function usePages(topic, query, isLive) {
   const [state, setState] = useState({ items: [], next: null, scanned: null, stopped: '', error: null, isLoading: true, seconds: 0 });
@@ -181,7 +170,7 @@ function columnsOf(paths, decode, hasDetail) {
   ];
 }
 
-function Status({ pages, tail, isLive, isPaused, setPaused, query, topic }) {
+function Status({ pages, tail, isLive, isPaused, setPaused, query, topic, onExport }) {
   if (isLive)
     return html`<div class="status" role="status"><${Shape} level=${tail.ended ? 'bad' : 'live'} /><b>${isPaused ? text.pause : text.live}</b>
       <span>${text.tailRate(tail.rate)}</span>${tail.skipped ? html`<span class="warn">${text.skipped(tail.skipped)}</span>` : null}${tail.ended ? html`<span class="bad">${tail.ended}</span>` : null}
@@ -193,11 +182,12 @@ function Status({ pages, tail, isLive, isPaused, setPaused, query, topic }) {
     ${pages.next ? html`<button type="button" class="link" onClick=${pages.more}>${text.goOn}</button>` : null}
     <span class="grow" />
     ${filter ? html`<a class="button quiet wide-only" href=${`/console/views?create=1&topic=${part(topic)}&filter=${encodeURIComponent(filter)}`}><${Icon} name="views" size=${14} />${text.makeView}</a>` : null}
-    <a class="button quiet wide-only" download=${`${topic}.ndjson`} href=${address(`/v1/topics/${part(topic)}/records/export`, { format: 'ndjson', filter, partition: query.partition })}><${Icon} name="download" size=${14} />${text.exportAs}</a>
+    <button type="button" class="button quiet wide-only" data-key="x" onClick=${onExport}><${Icon} name="download" size=${14} />${text.exportAs}</button>
   </div>`;
 }
 
-export function Records({ topic, query, onProduce, isProducing }) {
+export function Records({ topic, query, onProduce }) {
+  const [isExporting, setExporting] = useState(false);
   const isLive = query.live === '1';
   const [isPaused, setPaused] = useState(false);
   const pages = usePages(topic.name, query, isLive);
@@ -227,8 +217,8 @@ export function Records({ topic, query, onProduce, isProducing }) {
       : query.filter
         ? html`<${Empty} title=${text.nothingMatches}>${pages.scanned ? text.looked(pages.scanned) : ''} ${pages.next ? html`<button type="button" class="button primary" onClick=${pages.more}>${text.goOn}</button>` : null}</${Empty}>`
         : html`<${Empty} title=${text.nothing}><${Code} text=${text.produceHint(topic.name)} /></${Empty}>`;
-  return html`<div class="stack12 records-top"><${FilterBar} topic=${topic} query=${query} isLive=${isLive} error=${pages.error} onRefresh=${pages.reload} /><${Jump} query=${query} /></div>
-    <div class="result"><${Status} pages=${pages} tail=${tail} isLive=${isLive} isPaused=${isPaused} setPaused=${setPaused} query=${query} topic=${topic.name} />
+  return html`<div class="stack12 records-top"><${FilterBar} topic=${topic} query=${query} isLive=${isLive} error=${pages.error} onRefresh=${pages.reload} /><${Jump} query=${query} /><${TimeStrip} topic=${topic} query=${query} /></div>
+    <div class="result"><${Status} pages=${pages} tail=${tail} isLive=${isLive} isPaused=${isPaused} setPaused=${setPaused} query=${query} topic=${topic.name} onExport=${() => setExporting(true)} />
       <div class=${`records${chosen ? ' with-detail' : ''}`}>
         <div class="scroll rows" ref=${scroller} onScroll=${onScroll} tabindex="0">
           ${rows.length ? html`<${Table} label=${`Records of ${topic.name}`} rows=${rows} columns=${columns} rowKey=${placeOf} chosen=${(r) => placeOf(r) === query.at} onOpen=${(r) => go({ at: placeOf(r) })} />` : empty}
@@ -236,5 +226,5 @@ export function Records({ topic, query, onProduce, isProducing }) {
         </div>
         ${chosen ? html`<${Detail} record=${chosen} topic=${topic} query=${query} rows=${rows} onProduce=${onProduce} />` : null}
       </div>
-    </div>`;
+    </div>${isExporting ? html`<${ExportDialog} topic=${topic.name} query=${query} onClose=${() => setExporting(false)} />` : null}`;
 }

@@ -1,5 +1,5 @@
 // The texts of the records page.
-import { num, plural, sizeText, span } from '../data/format.js';
+import { num, plural, sizeText, span, when } from '../data/format.js';
 
 export const text = {
   filter: 'Filter, run by the broker',
@@ -41,7 +41,30 @@ export const text = {
   tailRate: (rate) => `${num(Math.round(rate))}/s into the last 10,000 records`,
   produce: 'Produce',
   makeView: 'Make a view',
-  exportAs: 'Export',
+  exportAs: 'Export…',
+  strip: {
+    label: 'Records over time',
+    hint: 'Click: read from here. Drag, or Shift and arrows: a range',
+    leave: 'Leave the range',
+    whole: (records) => `${records} records kept`,
+    reading: (ms, count) => `${when(ms)}  ${plural(count, 'record')}`,
+  },
+  export: {
+    title: (topic) => `Export ${topic}`,
+    sub: 'What the filter finds, with the parts hidden that the topic masks.',
+    form: 'Format',
+    act: (form) => `Export as ${form}`,
+    stop: 'Stop',
+    stopped: 'Stopped; nothing was saved.',
+    every: 'every record',
+    all: 'all',
+    earliest: 'earliest',
+    until: 'Until',
+    end: 'the end',
+    done: 'The file is saved by the browser.',
+    progress: ({ records, size }) => `${plural(Math.max(0, records), 'record')}, ${sizeText(size)}`,
+    tooLarge: 'This is more than a tab keeps (512 MB): use the command below, which has no limit.',
+  },
   detail: 'Record',
   newer: 'Newer record',
   older: 'Older record',

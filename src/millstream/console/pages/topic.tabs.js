@@ -1,6 +1,6 @@
 // The tabs of a topic but its records: partitions, groups, settings, dead letters, delayed, views, access, producers.
 import { useState } from '../vendor/hooks.js';
-import { html, Bytes, Count, Chip, Panel } from '../parts/ui.js';
+import { html, Count, Chip, Panel } from '../parts/ui.js';
 import { Table } from '../parts/table.js';
 import { Loaded, Empty } from '../parts/states.js';
 import { all, get, part } from '../data/api.js';
@@ -9,6 +9,7 @@ import { useLoad } from '../data/use.js';
 import { go, href } from '../data/place.js';
 import { agoMs, num, span, utc, when } from '../data/format.js';
 import { SettingDialog } from './topic.acts.js';
+import { Partitions } from './topic.partitions.js';
 import { text } from './topic.words.js';
 
 const REFRESH_MS = 5000;
@@ -22,45 +23,6 @@ const listTab =
     const state = useLoad((signal) => load(name, signal), [name], REFRESH_MS);
     return html`<${Loaded} of=${state}>${(rows) => (rows.length ? html`<${Panel} flush=${true}><${Table} label=${label} inset=${true} rows=${rows} columns=${columns} sort=${query.sort} onSort=${(sort) => go({ sort })} /></${Panel}>` : html`<${Empty} title=${emptyTitle} />`)}</${Loaded}>`;
   };
-
-const Partitions = listTab(
-  (name, signal) => all(`/v1/topics/${part(name)}/partitions`, { signal }),
-  [
-    { key: 'partition', head: c.partition, num: true, width: 48, sort: (p) => p.partition, cell: (p) => p.partition },
-    { key: 'leader', head: c.leader, num: true, width: 72, cell: (p) => p.leader ?? html`<span class="bad">none</span>` },
-    { key: 'epoch', head: c.epoch, num: true, width: 72, hide: 'hide-narrow', cell: (p) => p.leader_epoch },
-    {
-      key: 'start',
-      head: c.start,
-      num: true,
-      width: 112,
-      hide: 'hide-narrow',
-      sort: (p) => p.low_watermark,
-      cell: (p) => num(p.low_watermark),
-    },
-    { key: 'end', head: c.watermark, num: true, width: 112, sort: (p) => p.high_watermark, cell: (p) => num(p.high_watermark) },
-    { key: 'stable', head: c.stable, num: true, width: 112, hide: 'hide-mid hide-narrow', cell: (p) => num(p.last_stable_offset) },
-    { key: 'bytes', head: c.bytes, num: true, width: 92, sort: (p) => p.bytes, cell: (p) => html`<${Bytes} of=${p.bytes} />` },
-    { key: 'segments', head: c.segments, num: true, width: 92, hide: 'hide-narrow', cell: (p) => num(p.segments) },
-    {
-      key: 'index',
-      head: c.index,
-      num: true,
-      width: 120,
-      hide: 'hide-narrow hide-mid',
-      title: 'Entries of the index; a gap is a segment without one',
-      cell: (p) => html`${num(p.index.entries)}${p.index.gaps ? html` <span class="warn">${num(p.index.gaps)} gaps</span>` : null}`,
-    },
-    {
-      key: 'insync',
-      head: c.inSync,
-      hide: 'hide-narrow',
-      cell: (p) => (p.problem ? html`<span class="bad">${p.problem}</span>` : p.in_sync.join(', ')),
-    },
-  ],
-  '',
-  'Partitions',
-);
 
 const Groups = listTab(
   async (name, signal) => (await groupsWithLag({ signal })).filter((g) => g.topics.includes(name)),

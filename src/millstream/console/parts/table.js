@@ -119,10 +119,12 @@ export function csv(columns, rows) {
     .join('\r\n');
 }
 
-export function download(name, text, type = 'text/csv') {
+export function save(name, blob) {
   const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(blob);
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
+
+export const download = (name, text, type = 'text/csv') => save(name, new Blob([text], { type }));

@@ -53,6 +53,7 @@ V1 = Api(
             "records.pages",
             "records.producing",
             "records.tailing",
+            "records.timeline",
         ),
         "transactions": _ADMIN + "transactions",
         "users": _ADMIN + "users",

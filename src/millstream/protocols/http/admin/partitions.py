@@ -52,9 +52,21 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None  # Why its log is not usable here.
 
 
+class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
+    base_offset: int
+    end_offset: int
+    bytes: int
+    last_time_ms: int | None  # Of its newest record.
+    index_entries: int
+    stretch_bytes: int
+    has_index: bool  # On disk; the active segment has none.
+    problem: str | None  # Why a part of it cannot be read.
+
+
 class PartitionDetail(PartitionView, frozen=True, kw_only=True):
     last_time: str | None
     last_time_ms: int | None
+    segment_list: list[SegmentView]  # The oldest first, the newest `page_max` of them.
 
 
 class ProducerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +124,7 @@ async def describe_partition(call: Call, params: PartitionParams) -> PartitionDe
         **{name: getattr(view, name) for name in PartitionView.__struct_fields__},
         last_time=None if last_ms is None else iso_time(last_ms),
         last_time_ms=last_ms,
+        segment_list=_segments(call, target),
     )
 
 
@@ -172,6 +185,26 @@ async def truncate_topic(call: Call, params: TopicParams, body: Truncation) -> T
             )
         )
     return TruncatedTopic(items=items, dry_run=body.dry_run)
+
+
+def _segments(call: Call, target: TopicPartition) -> list[SegmentView]:
+    try:
+        segments = call.services.partitions.health(call.session, target).log.segments
+    except RequestError:
+        return []  # The view says why the log is not usable here.
+    return [
+        SegmentView(
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            bytes=segment.size,
+            last_time_ms=segment.max_timestamp if segment.max_timestamp >= 0 else None,
+            index_entries=segment.entry_count if segment.table is None else len(segment.table),
+            stretch_bytes=segment.widest if segment.table is None else segment.table.widest,
+            has_index=segment.is_proven,
+            problem=None if segment.failure is None else str(segment.failure),
+        )
+        for segment in segments[-call.services.config.http.page_max :]
+    ]
 
 
 def _view(call: Call, target: TopicPartition) -> PartitionView:
