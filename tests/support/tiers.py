@@ -23,6 +23,7 @@ SLOW = (
     "tests/cluster/",
     "tests/cli/test_explore_screens.py",
     "tests/cli/test_full_disk.py",
+    "tests/console/test_access.py",
     "tests/console/test_acts.py",
     "tests/console/test_console.py",
     "tests/console/test_records.py",

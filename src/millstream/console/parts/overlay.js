@@ -1,19 +1,20 @@
 // Dialogs, the plan of an act, and the palette of Ctrl K.
-import { useEffect, useMemo, useRef, useState } from '../vendor/hooks.js';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/hooks.js';
 import { html, Icon, Keys } from './ui.js';
 import { Problem } from './states.js';
 import { visit } from '../data/place.js';
 import { num } from '../data/format.js';
 import { words } from '../words.js';
 
-export function Dialog({ title, sub, children, footer, onClose, className = '' }) {
+export function Dialog({ title, sub, children, footer, onClose, onKeyDown, className = '' }) {
   const box = useRef(null);
-  useEffect(() => {
+  // Before the next key: what is typed at once goes into the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current.showModal();
     return () => before?.focus?.();
   }, []);
-  return html`<dialog ref=${box} class=${className} aria-label=${title} onClose=${onClose} onClick=${(e) => e.target === box.current && box.current.close()}>
+  return html`<dialog ref=${box} class=${className} aria-label=${title} onClose=${onClose} onKeyDown=${onKeyDown} onClick=${(e) => e.target === box.current && box.current.close()}>
     <header><div class="grow"><h2>${title}</h2>${sub ? html`<div class="muted">${sub}</div>` : null}</div>
       <button type="button" class="icon-button" aria-label=${words.close} onClick=${() => box.current.close()}><${Icon} name="close" /></button></header>
     <div class="body" tabindex="0">${children}</div>
@@ -40,6 +41,11 @@ export function ActDialog({ title, sub, act, label, danger, typed, onClose, onDo
       setBusy(false);
     }
   };
+  const onKey = (event) => {
+    if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault(); // A focused button would do it a second time.
+    run();
+  };
   const footer = html`<span class="grow">${
     typed
       ? html`<label class="row"><span class="muted">${words.typeToConfirm(typed)}</span>
@@ -48,8 +54,8 @@ export function ActDialog({ title, sub, act, label, danger, typed, onClose, onDo
   }</span>
     <button type="button" class="button" onClick=${onClose}>${words.leave}</button>
     <button type="button" class=${`button ${danger ? 'danger' : 'primary'}`} aria-disabled=${isAllowed ? null : 'true'} onClick=${run}>${isBusy ? words.working : label}</button>`;
-  return html`<${Dialog} title=${title} sub=${sub} onClose=${onClose} footer=${footer} className=${`act ${className}`}>
-    <div onKeyDown=${(e) => e.ctrlKey && e.key === 'Enter' && run()} class="stack12">${children}<${Problem} error=${error} onDismiss=${() => setError(null)} /></div>
+  return html`<${Dialog} title=${title} sub=${sub} onClose=${onClose} footer=${footer} className=${`act ${className}`} onKeyDown=${onKey}>
+    <div class="stack12">${children}<${Problem} error=${error} onDismiss=${() => setError(null)} /></div>
   </${Dialog}>`;
 }
 
@@ -91,7 +97,8 @@ export function Palette({ candidates, onClose }) {
   const box = useRef(null);
   const [text, setText] = useState('');
   const [index, setIndex] = useState(0);
-  useEffect(() => {
+  // Before the next key: what is typed at once goes into the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current.showModal();
     return () => before?.focus?.();
