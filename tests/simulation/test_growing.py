@@ -1,7 +1,6 @@
 """Clusters that grow from one node: voters, placement, proposals from any node, leaders."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
@@ -16,47 +15,11 @@ from millstream.control.tokens import JoinRequest
 from millstream.errors import InvalidReplication, NotLeader, RequestError, TopicExists
 from millstream.errors.cluster import InvalidInvitation, NodeRefused
 from millstream.model import Acks, NodeId, TopicPartition, incarnation_of, node_of
-from millstream.replication.replica import Replica
 from tests.simulation.grown_cluster import SESSION, GrownCluster, until
-from tests.simulation.node_invariants import Entry, read_committed
-from tests.simulation.node_simulator import quiet_logs
+from tests.simulation.grown_topics import append, batch, replicas_of, values_of, with_cluster
+from tests.simulation.node_invariants import read_committed
 from tests.simulation.node_world import START_MS
 from tests.support.tiers import sized
-from tests.support.virtual_loop import run
-
-
-def with_cluster(
-    count: int, live: Callable[[GrownCluster], Awaitable[None]], *, seed: int = 1
-) -> None:
-    """Live with a cluster of so many nodes; with 0, `live` begins it."""
-
-    async def whole() -> None:
-        async with asyncio.TaskGroup() as group:
-            cluster = GrownCluster(group, seed)
-            if count:
-                await cluster.grow_to(count)
-            await live(cluster)
-            await cluster.close()
-
-    with quiet_logs():
-        run(whole())
-
-
-def batch(value: bytes) -> bytes:
-    return encode_batch([Record(0, START_MS, None, value)])
-
-
-async def append(cluster: GrownCluster, target: TopicPartition, value: bytes) -> NodeId:
-    """Write to the leader, whichever node that is; return it."""
-    async with asyncio.timeout(30):
-        while True:
-            for node in cluster.all():
-                try:
-                    await node.partitions.append(SESSION, target, batch(value), Acks.ALL)
-                    return NodeId(node.config.node_id)
-                except RequestError:
-                    continue
-            await asyncio.sleep(0.05)
 
 
 def test_a_cluster_grows_from_one_node_and_topics_made_anywhere_are_everywhere() -> None:
@@ -169,11 +132,6 @@ def test_a_removed_node_is_refused_for_ever() -> None:
 # -- topics that grow with the cluster -------------------------------------------------------------
 
 
-def replicas_of(cluster: GrownCluster, topic: str, partition: int = 0) -> list[Replica]:
-    log_id = cluster.all()[0].topics.describe(SESSION, topic).log(partition)
-    return [node.hub.replicas[log_id] for node in cluster.all() if log_id in node.hub.replicas]
-
-
 def voters_of(cluster: GrownCluster, topic: str) -> list[set[int]]:
     """The nodes that vote in each partition, as its leader has it; empty without a leader."""
     voters = []
@@ -188,23 +146,6 @@ def voters_of(cluster: GrownCluster, topic: str) -> list[set[int]]:
 
 async def raised(cluster: GrownCluster, topic: str) -> None:
     await until(lambda: voters_of(cluster, topic) == [{1, 2, 3}] * 2)
-
-
-async def values_of(cluster: GrownCluster, topic: str, partition: int) -> list[bytes | None]:
-    """The values of a partition, once all replicas have the same ones."""
-
-    def logs() -> list[dict[int, Entry]]:
-        return [read_committed(each, 0) for each in replicas_of(cluster, topic, partition)]
-
-    def are_equal() -> bool:
-        ends = {each.high_watermark for each in replicas_of(cluster, topic, partition)}
-        leaders = [each for each in replicas_of(cluster, topic, partition) if each.is_leader]
-        return bool(leaders) and ends == {leaders[0].log.end_offset}
-
-    await until(are_equal)
-    first, *others = logs()
-    assert all(log == first for log in others)
-    return [value for _, value in first.values()]
 
 
 def test_a_topic_made_on_one_node_has_three_replicas_once_there_are_three() -> None:

@@ -4,11 +4,12 @@ Pure: the proposer of a topic computes a placement, and the command carries it. 
 cannot be met is refused, never weakened.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from millstream.control.commands import Replicas
-from millstream.control.nodes import BROKER, CONTROLLER, Nodes, NodeState
+from millstream.control.nodes import CONTROLLER, Nodes, NodeState, takes_replicas
 from millstream.errors import InvalidReplication
 from millstream.model import NodeId
 
@@ -24,17 +25,14 @@ class Candidate(NamedTuple):
 
 
 def candidates(nodes: Nodes, founders: Iterable[NodeId]) -> list[Candidate]:
-    """The nodes that take new replicas; `founders` where none was ever registered.
-
-    A node that has joined and was never started has no listeners yet.
-    """
+    """The nodes that take new replicas; `founders` where none was ever registered."""
     members = nodes.members()
     if not members:
         return [Candidate(node, f"node-{node}", "") for node in sorted(founders)]
     return [
         Candidate(node.node_id, node.machine_name, node.rack)
         for node in members
-        if node.state is NodeState.ACTIVE and BROKER in node.roles and node.listeners
+        if takes_replicas(node)
     ]
 
 
@@ -66,6 +64,31 @@ def added(
         filled = _filled(current, order[shift:] + order[:shift], replicas)
         chosen.append(tuple(place.node_id for place in filled[len(before) :]))
     return tuple(chosen)
+
+
+def relocated(
+    nodes: Nodes,
+    places: Sequence[Candidate],
+    replicas: Replicas,
+    gone: NodeId,
+    held: Counter[NodeId],
+) -> Replicas:
+    """The nodes of a partition without `gone`: the node that takes its place has another machine
+    than the others, another rack if that can be, and holds the fewest replicas.
+
+    `held` counts the replicas of each node, and this one with them.
+    """
+    others = [_candidate(nodes, node) for node in replicas if node != gone]
+    machines = {each.machine for each in others}
+    racks = {each.rack for each in others}
+    free = [each for each in places if each.machine not in machines and each.node_id != gone]
+    if not free:
+        raise InvalidReplication(
+            f"{len(replicas)} replicas need as many machines, and none is free"
+        )
+    chosen = min(free, key=lambda each: (each.rack in racks, held[each.node_id], each.node_id))
+    held[chosen.node_id] += 1
+    return tuple(chosen.node_id if node == gone else node for node in replicas)
 
 
 def _candidate(nodes: Nodes, node_id: NodeId) -> Candidate:
@@ -108,11 +131,18 @@ def _filled(
     return filled
 
 
-def control_voters(nodes: Nodes, current: Sequence[NodeId], me: NodeId) -> list[NodeId]:
+def control_voters(
+    nodes: Nodes,
+    current: Sequence[NodeId],
+    me: NodeId,
+    *,
+    down: Collection[NodeId] = (),
+) -> list[NodeId]:
     """The nodes that are to vote on the control log, at most one a machine: one with fewer than
     three machines, three from three on, five from five on.
 
     This node and today's voters come first: a voter is not exchanged for another one without need.
+    A node that is `down` does not become one.
     """
     able = {
         node.node_id: node.machine_name
@@ -124,6 +154,7 @@ def control_voters(nodes: Nodes, current: Sequence[NodeId], me: NodeId) -> list[
     order = dict.fromkeys([me, *sorted(current), *sorted(able)])
     voters: dict[str, NodeId] = {}
     for node in order:
-        if node in able and able[node] not in voters and len(voters) < count:
+        may_vote = node in able and (node in current or node not in down)
+        if may_vote and able[node] not in voters and len(voters) < count:
             voters[able[node]] = node
     return sorted(voters.values())

@@ -18,12 +18,23 @@ from uuid import UUID
 
 import msgspec
 
+from millstream.control.assignments import (
+    Assignment,
+    cancelled,
+    finished,
+    founded,
+    moved,
+    nodes_of,
+    raised,
+)
 from millstream.control.commands import (
     AddPartitions,
     AddReplicas,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
+    FinishMoves,
+    MoveReplicas,
     Replicas,
     TopicCommand,
 )
@@ -35,8 +46,9 @@ from millstream.errors import (
     TopicNameCollides,
     UnknownTopic,
 )
+from millstream.errors.cluster import NoMove
 from millstream.errors.views import HasViews, ReadOnlyView
-from millstream.model import LogId, Offset, ReplicaId, TopicPartition, replica_id, topic_name
+from millstream.model import LogId, NodeId, Offset, TopicPartition, topic_name
 from millstream.names import INTERNAL_TOPICS
 from millstream.settings import (
     BUILT_IN_SETTINGS,
@@ -61,8 +73,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     number: int  # How many topics had been created before it: no two ever share one.
     base_id: UUID | None = None  # Of a view: the topic whose records it shows.
     follows_cluster: bool = False  # It gets more replicas when nodes join.
-    # By partition: the replicas that were added since, the last ones of its placement.
-    later: tuple[tuple[ReplicaId, ...], ...] = ()
+    # By partition: those whose replicas have changed since they were founded.
+    assignments: dict[int, Assignment] = {}
 
     @property
     def partition_count(self) -> int:
@@ -73,17 +85,14 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             raise UnknownTopic(TopicPartition(self.name, partition))
         return LogId(self.base_id or self.topic_id, partition)
 
-    def founders(self, partition: int) -> frozenset[ReplicaId]:
-        """The replicas that voted first. They never change."""
-        nodes = self.placement[partition]
-        return frozenset(map(replica_id, nodes[: len(nodes) - len(self._later(partition))]))
+    def assignment(self, partition: int) -> Assignment:
+        """The replicas of a partition, those on their way included."""
+        return self.assignments.get(partition) or founded(self.placement[partition])
 
-    def replicas(self, partition: int) -> frozenset[ReplicaId]:
-        """The replicas that are to vote."""
-        return self.founders(partition).union(self._later(partition))
-
-    def _later(self, partition: int) -> tuple[ReplicaId, ...]:
-        return self.later[partition] if partition < len(self.later) else ()
+    def assigned(self, partition: int) -> Replicas:
+        """The nodes with a replica, also with one that is on its way there or away."""
+        moved = self.assignments.get(partition)
+        return self.placement[partition] if moved is None else nodes_of(moved.all)
 
     def settings(self, defaults: TopicSettings) -> TopicSettings:
         """The settings that hold, also where overrides do not fit the rules of this version."""
@@ -186,6 +195,9 @@ class Catalog:
             raise UnknownTopic(topic_id)
         return topic
 
+    def has_id(self, topic_id: UUID) -> bool:
+        return topic_id in self._by_id
+
     def find_own(self, name: str) -> Topic:
         """The topic of that name, which commands can be about."""
         topic = self._topics.get(name)
@@ -244,6 +256,10 @@ class Catalog:
                 self._check_growth(self.find_own(command.name), command)
             case AddReplicas():
                 _check_added(self.find_own(command.name), command)
+            case MoveReplicas():
+                _check_targets(self.find_own(command.name), command)
+            case FinishMoves():
+                _check_finished(self.find_own(command.name), command)
             case AlterTopic():
                 before = self.find_own(command.name).overrides
                 check_view(before, _changed(before, command.changes))
@@ -263,6 +279,10 @@ class Catalog:
                 return self._add_partitions(self.find_own(command.name), command)
             case AddReplicas():
                 return self._add_replicas(self.find_own(command.name), command, offset)
+            case MoveReplicas():
+                return self._move(self.find_own(command.name), command, offset)
+            case FinishMoves():
+                return self._finish_moves(self.find_own(command.name), command)
             case AlterTopic():
                 return self._alter(self.find_own(command.name), command)
             case _:
@@ -328,17 +348,50 @@ class Catalog:
 
     def _add_replicas(self, topic: Topic, command: AddReplicas, offset: Offset) -> Topic:
         _check_added(topic, command)
-        assert offset > 0, "the incarnation 0 is that of founders"
-        placement = tuple(
-            before + added for before, added in zip(topic.placement, command.added, strict=True)
+        return self._reassign(
+            topic,
+            {
+                partition: raised(topic.assignment(partition), added, offset)
+                for partition, added in enumerate(command.added)
+                if added
+            },
         )
-        later = tuple(
-            (*topic._later(partition), *(replica_id(node, offset) for node in added))
-            for partition, added in enumerate(command.added)
+
+    def _move(self, topic: Topic, command: MoveReplicas, offset: Offset) -> Topic:
+        _check_targets(topic, command)
+        changes = {}
+        for partition, nodes in command.targets.items():
+            before = topic.assignment(partition)
+            after = cancelled(before, offset) if nodes is None else moved(before, nodes, offset)
+            changes[partition] = after
+        return self._reassign(topic, changes)
+
+    def _finish_moves(self, topic: Topic, command: FinishMoves) -> Topic:
+        _check_finished(topic, command)
+        moves = [move.partition for move in command.moves]
+        return self._reassign(topic, {at: finished(topic.assignment(at)) for at in moves})
+
+    def _reassign(self, topic: Topic, changes: Mapping[int, Assignment]) -> Topic:
+        assignments = {**topic.assignments, **changes}
+        placement = tuple(
+            changes[partition].nodes if partition in changes else nodes
+            for partition, nodes in enumerate(topic.placement)
         )
         for view in self.views_of(topic):
             self._put(msgspec.structs.replace(view, placement=placement))
-        return self._put(msgspec.structs.replace(topic, placement=placement, later=later))
+        return self._put(
+            msgspec.structs.replace(topic, placement=placement, assignments=assignments)
+        )
+
+    def partitions_on(self, node_id: NodeId) -> list[tuple[Topic, int]]:
+        """The partitions with a replica on this node, or one on its way there or away."""
+        return [
+            (topic, partition)
+            for topic in self._topics.values()
+            if not topic.is_view
+            for partition in range(topic.partition_count)
+            if node_id in topic.assigned(partition)
+        ]
 
     def _alter(self, topic: Topic, command: AlterTopic) -> Topic:
         overrides = _changed(topic.overrides, command.changes)
@@ -399,7 +452,36 @@ def _check_added(topic: Topic, command: AddReplicas) -> None:
     topic.check_writable()
     is_known = topic.topic_id == command.topic_id and len(command.added) == topic.partition_count
     if not is_known or len(topic.placement[0]) != command.count_before:
-        raise InvalidPlacement(f"{topic.name} has changed since its replicas were placed")
+        raise _changed_since(topic)
     _check_placement(
         tuple(before + added for before, added in zip(topic.placement, command.added, strict=True))
     )
+
+
+def _check_targets(topic: Topic, command: MoveReplicas) -> None:
+    topic.check_writable()
+    if topic.topic_id != command.topic_id:
+        raise _changed_since(topic)
+    for partition, nodes in command.targets.items():
+        if not 0 <= partition < topic.partition_count:
+            raise UnknownTopic(TopicPartition(topic.name, partition))
+        if nodes is None:
+            if not topic.assignment(partition).is_moving:
+                raise NoMove(f"{topic.name}-{partition} does not move: there is nothing to cancel")
+        elif not nodes or len(set(nodes)) != len(nodes):
+            raise InvalidPlacement(f"a partition needs distinct replicas, not {list(nodes)}")
+
+
+def _check_finished(topic: Topic, command: FinishMoves) -> None:
+    """Refuse the word of a leader that did not know of a later move."""
+    if topic.topic_id != command.topic_id:
+        raise _changed_since(topic)
+    for move in command.moves:
+        now = topic.assignments.get(move.partition)
+        is_known = now is not None and now.is_moving and now.moved_offset == move.moved_offset
+        if now is None or not is_known or set(now.leaving) != set(move.removed):
+            raise _changed_since(topic)
+
+
+def _changed_since(topic: Topic) -> InvalidPlacement:
+    return InvalidPlacement(f"{topic.name} has changed since its replicas were placed")

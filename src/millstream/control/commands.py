@@ -12,7 +12,7 @@ import msgspec
 
 from millstream.control.acls import Acl
 from millstream.errors import InvalidRequest
-from millstream.model import NodeId, Session
+from millstream.model import NodeId, ReplicaId, Session
 
 # Which nodes hold a partition; the first is preferred as its leader.
 Replicas = tuple[NodeId, ...]
@@ -79,6 +79,29 @@ class AddReplicas(Command, frozen=True, kw_only=True):
     topic_id: UUID  # Refused for another topic of that name.
     count_before: int  # Replicas of a partition; refused when the topic has moved on.
     added: tuple[Replicas, ...]  # By partition.
+
+
+class MoveReplicas(Command, frozen=True, kw_only=True):
+    """Move partitions to other nodes. The offset of this command is the incarnation of replicas
+    that are new; those before it stay until these vote."""
+
+    name: str
+    topic_id: UUID  # Refused for another topic of that name.
+    targets: dict[int, Replicas | None]  # By partition. None: back to where it was.
+
+
+class FinishedMove(msgspec.Struct, frozen=True, kw_only=True):
+    """The replicas of a partition vote as they should, by the word of its confirmed leader."""
+
+    partition: int
+    moved_offset: int  # Of the command that began the move: refused after another one.
+    removed: tuple[ReplicaId, ...]  # Given up with their records.
+
+
+class FinishMoves(Command, frozen=True, kw_only=True):
+    name: str
+    topic_id: UUID
+    moves: tuple[FinishedMove, ...]
 
 
 class AlterTopic(Command, frozen=True, kw_only=True):
@@ -213,16 +236,25 @@ class RegisterNode(Command, frozen=True, kw_only=True):
 
 
 class ChangeNode(Command, frozen=True, kw_only=True):
-    """Drain a node, take it back, or remove it for ever."""
+    """Drain a node, take it back, move its replicas away, or remove it for ever."""
 
     node_id: int
     state: str
+    successor: int = 0  # Of a node that leaves: the node that takes its replicas. 0: any.
 
 
 NodeCommand = InviteNode | RegisterNode | ChangeNode
 ClusterCommand = NodeCommand | RequireEncryption
 AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
-TopicCommand = CreateTopic | DeleteTopic | AddPartitions | AddReplicas | AlterTopic
+TopicCommand = (
+    CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | AddReplicas
+    | MoveReplicas
+    | FinishMoves
+    | AlterTopic
+)
 AnyCommand = (
     TopicCommand
     | ReserveProducerIds

@@ -22,6 +22,7 @@ from millstream.control.commands import (
     RegisterNode,
     RequireEncryption,
 )
+from millstream.errors import InvalidPlacement
 from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownNode
 from millstream.model import NODE_BITS, NodeId
 
@@ -35,6 +36,7 @@ ADDRESS_LENGTH_MAX = 255
 class NodeState(Enum):
     ACTIVE = "active"
     DRAINING = "draining"  # It leads nothing and gets no new replicas.
+    LEAVING = "leaving"  # Its replicas move to other nodes; without any it is removed.
     REMOVED = "removed"
 
 
@@ -42,8 +44,12 @@ class NodeState(Enum):
 TRANSITIONS: dict[tuple[NodeState, NodeState], bool] = {
     (NodeState.ACTIVE, NodeState.DRAINING): True,
     (NodeState.DRAINING, NodeState.ACTIVE): True,
+    (NodeState.ACTIVE, NodeState.LEAVING): True,
+    (NodeState.DRAINING, NodeState.LEAVING): True,
+    (NodeState.LEAVING, NodeState.ACTIVE): True,
     (NodeState.ACTIVE, NodeState.REMOVED): True,
     (NodeState.DRAINING, NodeState.REMOVED): True,
+    (NodeState.LEAVING, NodeState.REMOVED): True,
 }
 
 Address = tuple[str, int]
@@ -61,6 +67,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     state: NodeState
     registered_offset: int  # Of the command that gave it its id.
     encryption: NodeEncryption | None = None  # None: it did not say.
+    successor: NodeId | None = None  # Of one that leaves: the node that takes its replicas.
 
     @property
     def machine_name(self) -> str:
@@ -170,9 +177,20 @@ class Nodes:
                 return self._register(command, offset)
             case ChangeNode():
                 node = self._check_change(command)
-                changed = msgspec.structs.replace(node, state=NodeState(command.state))
+                successor = NodeId(command.successor) if command.successor else None
+                changed = msgspec.structs.replace(
+                    node, state=NodeState(command.state), successor=successor
+                )
                 self._nodes[node.node_id] = changed
                 return changed
+
+    def check_takes_replicas(self, node_id: NodeId) -> None:
+        """Raise `InvalidPlacement` for a node that is given no new replicas."""
+        node = self._nodes.get(node_id)
+        if node is None or node.state is NodeState.REMOVED:
+            raise InvalidPlacement(f"node {node_id} is no node of this cluster")
+        if not takes_replicas(node):
+            raise InvalidPlacement(f"node {node_id} takes no replicas: it is {node.state.value}")
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -228,6 +246,7 @@ class Nodes:
             roles=command.roles,
             version=command.version,
             state=NodeState.ACTIVE if known is None else known.state,
+            successor=None if known is None else known.successor,
             registered_offset=offset if known is None else known.registered_offset,
             encryption=command.encryption,
         )
@@ -253,6 +272,11 @@ def clear_text(node_id: int) -> str:
         f'node {node_id} writes records in clear: set encryption.mode = "on" there, restart it, '
         "and ask again"
     )
+
+
+def takes_replicas(node: Node) -> bool:
+    """A node that has joined and was never started has no listeners yet."""
+    return node.state is NodeState.ACTIVE and BROKER in node.roles and bool(node.listeners)
 
 
 def _check_registration(command: RegisterNode) -> None:

@@ -12,19 +12,24 @@ from millstream.control.commands import (
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    ChangeNode,
     ClusterCommand,
+    MoveReplicas,
     NodeCommand,
     RaiseSchemaIds,
     RequireEncryption,
     ReserveProducerIds,
+    TopicCommand,
     decode,
 )
-from millstream.control.nodes import Invitation, Node, Nodes
+from millstream.control.nodes import Invitation, Node, Nodes, NodeState
 from millstream.control.quotas import Entity, Quotas
 from millstream.control.quotas import check as check_quotas
 from millstream.control.resources import Resource, ResourceKind, Resources
 from millstream.control.resources import check as check_resource
 from millstream.errors import InvalidRequest, RequestError, UnusableCommand
+from millstream.errors.cluster import NodeRefused
+from millstream.model import NodeId
 
 # The reply to a command: the topic, entity, resource or node it changed, the ids it reserved, or
 # the highest id of a schema.
@@ -59,8 +64,10 @@ class State:
         elif isinstance(command, AccessCommand):
             self.access.check(command)
         elif isinstance(command, ClusterCommand):
+            self._check_removal(command)
             self.nodes.check(command)
         else:
+            self._check_targets(command)
             self.catalog.check(command)
 
     def fold(self, offset: int, data: bytes | None) -> tuple[AnyCommand, Outcome]:
@@ -93,11 +100,33 @@ class State:
         if isinstance(command, AccessCommand):
             return self.access.apply(command, offset)
         if isinstance(command, NodeCommand):
+            self._check_removal(command)
             return self.nodes.apply(command, offset)
         if isinstance(command, RequireEncryption):
             return self.nodes.require_encryption(command)
+        self._check_targets(command)
         owner = self.catalog.owner_of(command.name)
         topic = self.catalog.apply(command, offset)
         if self.catalog.owner_of(command.name) != owner:
             self.access.note_owner()
         return topic
+
+    # Rules over nodes and topics: a node that is removed holds nothing, and stays so.
+
+    def _check_removal(self, command: ClusterCommand) -> None:
+        if not isinstance(command, ChangeNode) or command.state != NodeState.REMOVED.value:
+            return
+        held = len(self.catalog.partitions_on(NodeId(command.node_id)))
+        if held:
+            raise NodeRefused(
+                f"node {command.node_id} holds {held} partitions: "
+                f"millstream cluster decommission {command.node_id} moves them first"
+            )
+
+    def _check_targets(self, command: TopicCommand) -> None:
+        if isinstance(command, MoveReplicas):
+            topic = self.catalog.find_own(command.name)
+            for partition, nodes in command.targets.items():
+                if nodes and 0 <= partition < topic.partition_count:
+                    for node in sorted(set(nodes).difference(topic.assigned(partition))):
+                        self.nodes.check_takes_replicas(node)

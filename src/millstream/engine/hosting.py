@@ -1,9 +1,9 @@
 """Keeps this node's replicas in step with the catalog: opens those placed here, drops the others.
- While the control log is folded at start nothing is opened, because
+While the control log is folded at start nothing is opened, because
 a topic may be deleted again further on, and nothing is removed: one listing afterwards finds what a
 crash left of deleted topics, so a start does not pay for each topic that was ever deleted. Only
-deleted logs are removed: a directory of an unknown topic stays where it is. A view has no
-replicas: its logs are its base's.
+logs that a command deleted or moved away are removed: a directory of an unknown topic stays where
+it is. A view has no replicas: its logs are its base's.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ from contextlib import suppress
 from itertools import chain, islice
 from uuid import UUID
 
+from millstream.control.assignments import replica_on
 from millstream.control.catalog import Catalog, Topic
-from millstream.control.commands import AnyCommand, DeleteTopic
+from millstream.control.commands import AnyCommand, DeleteTopic, FinishMoves
 from millstream.control.nodes import Node
 from millstream.control.resources import Resource, ResourceKind
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
 from millstream.errors import UnknownTopic
-from millstream.model import CONTROL_LOG, NodeId, node_of
+from millstream.model import CONTROL_LOG, LogId, NodeId, incarnation_of, node_of
 from millstream.names import INTERNAL_TOPICS
 from millstream.replication.hub import Hub
 
@@ -42,6 +43,7 @@ class Hosting:
         self._is_folding = True
         self._catalog: Catalog | None = None  # Known when the fold has caught up.
         self._deleted: set[UUID] = set()  # While folding.
+        self._given_up: set[LogId] = set()  # While folding: replicas here that moved away.
 
     def applied(self, command: AnyCommand, outcome: Topic | Resource | Node) -> None:
         """Follow a command that was just applied."""
@@ -55,18 +57,30 @@ class Hosting:
         if topic.is_view:
             return
         is_deleted = isinstance(command, DeleteTopic)
+        moved_away = self._moved_away(command, topic)
         if self._is_folding:
+            self._given_up |= moved_away
             if is_deleted:
                 self._deleted.add(topic.topic_id)
         elif is_deleted:
             self._leave(topic)
         else:
+            for log_id in moved_away:
+                self._hub.drop(log_id)
             self._keep(topic)
+
+    def _moved_away(self, command: AnyCommand, topic: Topic) -> set[LogId]:
+        """The logs whose replica here was given up by a command."""
+        moves = command.moves if isinstance(command, FinishMoves) else ()
+        return {
+            topic.log(move.partition) for move in moves if self._me in map(node_of, move.removed)
+        }
 
     def finish_folding(self, catalog: Catalog) -> None:
         """The catalog is as far as it was before the restart: open what it places here."""
         self._is_folding = False
         self._catalog = catalog
+        self._drop_given_up(catalog)
         for topic in catalog.topics():
             if not topic.is_view:
                 self._keep(topic)
@@ -81,6 +95,21 @@ class Hosting:
             if stray.topic_id in self._deleted:
                 self._hub.drop(stray)
         self._deleted.clear()
+
+    def _drop_given_up(self, catalog: Catalog) -> None:
+        """Remove what is left of replicas that moved away: also where another one was placed since,
+        unless the log is that one's already."""
+        left = self._given_up and {*self._hub.logs_on_disk(), *self._hub.logs_in_journal()}
+        for log_id in self._given_up.intersection(left):
+            with suppress(UnknownTopic):  # It was deleted since.
+                topic = catalog.find_id(log_id.topic_id)
+                here = replica_on(self._me, topic.assignment(log_id.partition))
+                if (
+                    here is None
+                    or incarnation_of(here) != self._hub.journal.state(log_id).incarnation
+                ):
+                    self._hub.drop(log_id)
+        self._given_up.clear()
 
     def _follow_settings(self) -> None:
         """Apply the settings of this node that were changed at run time."""
@@ -106,15 +135,15 @@ class Hosting:
         settings = topic.settings(self._defaults.settings)
         # Shards fold internal topics at the start.
         may_rest = self._lets_rest and topic.name not in INTERNAL_TOPICS
-        for partition, replicas in enumerate(topic.placement):
-            if self._me in replicas:
+        for partition in range(topic.partition_count):
+            if self._me in topic.assigned(partition):
                 log_id, name = topic.log(partition), f"{topic.name}-{partition}"
-                here = (each for each in topic.replicas(partition) if node_of(each) == self._me)
+                assignment = topic.assignment(partition)
                 self._hub.keep(
                     log_id,
-                    topic.founders(partition),
+                    assignment.founders,
                     settings,
-                    me=next(here),
+                    me=replica_on(self._me, assignment),
                     name=name,
                     may_rest=may_rest,
                 )

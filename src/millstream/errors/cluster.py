@@ -13,6 +13,10 @@ class NodeRefused(RequestError):
     """A node cannot join, or become what a command asks for."""
 
 
+class NoMove(RequestError):
+    """A partition is to stop moving, and does not move."""
+
+
 class InvalidInvitation(RequestError, PermissionError):
     """A token was used before, has expired, or was never given."""
 

@@ -179,6 +179,9 @@ class Hub:
         if opening is not None:
             opening.settings = settings
             return
+        again = partial(self.keep, log_id, founders, settings, me=me, name=name)
+        if self._removals.postpone(log_id, again):
+            return  # It was moved away, and comes back as another replica.
         opening = self._opening(log_id, founders, settings, me=me, name=name)
         # The key of a topic is made on a thread, and a log that rests may be opened on the loop.
         has_key = self.keyring is None or self.keyring.has(log_id.topic_id)
@@ -227,7 +230,7 @@ class Hub:
         return log_id in self._openings
 
     def drop(self, log_id: LogId) -> None:
-        """Remove a replica with all its records. Only for what a command deleted."""
+        """Remove a replica with all its records. Only for what a command deleted or moved away."""
         replica = self.replicas.pop(log_id, None)
         for forget in self._droppers:
             forget(log_id)
@@ -240,7 +243,9 @@ class Hub:
             self.ticker.follow(replica)
             self.upkeep.forget(replica)
         self._metrics.set(REPLICAS, self.log_count)
-        if not self._openings.drop(log_id):
+        if self._openings.drop(log_id):
+            self._removals.expect(log_id)
+        else:
             self._removals.add(log_id)
 
     def on_drop(self, forget: Callable[[LogId], None]) -> None:
@@ -260,9 +265,9 @@ class Hub:
 
     def log_ends(self) -> dict[str, CleanEnd]:
         """Where each log ends, by the name of its directory."""
-        now_ms = self._ports.clock.now_ms()
+        now = self._ports.clock.now_ms
         ends = {
-            str(log_id): log_opening.clean_end(replica.log, at_rest(replica, now_ms=now_ms))
+            str(log_id): log_opening.clean_end(replica.log, at_rest(replica, now_ms=now()))
             for log_id, replica in self.replicas.items()
         }
         return ends | self.resting.ends()
@@ -458,8 +463,12 @@ class Hub:
         if isinstance(outcome, StorageError):
             problem = outcome
         elif problem is None:
-            self._take_part(opening, outcome)
-            return
+            try:
+                self._take_part(opening, outcome)
+                return
+            except StorageError as refusal:  # The journal is full.
+                outcome.abandon()
+                problem = refusal
         self._leave_closed(log_id, opening.name, problem)
         if problem.is_transient:
             self._unopened[log_id] = opening

@@ -17,7 +17,15 @@ from uuid import UUID
 
 from millstream.config import Config, Limits
 from millstream.errors import DamagedLog, StorageError, storage_error
-from millstream.model import NO_EPOCH, AtRest, CleanEnd, LastStop, LogId, ReplicaId
+from millstream.model import (
+    NO_EPOCH,
+    AtRest,
+    CleanEnd,
+    LastStop,
+    LogId,
+    ReplicaId,
+    incarnation_of,
+)
 from millstream.ports import Files, Ports
 from millstream.raft.core import Core
 from millstream.raft.member import Timing
@@ -322,6 +330,8 @@ def make_replica(
     """Make the replica of an opened log; the journal drops boundaries beyond its end."""
     log_id, state = opening.log_id, opening.state
     assert state == journal.state(log_id), "only a replica changes what the journal says"
+    if incarnation := incarnation_of(opening.me):
+        journal.place(log_id, incarnation)
     kept = [b for b in state.boundaries if b.start_offset <= log.end_offset]
     if len(kept) < len(state.boundaries):
         journal.cut_epochs(log_id, kept[-1].epoch if kept else NO_EPOCH)

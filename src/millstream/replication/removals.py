@@ -1,7 +1,8 @@
 """Removes the files of deleted logs, on a thread: there may be thousands. Keys go before files.
 
 Owns which logs those are. The journal forgets a log when its files are gone; a node that stops
-before finds the command in the control log at its next start, and tries again.
+before finds the command in the control log at its next start, and tries again. A log that is placed
+here again meanwhile is opened when nothing of the old one is left.
 """
 
 import asyncio
@@ -41,26 +42,45 @@ class Removals:
         self._files = files
         self._threads = threads
         self._journal = journal
-        self._removing: dict[LogId, None] = {}
+        # What is to be done when it is gone, or None.
+        self._removing: dict[LogId, Callable[[], None] | None] = {}
+        self._awaited: set[LogId] = set()  # A thread has them open still.
         self._wake = asyncio.Event()
 
     def __contains__(self, log_id: object) -> bool:
         return log_id in self._removing
 
-    def add(self, log_id: LogId) -> None:
+    def expect(self, log_id: LogId) -> None:
+        """Count a log as one that is being removed, until `add` says that it can be."""
         self._removing[log_id] = None
+        self._awaited.add(log_id)
+
+    def add(self, log_id: LogId) -> None:
+        if log_id in self._awaited:  # What is to be done then stays.
+            self._awaited.discard(log_id)
+        else:
+            self._removing[log_id] = None
         self._wake.set()
+
+    def postpone(self, log_id: LogId, act: Callable[[], None]) -> bool:
+        """Call `act` when the log is gone, if it is being removed; not if it cannot be."""
+        if log_id in self._removing:
+            self._removing[log_id] = act
+            return True
+        return False
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._removing:
-                log_id = next(iter(self._removing))
-                await self._remove(log_id)
-                del self._removing[log_id]
+            while ready := [each for each in self._removing if each not in self._awaited]:
+                for log_id in ready:
+                    is_gone = await self._remove(log_id)
+                    act = self._removing.pop(log_id)
+                    if act is not None and is_gone:
+                        act()
 
-    async def _remove(self, log_id: LogId) -> None:
+    async def _remove(self, log_id: LogId) -> bool:
         keyring, topic_id = self._keyring, log_id.topic_id
         try:
             if keyring is not None and keyring.has(topic_id) and not self._is_kept(topic_id):
@@ -70,6 +90,8 @@ class Removals:
         except (OSError, StorageError) as problem:
             # The command stays in the control log: the next start tries again.
             _log.warning("could not remove a deleted log log=%s problem=%s", log_id, problem)
+            return False
+        return True
 
 
 async def take_strides(keyring: "Keyring", threads: Threads) -> None:

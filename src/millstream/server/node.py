@@ -28,7 +28,6 @@ from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoi
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.admin import ClusterAdmin
 from millstream.engine.cluster.draining import Draining
-from millstream.engine.cluster.growing import Growing
 from millstream.engine.cluster.leaders import LeaderNews
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import PeerCalls
@@ -211,19 +210,16 @@ class Node:
     ) -> None:
         """Make what knows the other nodes."""
         ports, hub = foundation.ports, self.hub
-        LeaderNews(hub, ports.links, peers)
+        LeaderNews(hub, ports.links, peers, self._controller.state.catalog)
         self.members = Members(
             self._controller, ports, self.config, hub, peers, membership, foundation.cluster_id
         )
-        self.cluster = ClusterAdmin(foundation.gate, self.members)
         self._draining = Draining(self.members, hub, ports.links, peers)
         self._active_controller = ActiveController(
-            self.members,
-            self._controller,
-            hub,
-            draining=self._draining,
-            growing=Growing(self.members, self._controller, hub, self.config),
+            self.members, self._controller, hub, self.config, draining=self._draining
         )
+        leaving = self._active_controller.leaving
+        self.cluster = ClusterAdmin(foundation.gate, self._controller, self.members, leaving)
 
     def _open_access(self, foundation: Foundation) -> None:
         """Make what knows users and checks their logins."""

@@ -111,10 +111,13 @@ def test_added_replicas_have_the_offset_of_their_command_and_founders_stay() -> 
     assert topic.placement == ((1, 2, 4), (1, 2, 4), (3, 1, 4))
     assert catalog.find("keyed").placement == topic.placement
     later = replica_id(NodeId(2), 7), replica_id(NodeId(4), 9)
-    assert topic.founders(0) == topic.founders(1) == {replica_id(NodeId(1))}
-    assert topic.replicas(0) == topic.replicas(1) == topic.founders(0).union(later)
-    assert topic.founders(2) == {replica_id(NodeId(3)), replica_id(NodeId(1))}
-    assert topic.replicas(2) == topic.founders(2) | {later[1]}
+    first, third = replica_id(NodeId(1)), replica_id(NodeId(3))
+    for partition in (0, 1):
+        assert topic.assignment(partition).founders == {first}
+        assert topic.assignment(partition).replicas == (first, *later)
+    assert topic.assignment(2).founders == {third, first}
+    assert topic.assignment(2).replicas == (third, first, later[1])
+    assert not any(topic.assignment(partition).is_moving for partition in range(3))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ completed from the control log after any crash.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
-from typing import Any, Final, NamedTuple
+from itertools import groupby, islice
+from typing import Any, Final, NamedTuple, assert_never
 
 from millstream.control.acls import Acl
 from millstream.control.commands import (
@@ -25,12 +25,15 @@ from millstream.control.commands import (
     CreateTopic,
     DeleteRole,
     DeleteTopic,
+    FinishMoves,
+    MoveReplicas,
     PutRole,
     RegisterNode,
     RemoveAcls,
     ReplaceAcls,
     RequireEncryption,
     ReserveProducerIds,
+    TopicCommand,
     UserChange,
 )
 from millstream.security.audit import EVENTS
@@ -42,6 +45,7 @@ CONTROL_EVENTS: Final = frozenset(
     if event.partition(".")[0] in {"topic", "user", "acl", "role", "quota", "config", "cluster"}
 )
 ACLS_NAMED_MAX = 100  # In one event; the others are counted.
+MOVES_NAMED_MAX = 100
 UNKNOWN_ACTOR = Actor(principal="System:unknown", at_ms=0)
 
 
@@ -91,20 +95,10 @@ def _acts(command: AnyCommand, fate: Fate) -> Iterator[_Act]:
     if isinstance(command, ClusterCommand):
         yield from _cluster_acts(command)
         return
+    if isinstance(command, TopicCommand):
+        yield _topic_act(command)
+        return
     match command:
-        case CreateTopic(name=name, topic_id=topic_id, placement=placement, overrides=overrides):
-            details = {"topic_id": str(topic_id), "partitions": len(placement)}
-            yield _Act("topic.create", f"topic:{name}", {**details, "settings": overrides})
-        case DeleteTopic(name=name):
-            yield _Act("topic.delete", f"topic:{name}", {})
-        case AddPartitions(name=name, count_before=before, placement=placement):
-            details = {"partitions": before + len(placement), "partitions_before": before}
-            yield _Act("topic.modify", f"topic:{name}", details)
-        case AddReplicas(name=name, count_before=before, added=added):
-            details = {"replicas": before + len(added[0]), "replicas_before": before}
-            yield _Act("topic.modify", f"topic:{name}", details)
-        case AlterTopic(name=name, changes=changes):
-            yield _Act("topic.modify", f"topic:{name}", {"settings": changes})
         case AlterQuotas(user=user, client_id=client_id, changes=quotas):
             entity = {"user": user, "client_id": client_id}
             yield _Act("quota.change", "cluster", {**entity, "quotas": quotas})
@@ -121,8 +115,37 @@ def _cluster_acts(command: ClusterCommand) -> Iterator[_Act]:
             yield _Act("cluster.join", f"node:{node_id}", details)
         case ChangeNode(node_id=node_id, state="removed"):
             yield _Act("cluster.leave", f"node:{node_id}", {})
+        case ChangeNode(node_id=node_id, state=state):
+            yield _Act("config.change", f"node:{node_id}", {"state": state})
         case RequireEncryption(is_required=is_required):
             yield _Act("encryption.change", "cluster", {"is_required": is_required})
+
+
+def _topic_act(command: TopicCommand) -> _Act:
+    match command:
+        case CreateTopic(name=name, topic_id=topic_id, placement=placement, overrides=overrides):
+            details = {"topic_id": str(topic_id), "partitions": len(placement)}
+            return _Act("topic.create", f"topic:{name}", {**details, "settings": overrides})
+        case DeleteTopic(name=name):
+            return _Act("topic.delete", f"topic:{name}", {})
+        case AddPartitions(name=name, count_before=before, placement=placement):
+            details = {"partitions": before + len(placement), "partitions_before": before}
+            return _Act("topic.modify", f"topic:{name}", details)
+        case AddReplicas(name=name, count_before=before, added=added):
+            details = {"replicas": before + len(added[0]), "replicas_before": before}
+            return _Act("topic.modify", f"topic:{name}", details)
+        case MoveReplicas(name=name, targets=targets):
+            some = islice(targets.items(), MOVES_NAMED_MAX)
+            nodes = {str(partition): replicas for partition, replicas in some}
+            details = {"moved_partitions": len(targets), "nodes": nodes}
+            return _Act("topic.modify", f"topic:{name}", details)
+        case FinishMoves(name=name, moves=moves):
+            details = {"moved_partitions": len(moves), "is_finished": True}
+            return _Act("topic.modify", f"topic:{name}", details)
+        case AlterTopic(name=name, changes=changes):
+            return _Act("topic.modify", f"topic:{name}", {"settings": changes})
+        case _:
+            assert_never(command)
 
 
 def _access_acts(command: AccessCommand, fate: Fate) -> Iterator[_Act]:

@@ -6,12 +6,16 @@ election of its own, and the next one waits for its outcome.
 
 import asyncio
 
+from millstream.config import Config
 from millstream.control.balance import control_voters
+from millstream.control.moves import next_voters
 from millstream.engine.cluster.draining import Draining
-from millstream.engine.cluster.growing import Growing, change_voters
+from millstream.engine.cluster.growing import Growing
+from millstream.engine.cluster.leaving import Leaving
 from millstream.engine.cluster.members import Members
+from millstream.engine.cluster.moving import Moving, change_voters, may_vote
 from millstream.engine.controller import Controller
-from millstream.model import CONTROL_LOG, ReplicaId, node_of, replica_id
+from millstream.model import CONTROL_LOG, NodeId, node_of, replica_id
 from millstream.names import CONTROL_LOG_NAME
 from millstream.replication.hub import Hub
 
@@ -26,15 +30,17 @@ class ActiveController:
         members: Members,
         controller: Controller,
         hub: Hub,
+        config: Config,
         *,
         draining: Draining,
-        growing: Growing,
     ) -> None:
         self._members = members
         self._draining = draining
         self._controller = controller
         self._hub = hub
-        self._growing = growing
+        self._growing = Growing(members, controller, config)
+        self._moving = Moving(members, controller, hub)
+        self.leaving = Leaving(members, controller)
 
     async def run(self) -> None:
         """Follow the nodes of the cluster until cancelled, once there is one."""
@@ -46,7 +52,8 @@ class ActiveController:
             is_unfinished = self.arrange_voters()
             if self._controller.is_leader and not is_unfinished:
                 is_unfinished = await self._growing.place()
-            is_unfinished = self._growing.admit() or is_unfinished
+                is_unfinished = await self.leaving.advance() or is_unfinished
+            is_unfinished = await self._moving.advance() or is_unfinished
             await asyncio.sleep(UNFINISHED_S if is_unfinished else CHECK_S)
 
     def arrange_voters(self) -> bool:
@@ -56,17 +63,28 @@ class ActiveController:
             return False
         voters = self._controller.voters
         current = {node_of(voter): voter for voter in voters}
-        planned = control_voters(self._controller.state.nodes, list(current), self._members.me)
-        if not planned or set(planned) == current.keys():
+        down = {each.node_id for each in self._members.nodes if not self._is_up(each.node_id)}
+        nodes = control_voters(
+            self._controller.state.nodes, list(current), self._members.me, down=down
+        )
+        planned = frozenset(current.get(node) or replica_id(node) for node in nodes)
+        if not planned or planned == voters:
             return False
-        for node in planned:
-            if node not in current and self._try(voters | {replica_id(node)}):
-                return True
-        for node, voter in current.items():
-            is_last = len(current) == 1
-            if node not in planned and not is_last and self._try(voters - {voter}):
-                return True
+        replica = self._hub.replicas[CONTROL_LOG]
+        able = {each for each in planned - voters if may_vote(replica, each)}
+        if able or planned <= voters:
+            following = next_voters(
+                voters,
+                planned & voters | able,
+                me=replica.me,
+                lost=frozenset(each for each in voters if not self._is_up(node_of(each))),
+            )
+            # A leader that is to go resigns by itself; without another voter it stays.
+            if following is None and len(voters) > 1:
+                following = voters - {replica.me}
+            if following is not None:
+                change_voters(self._hub, CONTROL_LOG, CONTROL_LOG_NAME, following)
         return True
 
-    def _try(self, voters: frozenset[ReplicaId]) -> bool:
-        return change_voters(self._hub, CONTROL_LOG, CONTROL_LOG_NAME, voters)
+    def _is_up(self, node_id: NodeId) -> bool:
+        return self._members.is_up(node_id)

@@ -1,15 +1,30 @@
-"""The nodes of the cluster as operators ask for them: describe, invite, drain, remove."""
+"""The nodes of the cluster and the replicas on them, as operators ask for them."""
 
+from collections.abc import Mapping
+
+import msgspec
+
+from millstream.control.assignments import Assignment
+from millstream.control.catalog import Topic
+from millstream.control.commands import ChangeNode, MoveReplicas, Replicas
 from millstream.control.nodes import Address, Invitation, Node, NodeState
+from millstream.engine.cluster.leaving import Leaving
 from millstream.engine.cluster.members import Members, NodeView
+from millstream.engine.controller import Controller
 from millstream.engine.gate import CLUSTER, Gate, Operation
+from millstream.errors import InvalidReplication
+from millstream.errors.cluster import NodeRefused
 from millstream.model import NodeId, Session
 
 
 class ClusterAdmin:
-    def __init__(self, gate: Gate, members: Members) -> None:
+    def __init__(
+        self, gate: Gate, controller: Controller, members: Members, leaving: Leaving
+    ) -> None:
         self._gate = gate
+        self._controller = controller
         self._members = members
+        self._leaving = leaving
 
     async def describe(self, session: Session, listener: str, me: Address) -> list[NodeView]:
         """All nodes of the cluster, with what each says of itself."""
@@ -58,4 +73,73 @@ class ClusterAdmin:
     async def change(self, session: Session, node_id: int, state: NodeState) -> Node:
         """Drain a node, take it back, or remove it for ever."""
         self._gate.admit(session, Operation.ALTER, CLUSTER)
+        if state is NodeState.LEAVING:
+            return await self.decommission(session, node_id)
         return await self._members.change(session, node_id, state)
+
+    async def decommission(
+        self, session: Session, node_id: int, successor: int | None = None
+    ) -> Node:
+        """Move all replicas away from a node, to `successor` if one is named, then remove it.
+
+        Raises `NodeRefused` if some replica could go nowhere. `change` takes it back until then.
+        """
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        nodes = self._controller.state.nodes
+        node = nodes.find(node_id)
+        if len(nodes.members()) == 1:
+            raise NodeRefused(f"node {node_id} cannot leave: it is the last one of its cluster")
+        if successor is not None:
+            nodes.find(successor)
+            nodes.check_takes_replicas(NodeId(successor))
+        after = None if successor is None else NodeId(successor)
+        self._leaving.check(msgspec.structs.replace(node, successor=after))
+        command = ChangeNode(
+            node_id=node_id, state=NodeState.LEAVING.value, successor=successor or 0
+        )
+        outcome = await self._controller.alter_nodes(session, command)
+        assert isinstance(outcome, Node)
+        return outcome
+
+    def check_move(
+        self,
+        session: Session,
+        name: str,
+        partition: int,
+        nodes: Replicas | None,
+        *,
+        may_resize: bool = True,
+    ) -> None:
+        """Raise what `move` would raise for one partition, and `InvalidReplication` for another
+        number of replicas unless it may change."""
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        topic = self._controller.state.catalog.find_own(name)
+        command = MoveReplicas(name=name, topic_id=topic.topic_id, targets={partition: nodes})
+        self._controller.state.check(command)
+        count = len(topic.placement[partition])
+        if nodes is not None and len(nodes) != count and not may_resize:
+            raise InvalidReplication(
+                f"{name}-{partition} has {count} replicas, and {len(nodes)} are asked for"
+            )
+
+    async def move(
+        self, session: Session, name: str, targets: Mapping[int, Replicas | None]
+    ) -> Topic:
+        """Move partitions of a topic to other nodes; None takes one back to where it was.
+
+        Returns when the move has begun: `moves` lists it until it is done.
+        """
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        topic = self._controller.state.catalog.find_own(name)
+        command = MoveReplicas(name=name, topic_id=topic.topic_id, targets=dict(targets))
+        return await self._controller.propose(session, command)
+
+    def moves(self, session: Session) -> list[tuple[Topic, int, Assignment]]:
+        """The partitions that move, in the order of their topics."""
+        self._gate.admit(session, Operation.DESCRIBE, CLUSTER)
+        return [
+            (topic, partition, assignment)
+            for topic in sorted(self._controller.state.catalog.topics(), key=lambda each: each.name)
+            for partition, assignment in sorted(topic.assignments.items())
+            if assignment.is_moving
+        ]

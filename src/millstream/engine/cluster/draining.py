@@ -73,7 +73,7 @@ class Draining:
             # Clients are told of the next leader once it is known here: also that is waited for.
             reachable = self._successors(replica)
             is_unfinished |= bool(reachable)
-            in_step = [each for each in reachable if _is_in_step(replica, each)]
+            in_step = [each for each in reachable if is_in_step(replica, each)]
             if not (in_step and replica.is_leader and replica.core.takes_proposals):
                 continue
             successor = min(in_step, key=lambda each: (spread[node_of(each)], each))
@@ -108,7 +108,7 @@ class Draining:
         self._leaving.discard(node)
 
 
-def _is_in_step(replica: Replica, follower: ReplicaId) -> bool:
+def is_in_step(replica: Replica, follower: ReplicaId) -> bool:
     """Whether the follower holds all that is committed: then little is left to wait for."""
     uncommitted = replica.log.end_offset - replica.high_watermark
     return replica.core.lags().get(follower, uncommitted + 1) <= uncommitted

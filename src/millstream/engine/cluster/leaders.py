@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from millstream.control.catalog import Catalog
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
 from millstream.model import Epoch, LogId, NodeId
 from millstream.ports import Links
@@ -41,7 +42,8 @@ class Claims(msgspec.Struct, frozen=True):
 class LeaderNews:
     """Tells peers what is led here, and keeps what they tell."""
 
-    def __init__(self, hub: Hub, links: Links, peers: PeerCalls) -> None:
+    def __init__(self, hub: Hub, links: Links, peers: PeerCalls, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._hub = hub
         self._links = links
         self._peers = peers
@@ -100,4 +102,6 @@ class LeaderNews:
         return Nothing()
 
     def _forget(self, log_id: LogId) -> None:
-        self._known.pop(log_id, None)
+        """A replica was dropped: if its topic lives, it is led elsewhere."""
+        if not self._catalog.has_id(log_id.topic_id):
+            self._known.pop(log_id, None)

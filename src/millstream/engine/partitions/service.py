@@ -343,8 +343,8 @@ class Partitions:
         """The leader of each partition of a topic, as far as this node knows."""
         self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
         return [
-            self._leadership(topic.log(partition), replicas)
-            for partition, replicas in enumerate(topic.placement)
+            self._leadership(topic.log(partition), topic.assigned(partition))
+            for partition in range(topic.partition_count)
         ]
 
     async def awake(self, session: Session, topics: Sequence[Topic]) -> None:

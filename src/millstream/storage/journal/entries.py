@@ -79,6 +79,13 @@ class Durable(NamedTuple):
     end_offset: Offset
 
 
+class Placed(NamedTuple):
+    """The log is that of the replica with this incarnation, from its first record on."""
+
+    log: LogId
+    incarnation: int
+
+
 class Forgotten(NamedTuple):
     log: LogId
 
@@ -89,7 +96,7 @@ class Mark(NamedTuple):
     durable_end: int
 
 
-Event: TypeAlias = Voted | Opened | Cut | Moved | Reset | Durable | Forgotten
+Event: TypeAlias = Voted | Opened | Cut | Moved | Reset | Durable | Placed | Forgotten
 
 
 class _Kind(IntEnum):
@@ -105,6 +112,7 @@ class _Kind(IntEnum):
     WIDE_OPENED = 8
     WIDE_RESET = 9
     DURABLE = 10
+    PLACED = 11
 
 
 def frame(payload: bytes, at: int) -> bytes:
@@ -162,6 +170,8 @@ def encode(event: Event | Mark) -> bytes:
             return b"".join((head, _OFFSET.pack(event.start_offset), *bodies))
         case Durable():
             return _encode_log(_Kind.DURABLE, event.log) + _OFFSET.pack(event.end_offset)
+        case Placed():
+            return _encode_log(_Kind.PLACED, event.log) + _OFFSET.pack(event.incarnation)
         case Forgotten():
             return _encode_log(_Kind.FORGOTTEN, event.log)
         case Mark():
@@ -209,6 +219,8 @@ def _decode(payload: bytes, logs: dict[bytes, LogId]) -> Event | Mark:
         return Reset(log, start_offset, tuple(boundaries))
     if kind == _Kind.DURABLE:
         return Durable(log, *_OFFSET.unpack_from(payload, at))
+    if kind == _Kind.PLACED:
+        return Placed(log, *_OFFSET.unpack_from(payload, at))
     if kind == _Kind.FORGOTTEN:
         return Forgotten(log)
     raise ValueError(f"there is no entry of kind {kind}")

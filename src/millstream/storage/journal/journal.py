@@ -31,6 +31,7 @@ from millstream.storage.journal.entries import (
     Mark,
     Moved,
     Opened,
+    Placed,
     Reset,
     Voted,
     decode,
@@ -119,6 +120,10 @@ class Journal:
         if self._round is not None and self._round.states is not None:
             self._round.tail.append(payload)
         _put(self._states, log, new)
+
+    def place(self, log: LogId, incarnation: int) -> None:
+        """Note whose log it is, before anything else of it is noted."""
+        self._append(Placed(log, incarnation))
 
     def forget(self, log: LogId) -> None:
         self._append(Forgotten(log))
@@ -403,6 +408,8 @@ def _write_file(files: Files, path: str, states: Mapping[LogId, LogState]) -> _R
     for log, state in states.items():
         if state.hard_state != NEVER_VOTED:
             data += frame(encode(Voted(log, state.hard_state)), len(data))
+        if state.incarnation:
+            data += frame(encode(Placed(log, state.incarnation)), len(data))
         data += frame(encode(Reset(log, state.start_offset, state.boundaries)), len(data))
         if state.durable_end:
             data += frame(encode(Durable(log, state.durable_end)), len(data))

@@ -16,6 +16,7 @@ from millstream.storage.journal.entries import (
     Forgotten,
     Moved,
     Opened,
+    Placed,
     Reset,
     Voted,
 )
@@ -28,6 +29,7 @@ class LogState(NamedTuple):
     boundaries: tuple[Boundary, ...] = ()
     start_offset: Offset = 0
     durable_end: Offset = 0  # Committed and on the disk up to here: it was never cut since.
+    incarnation: int = 0  # Of the replica whose log this is.
 
 
 UNKNOWN_LOG = LogState()
@@ -35,7 +37,7 @@ UNKNOWN_LOG = LogState()
 
 def fold(state: LogState, event: Event) -> LogState:
     """Return the state after `event`; `AssertionError` for an event that consensus never makes."""
-    hard_state, boundaries, start_offset, durable_end = state
+    hard_state, boundaries, start_offset, durable_end, incarnation = state
     match event:
         case Voted():
             _check_vote(hard_state, event.hard_state)
@@ -54,10 +56,15 @@ def fold(state: LogState, event: Event) -> LogState:
             return state._replace(boundaries=kept, start_offset=event.start_offset)
         case Reset():
             _check_order(event.boundaries)
-            return LogState(hard_state, event.boundaries, event.start_offset)
+            return LogState(
+                hard_state, event.boundaries, event.start_offset, incarnation=incarnation
+            )
         case Durable():
             # What is committed is never cut: only a reset takes it away.
             return state._replace(durable_end=max(durable_end, event.end_offset))
+        case Placed():
+            assert incarnation in (0, event.incarnation), "a log is never given to another replica"
+            return state._replace(incarnation=event.incarnation)
         case Forgotten():
             return UNKNOWN_LOG
         case _:

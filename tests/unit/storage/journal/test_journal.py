@@ -87,6 +87,35 @@ def test_votes_boundaries_and_starts_are_remembered_for_each_log(
     assert again.logs() == [A, B]
 
 
+def test_the_replica_of_a_log_is_remembered_until_the_log_is_forgotten(
+    files: CrashingFiles, journal: Journal
+) -> None:
+    journal.place(A, 7)
+    journal.vote(A, voted(3))
+    journal.reset(A, 5, [boundary(3, 5)])
+    journal.place(B, 8)
+    journal.forget(B)
+    journal.place(B, 9)
+    journal.close()
+
+    again = opened(files)
+
+    assert again.state(A) == LogState(voted(3), (boundary(3, 5),), 5, incarnation=7)
+    assert again.state(B) == LogState(incarnation=9)
+
+
+def test_a_rewritten_journal_remembers_the_replicas(files: CrashingFiles) -> None:
+    journal = opened(files, bytes_max=200)
+    journal.place(A, 7)
+    for epoch in range(1, 40):
+        journal.vote(A, voted(epoch))
+        sync(journal)
+    assert len(content(files)) < 1_000
+    journal.close()
+
+    assert opened(files).state(A) == LogState(voted(39), incarnation=7)
+
+
 def test_cutting_drops_boundaries_by_epoch_and_not_by_offset(journal: Journal) -> None:
     journal.vote(A, voted(4))
     for each in (boundary(1, 0), boundary(2, 5), boundary(3, 5), boundary(4, 5)):

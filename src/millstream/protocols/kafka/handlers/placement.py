@@ -1,17 +1,18 @@
 """Handlers of placement: log directories, ElectLeaders, and the two of reassignments.
 
-Nothing here moves anything: consensus elects a leader as soon as there is none, and replicas stay
-on the nodes they were placed on.
+Consensus elects a leader as soon as there is none: ElectLeaders says whether there is one.
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
 from enum import IntEnum
 
+from millstream.control.assignments import nodes_of
 from millstream.control.catalog import Topic
+from millstream.control.commands import Replicas
 from millstream.engine.gate import Operation
 from millstream.engine.partitions.leaders import Leadership
-from millstream.errors import InvalidPlacement, InvalidRequest, RequestError, UnknownTopic
+from millstream.errors import InvalidRequest, RequestError, UnknownTopic
 from millstream.kafka_wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -25,7 +26,7 @@ from millstream.kafka_wire.apis.admin import (
     ListPartitionReassignmentsResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
-from millstream.model import TopicPartition
+from millstream.model import NodeId, TopicPartition
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.handlers.broker_config_table import directory_of
@@ -34,6 +35,7 @@ _LogDir = DescribeLogDirsResponse.Result
 _Moved = AlterReplicaLogDirsResponse.Topic.Partition
 _Elected = ElectLeadersResponse.Topic.Partition
 _Reassigned = AlterPartitionReassignmentsResponse.Topic.Partition
+_Moving = ListPartitionReassignmentsResponse.Topic.Partition
 
 
 class ElectionType(IntEnum):
@@ -198,42 +200,53 @@ def _standing(held: Leadership, election: ElectionType) -> tuple[ErrorCode, str]
 # -- reassignments -----------------------------------------------------------------------------
 
 
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Refuse to move replicas; asking for the nodes they are on is granted."""
+    """Begin to move replicas, or cancel it; each partition has an answer of its own (KIP-455)."""
     refusal = _refusal(context, Operation.ALTER)
     if refusal is not None:
         return AlterPartitionReassignmentsResponse(
             error_code=code_for(refusal), error_message=str(refusal), responses=[]
         )
+    may_resize = request.allow_replication_factor_change
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=may_resize,
         responses=[
             AlterPartitionReassignmentsResponse.Topic(
-                name=topic.name, partitions=_reassigned(context, topic)
+                name=topic.name, partitions=await _reassigned(context, topic, may_resize=may_resize)
             )
             for topic in request.topics
         ],
     )
 
 
-def _reassigned(
-    context: Context, topic: AlterPartitionReassignmentsRequest.Topic
+async def _reassigned(
+    context: Context, topic: AlterPartitionReassignmentsRequest.Topic, *, may_resize: bool
 ) -> list[_Reassigned]:
+    """The partitions of a topic that can move do so by one command."""
+    cluster, session = context.broker.cluster, context.session
+    problems: dict[int, RequestError] = {}
+    targets: dict[int, Replicas | None] = {}
+    for part in topic.partitions:
+        index = part.partition_index
+        nodes = None if part.replicas is None else tuple(map(NodeId, part.replicas))
+        try:
+            cluster.check_move(session, topic.name, index, nodes, may_resize=may_resize)
+            targets[index] = nodes
+        except RequestError as problem:
+            problems[index] = problem
+    if targets:
+        try:
+            await cluster.move(session, topic.name, targets)
+        except RequestError as problem:
+            problems |= dict.fromkeys(targets, problem)
     results = []
-    held = _leaderships(context, topic.name)
     for part in topic.partitions:
         result = _Reassigned(partition_index=part.partition_index)
-        try:
-            replicas = list(_at(held, topic.name, part.partition_index).replicas)
-            if part.replicas is None:
-                result.error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-                result.error_message = "there is no reassignment to cancel"
-            elif part.replicas != replicas:
-                raise InvalidPlacement(f"the replicas are on nodes {replicas} and stay there")
-        except RequestError as problem:
-            result.error_code, result.error_message = code_for(problem), str(problem)
+        refused = problems.get(part.partition_index)
+        if refused is not None:
+            result.error_code, result.error_message = code_for(refused), str(refused)
         results.append(result)
     return results
 
@@ -241,12 +254,31 @@ def _reassigned(
 def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    refusal = _refusal(context, Operation.DESCRIBE)
-    if refusal is not None:
+    try:
+        moves = context.broker.cluster.moves(context.session)
+    except RequestError as problem:
         return ListPartitionReassignmentsResponse(
-            error_code=code_for(refusal), error_message=str(refusal), topics=[]
+            error_code=code_for(problem), error_message=str(problem), topics=[]
         )
-    return ListPartitionReassignmentsResponse(topics=[])
+    asked = request.topics and {
+        (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+    }
+    topics: dict[str, list[_Moving]] = {}
+    for topic, index, assignment in moves:
+        if request.topics is None or (asked and (topic.name, index) in asked):
+            moving = _Moving(
+                partition_index=index,
+                replicas=list(nodes_of(assignment.all)),
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(nodes_of(assignment.leaving)),
+            )
+            topics.setdefault(topic.name, []).append(moving)
+    return ListPartitionReassignmentsResponse(
+        topics=[
+            ListPartitionReassignmentsResponse.Topic(name=name, partitions=parts)
+            for name, parts in topics.items()
+        ]
+    )
 
 
 # -- parts -------------------------------------------------------------------------------------
