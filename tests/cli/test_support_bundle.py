@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.support.redaction import HIDDEN, Pseudonyms, redact, redact_text
+from millstream.security.redaction import HIDDEN, Pseudonyms, redact, redact_text
 from tests.cli.conftest import NOBODY, Cli, environment
 from tests.support.broker_process import BrokerProcess
 

@@ -1,8 +1,12 @@
 """The node over REST: cluster, nodes, configuration, connections, figures, events."""
 
 import http.client
+import io
+import json
+import logging
 import socket
 import time
+import zipfile
 from contextlib import suppress
 from typing import Any
 
@@ -127,3 +131,30 @@ def test_the_session_of_an_open_listener(ask: HttpClient) -> None:
     assert ask.get("/v1/whoami").json["principal"] == "User:ANONYMOUS"
     wrong = ask.post("/v1/session", {"user": "ann", "password": "wrong"})
     assert (wrong.status, wrong.json["error"]) == (401, "login_failed")
+
+
+def test_diagnostics_are_an_archive_without_records_and_secrets(node: HttpNode) -> None:
+    with connect(node.broker.bootstrap) as client, client.producer() as producer:
+        producer.send("figures", b"a value that nobody else reads").result(30)
+    logging.getLogger("millstream.tests").warning("opened with password=hunter2")
+
+    answer = node.ask.get("/v1/diagnostics")
+
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/zip")
+    assert "attachment" in answer.headers["content-disposition"]
+    with zipfile.ZipFile(io.BytesIO(answer.text)) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert parts.keys() == {
+        "README.txt",
+        "health.json",
+        "config.json",
+        "cluster.json",
+        "figures.json",
+        "metrics.txt",
+        "log.txt",
+    }
+    assert json.loads(parts["health.json"])["checks"]
+    assert "millstream_appended_records_total" in parts["metrics.txt"]
+    assert "opened with password=•••" in parts["log.txt"]
+    assert "hunter2" not in parts["log.txt"]
+    assert not any("a value that nobody" in text for text in parts.values())

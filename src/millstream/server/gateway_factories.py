@@ -224,6 +224,7 @@ def _http_services(node: Node, listeners: "Listeners | None") -> "HttpServices":
         ),
         report=node.faults.report,
         node_figures=lambda: node_figures(node, listeners),
+        log_lines=lambda: _log_lines(listeners),
         is_up=node.members.is_up,
         cluster=node.cluster,
         connections=lambda: open_connections(listeners),
@@ -252,6 +253,11 @@ def _http_services(node: Node, listeners: "Listeners | None") -> "HttpServices":
         schemas=node.schemas,
         schema_changes=node.schema_changes,
     )
+
+
+def _log_lines(listeners: "Listeners | None") -> list[str]:
+    vitals = None if listeners is None else listeners.vitals
+    return [] if vitals is None else vitals.log_lines.lines()
 
 
 def _server_class(node: Node) -> "Callable[..., Server]":

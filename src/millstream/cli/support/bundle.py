@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream import __version__
-from millstream.cli.support.redaction import Pseudonyms, redact, redact_text
+from millstream.security.redaction import Pseudonyms, redact, redact_text
 
 if TYPE_CHECKING:
     from millstream.cli.connection import Target

@@ -78,6 +78,7 @@ class Services:
     health: Callable[[], Sequence[tuple[Verdict, int, float]]]
     report: Callable[[Exception], None]  # Takes unexpected errors; a fatal one stops the node.
     node_figures: Callable[[], NodeFigures]
+    log_lines: Callable[[], list[str]]  # The last of this process, oldest first.
     is_up: Callable[[NodeId], bool]  # Whether a node can be reached from here.
     cluster: ClusterAdmin
     connections: Callable[[], Sequence[OpenConnection]]

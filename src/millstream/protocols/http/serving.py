@@ -48,7 +48,7 @@ from millstream.protocols.http.streams import (
     send_events,
     send_lines,
 )
-from millstream.protocols.http.turns import Turns
+from millstream.protocols.http.turns import turns_of
 from millstream.protocols.http.wire.requests import Request
 from millstream.protocols.http.wire.responses import response, stream_head
 
@@ -100,9 +100,7 @@ class Server:
         self.services = services
         self.router = router
         self.settings = services.config.http
-        self._turns = Turns(
-            services.elapsed_s, services.metrics, share_max=self.settings.loop_share_max
-        )
+        self._turns = turns_of(services)
         self._remembered = Remembered(self.settings.answers_remembered_max)
         self._streams: Counter[str] = Counter()  # By principal.
         # By route, method and class of the status.

@@ -8,9 +8,12 @@ While the loop is late, a turn of *t* is followed by a pause that keeps HTTP wit
 import asyncio
 import logging
 from collections.abc import Callable, Generator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from millstream.metrics import HTTP_LONG_TURNS, Metrics
+
+if TYPE_CHECKING:
+    from millstream.protocols.http.context import Services
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +23,12 @@ LATE_S = 0.002  # The loop counts as late if other work held a turn of ours up b
 LONG_TURN_S = 0.005
 LONG_TURNS_LOGGED_EVERY_S = 10.0
 PAUSE_S_MAX = 0.25
+
+
+def turns_of(services: "Services") -> "Turns":
+    """Turns of the node's loop, within the share that its configuration has for HTTP."""
+    share_max = services.config.http.loop_share_max
+    return Turns(services.elapsed_s, services.metrics, share_max=share_max)
 
 
 class Turns:

@@ -6,6 +6,7 @@ change is logged. Nothing here waits: free space and the ends of certificates co
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -57,12 +58,39 @@ WATCH_S = 10
 INDEXES_S = 60
 STEP_LOGS = 100  # Looked at in one step: half a millisecond.
 SYNC_WINDOW_S = 60.0
+LOG_LINES_MAX = 1_000
+LOG_LINE_LENGTH_MAX = 1_000  # Of which the beginning is kept.
+LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Checked(NamedTuple):
     verdict: Verdict
     since_ms: int
     latency_s: float
+
+
+class RecentLines(logging.Handler):
+    """The last lines of the log, for a person who looks for the cause: at most a megabyte.
+
+    Sees what the loggers of the broker let pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(LOG_LINE))
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record)[:LOG_LINE_LENGTH_MAX])
+
+    def lines(self) -> list[str]:
+        return list(self._lines)
+
+    def watch(self) -> None:
+        logging.getLogger("millstream").addHandler(self)
+
+    def leave(self) -> None:
+        logging.getLogger("millstream").removeHandler(self)
 
 
 class VitalSigns:
@@ -86,6 +114,7 @@ class VitalSigns:
         self._disk_space = disk_space
         self._certificate_ends_s = certificate_ends_s
         self._record = HealthRecord()
+        self.log_lines = RecentLines()
         self._leaderless_since: dict[LogId, float] = {}
         self._unproven_since: dict[LogId, float] = {}
         self._loading_since: dict[str, float] = {}  # Coordinators, registry.
@@ -105,6 +134,13 @@ class VitalSigns:
 
     async def run(self) -> None:
         """Look every 10 s and note the figures of each second, until cancelled."""
+        self.log_lines.watch()
+        try:
+            await self._look()
+        finally:
+            self.log_lines.leave()
+
+    async def _look(self) -> None:
         seconds = 0
         while True:
             if seconds % WATCH_S == 0:

@@ -25,6 +25,10 @@ from millstream.protocols.http.streams import COMMENT_EVERY_S, Event
 LOOK_S = 0.5  # Between two events of a job.
 
 
+# Any: the result of a job is a struct of its own.
+Progress = Callable[[], Any]
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     kind: str
@@ -33,7 +37,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     started_at: str
     ended_at: str | None
-    result: Any = None
+    result: Any = None  # While it runs, what it has done so far.
     error: str | None = None
     message: str | None = None
 
@@ -43,8 +47,17 @@ class JobParams(Params, frozen=True, kw_only=True):
 
 
 class Job:
-    def __init__(self, number: int, kind: str, subject: str, principal: str, now_ms: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        kind: str,
+        subject: str,
+        principal: str,
+        now_ms: int,
+        progress: Progress | None,
+    ) -> None:
         self.number = number
+        self.progress = progress
         self.kind = kind
         self.subject = subject
         self.principal = principal
@@ -72,7 +85,7 @@ class Job:
             principal=self.principal,
             started_at=iso_time(self.started_ms),
             ended_at=iso_time(self.ended_ms) if self.ended_ms else None,
-            result=self.result,
+            result=self.progress() if self.result is None and self.progress else self.result,
             error=None if problem is None else problem.error,
             message=None if problem is None else problem.message,
         )
@@ -93,8 +106,18 @@ class Jobs:
         self._jobs: OrderedDict[int, Job] = OrderedDict()
         self._count = 0
 
-    def start(self, call: Call, kind: str, subject: str, work: Coroutine[Any, Any, Any]) -> Job:
-        """Run `work` as a job of the session; raise 429 if too many run."""
+    def start(
+        self,
+        call: Call,
+        kind: str,
+        subject: str,
+        work: Coroutine[Any, Any, Any],
+        progress: Progress | None = None,
+    ) -> Job:
+        """Run `work` as a job of the session; raise 429 if too many run.
+
+        `progress` returns what the work has done so far, in the shape of its result.
+        """
         running = sum(job.state == "running" for job in self._jobs.values())
         if running >= self._settings.jobs_max:
             work.close()
@@ -106,7 +129,7 @@ class Jobs:
             )
         self._count += 1
         principal = str(call.session.principal)
-        job = Job(self._count, kind, subject, principal, self._clock.now_ms())
+        job = Job(self._count, kind, subject, principal, self._clock.now_ms(), progress)
         self._jobs[job.number] = job
         for number in list(self._jobs):
             if len(self._jobs) <= self._settings.jobs_remembered_max:

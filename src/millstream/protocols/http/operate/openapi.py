@@ -162,7 +162,10 @@ def _responses(route: Route, schema_of: Mapping[int, Any]) -> dict[str, Any]:
     if route.reply is None and status is HTTPStatus.OK:
         status = HTTPStatus.NO_CONTENT
     good: dict[str, Any] = {"description": status.phrase}
-    if _has_schema(route.reply):
+    if route.reply is bytes:
+        binary = {"type": "string", "format": "binary"}
+        good["content"] = {route.sends: {"schema": binary}}
+    elif _has_schema(route.reply):
         kind = route.sends.partition(";")[0]
         is_text = kind in {EVENTS_TYPE, NDJSON_TYPE}
         schema = {"type": "string"} if is_text else schema_of[id(route.reply)]
