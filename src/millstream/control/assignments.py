@@ -8,6 +8,7 @@ Invariant: a node has at most one replica of a partition, and a replica that was
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -15,6 +16,8 @@ from millstream.control.commands import Replicas
 from millstream.model import NodeId, Offset, ReplicaId, node_of, replica_id
 
 ReplicaIds = tuple[ReplicaId, ...]
+
+PLACEMENTS_KEPT = 1_024  # Topics of thousands of partitions have few different ones.
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +58,9 @@ def replica_on(node: NodeId, assignment: Assignment) -> ReplicaId | None:
     return next((each for each in assignment.all if node_of(each) == node), None)
 
 
+@lru_cache(maxsize=PLACEMENTS_KEPT)
 def founded(nodes: Replicas) -> Assignment:
+    """The first replicas of a partition. Partitions on the same nodes share one assignment."""
     replicas = tuple(map(replica_id, nodes))
     return Assignment(founders=frozenset(replicas), replicas=replicas)
 

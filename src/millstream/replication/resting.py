@@ -57,9 +57,10 @@ class Resting:
 
     def add(self, opening: Opening) -> bool:
         """Let a log rest; False if it has to be opened."""
+        if not self._ends or not self._is_alone or not opening.is_alone:
+            return False
         end = self._ends.get(str(opening.log_id))
-        is_alone = self._is_alone and opening.is_alone
-        if not is_alone or end is None or not _is_unchanged(opening, end):
+        if end is None or not _is_unchanged(opening, end):
             return False
         assert end.at_rest is not None
         self.logs[opening.log_id] = opening
