@@ -1,8 +1,9 @@
 """A consumer group without a broker: topics, time, a log of what was saved, and its readers."""
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from millstream.engine.filters.name_patterns import Pattern
 from millstream.engine.groups.consumer.group import ConsumerGroup

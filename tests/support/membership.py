@@ -1,8 +1,9 @@
 """A group's pure state machine with a clock, tickets and a memory of every answer."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from millstream.engine.groups.classic.membership import Membership
 from millstream.engine.groups.classic.roster import Ticket

@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
@@ -63,8 +64,7 @@ if TYPE_CHECKING:
     from millstream.tracing.spans import Tracer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """The services that listeners call, then the parts that the services share."""
 
     topics: Topics

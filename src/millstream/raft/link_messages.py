@@ -4,15 +4,15 @@ A peer link carries them in order with the messages of all groups: what is not m
 not changed (docs/consensus.md, "Peer links").
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from millstream.model import Epoch, LogId, ReplicaId
 from millstream.raft.messages import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """The sender lives. `number` counts on for the life of its process, over all links; `echo` is
     the highest number that it heard over this very link, 0 if none."""
 
@@ -21,8 +21,7 @@ class Heartbeat:
     wants_echo: bool  # Echo at once: a confirmed read waits for it.
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """The replica is no longer in this epoch, or closed: none of its fetches there counts."""
 
     log: LogId
@@ -30,13 +29,11 @@ class Left:
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class PositionsSent:
+class PositionsSent(Struct, frozen=True):
     """All fetches that begin this link have been sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMessage:
+class GroupMessage(Struct, frozen=True):
     """A message from one replica of a log to another."""
 
     log: LogId

@@ -7,7 +7,9 @@ refuses leaves both as they were.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from millstream.boundaries import may_campaign
 from millstream.errors import StorageError
@@ -33,8 +35,7 @@ class Timing:
         return 2 * self.heartbeat_ticks
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(Struct):
     """The effects of an input, which the driver applies in this order.
 
     1. If `hard_state` is set, make it durable. It is in the log view already (`LogView.vote`), in

@@ -7,58 +7,52 @@ Invariant: `epoch` is the epoch of the sender. A replica that gets a higher one 
 that gets a lower one answers `Hint`, whatever the message was.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from millstream.model import Boundary, Epoch, Offset, Position, ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
-class PreVote:
+class PreVote(Struct, frozen=True):
     """Would you vote for me in the epoch after this one? Sent before an election is started."""
 
     epoch: Epoch
     last: Position
 
 
-@dataclass(frozen=True, slots=True)
-class PreVoteGranted:
+class PreVoteGranted(Struct, frozen=True):
     """I would: I hear no leader either, and you hold all that I hold. A refusal is a `Hint`."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Struct, frozen=True):
     """Vote for me in this epoch. `last` is where my log ends."""
 
     epoch: Epoch
     last: Position
 
 
-@dataclass(frozen=True, slots=True)
-class VoteGranted:
+class VoteGranted(Struct, frozen=True):
     """You have my only vote of this epoch. A refusal is a `Hint`."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """I lead this epoch: fetch from me."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """I follow you, but my disk is busy with what I have. Answered with `Lead`, no records."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """Send what follows `position`. Everything before it survives a power cut here."""
 
     epoch: Epoch
@@ -66,8 +60,7 @@ class Fetch:
     high_watermark: Offset  # As known to the follower: news of it alone is worth an answer.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchReply:
+class FetchReply(Struct, frozen=True, kw_only=True):
     """The records after `base`, and boundaries where they follow each other without a gap."""
 
     epoch: Epoch
@@ -78,8 +71,7 @@ class FetchReply:
     start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class Diverged:
+class Diverged(Struct, frozen=True):
     """I do not hold `base`. My newest epoch that is not above it ends at `end`: cut to there."""
 
     epoch: Epoch
@@ -87,8 +79,7 @@ class Diverged:
     end: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(Struct, frozen=True):
     """The records after `base` are deleted here. Drop your log, continue at `start_offset`."""
 
     epoch: Epoch
@@ -97,16 +88,14 @@ class Reset:
     boundaries: tuple[Boundary, ...]  # Those still known that start at or before it.
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """I cannot do that, but this is the epoch I am in, and its leader as far as I know."""
 
     epoch: Epoch
     leader: ReplicaId | None
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True):
     """You hold all that I hold: campaign now, without asking around first."""
 
     epoch: Epoch

@@ -4,8 +4,9 @@ Does not send or store anything. Only voters count: an observer's acknowledgemen
 a voter's, but commit nothing.
 """
 
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from millstream.model import ORIGIN, Offset, Position, ReplicaId
 from millstream.raft.messages import Fetch
@@ -33,8 +34,7 @@ def is_majority(nodes: Voters | set[ReplicaId], voters: Voters) -> bool:
     return 2 * len(voters & nodes) > len(voters)
 
 
-@dataclass(frozen=True, slots=True)
-class Ballot:
+class Ballot(Struct, frozen=True):
     """The votes, or promises of votes, that one campaign has won."""
 
     voters: Voters
@@ -45,8 +45,7 @@ class Ballot:
         return is_majority(self.won, self.voters)
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """The progress of one follower, as its leader knows it."""
 
     acknowledged: Position = ORIGIN  # Durable there and contained here.

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+from msgspec import Struct
 
 from millstream.config import Config, Limits
 from millstream.errors import DamagedLog, StorageError, storage_error
@@ -63,8 +64,7 @@ SCANNED_BYTES_MAX = 64 * 1024
 JOB_MS = 20  # After this long a job takes no further log.
 
 
-@dataclass(slots=True)
-class Opening:
+class Opening(Struct):
     """A log that is to be opened."""
 
     log_id: LogId

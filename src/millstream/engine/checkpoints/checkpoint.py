@@ -11,8 +11,9 @@ Invariant: `checkpoint.json` is written last. A directory without it is no check
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.errors import InvalidRequest, StorageUnavailable
 from millstream.model import LogId, Offset
@@ -53,8 +54,7 @@ class _Noted(NamedTuple):
     end_offset: Offset
 
 
-@dataclass(slots=True)
-class _Linking:
+class _Linking(Struct):
     """What a thread links, and the size of each file by its path."""
 
     files: Files

@@ -11,8 +11,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.codec.records import Record
 from millstream.control.catalog import Catalog, Topic
@@ -82,8 +83,7 @@ class DeadLetterStatistics(NamedTuple):
     is_complete: bool  # False: there are more than `COUNTED_MAX`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedrivePlan:
+class RedrivePlan(Struct, frozen=True, kw_only=True):
     """Which dead letters are redriven, where to, and how fast."""
 
     filter: str | None = None  # In the language of `engine.filters`, over the dead letters.

@@ -7,8 +7,9 @@ than `WORK_MAX`.
 """
 
 import string
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from millstream.errors.groups import InvalidPattern
 
@@ -249,8 +250,7 @@ def _is_number(text: str) -> bool:
 # -- the automaton -----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """Read one of `chars` and go on at the first of `then`; without them, go on at all of them."""
 
     chars: frozenset[str] | None
@@ -258,8 +258,7 @@ class _Step:
     edge: _Edge | None = None
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """A set of steps that read something, and what is known of where they lead."""
 
     steps: frozenset[int]

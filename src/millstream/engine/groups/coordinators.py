@@ -7,8 +7,9 @@ their retention. Not gated: its caller, `groups.service`, is.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog

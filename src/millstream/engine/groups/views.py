@@ -1,8 +1,9 @@
 """Views of groups and their offsets: values, and how a live group is described."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.engine.groups.classic.generations import Generations
 from millstream.engine.groups.classic.vocabulary import GroupState
@@ -44,8 +45,7 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True, kw_only=True):
     group_id: str
     state: GroupState
     protocol_type: str

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.errors import (
     OffsetOutOfRange,
@@ -71,25 +72,20 @@ class Slice(NamedTuple):
         return self.records.passed_bytes if isinstance(self.records, FilteredBatches) else self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Earliest: ...
+class Earliest(Struct, frozen=True): ...
 
 
-@dataclass(frozen=True, slots=True)
-class Latest: ...
+class Latest(Struct, frozen=True): ...
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(Struct, frozen=True):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtMaxTimestamp: ...
+class AtMaxTimestamp(Struct, frozen=True): ...
 
 
-@dataclass(frozen=True, slots=True)
-class LastRecords:
+class LastRecords(Struct, frozen=True):
     count: int
 
 

@@ -20,10 +20,11 @@ import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.codec.batch import Header
 from millstream.codec.lifetime import NEVER_MS, Lifetime
@@ -63,8 +64,7 @@ class Remembered(NamedTuple):
     open_producers: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulesContext:
+class RulesContext(Struct, frozen=True, kw_only=True):
     """The state of the log when the run was planned."""
 
     start_offset: Offset

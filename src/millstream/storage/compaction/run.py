@@ -8,10 +8,11 @@ every key in the dirty part, then rewrite all from the start of the log.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.codec.batch import Header, read_header
 from millstream.errors import DamagedLog, storage_error
@@ -37,8 +38,7 @@ SEGMENT_OFFSETS_MAX = 2**31 - 1  # As in Kafka; an index entry has four bytes fo
 _OFFSET_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Struct, frozen=True, kw_only=True):
     """All that a run needs to know.
 
     `segments` reach from the start of the log to the end of what may be compacted, and `contents`

@@ -14,8 +14,9 @@ bad entry in front of what any mark behind it covers was once on the disk, so th
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from millstream.errors import OUT_OF_RESOURCES, DamagedLog, DiskFailed, NoSpace, storage_error
 from millstream.model import NEVER_VOTED, Boundary, Epoch, HardState, LogId, Offset
@@ -358,15 +359,13 @@ class _Replayed(NamedTuple):
     durable_end: int
 
 
-@dataclass(slots=True)
-class _Rewritten:
+class _Rewritten(Struct):
     file: File
     durable_end: int
     end: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Round:
+class _Round(Struct, kw_only=True):
     """A sync under way. `tail` has the entries since it began, if the file is rewritten."""
 
     file: File

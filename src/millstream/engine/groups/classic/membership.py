@@ -9,7 +9,8 @@ this step or in a later one, unless it is abandoned.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from millstream.engine.groups.classic.generations import Generations
 from millstream.engine.groups.classic.roster import Member, Ticket

@@ -5,8 +5,9 @@ Owns the data; `membership` decides when it changes. Pure.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import NewType
+
+from msgspec import Struct
 
 from millstream.errors.groups import FencedInstance, UnknownMember
 from millstream.internal_topics.groups import MemberValue, Protocol
@@ -14,8 +15,7 @@ from millstream.internal_topics.groups import MemberValue, Protocol
 Ticket = NewType("Ticket", int)  # A request that waits for its answer.
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
+class Member(Struct, kw_only=True):
     member_id: str
     instance_id: str | None  # Set for a static member: the name that outlives its process.
     client_id: str

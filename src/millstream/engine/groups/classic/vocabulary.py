@@ -4,9 +4,10 @@ Owns no rules: they are in `membership` and `generations`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from millstream.engine.groups.classic.roster import Ticket
 from millstream.errors import RequestError
@@ -43,8 +44,7 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """Timeouts and limits of every group of a node."""
 
     initial_rebalance_delay_ms: int = 3_000
@@ -54,8 +54,7 @@ class Rules:
     members_max: int = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(Struct, frozen=True, kw_only=True):
     """A join request. A member without an id is new, and gets `new_member_id`."""
 
     member_id: str
@@ -71,8 +70,7 @@ class Join:
     can_skip_assignment: bool  # It understands that a leader may have nothing to do (KIP-814).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class Sync(Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str | None
     generation: int
@@ -89,8 +87,7 @@ class Subscriber(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(Struct, frozen=True, kw_only=True):
     member_id: str
     generation: int
     protocol_type: str
@@ -116,8 +113,7 @@ class Leaver(NamedTuple):
 Answer = Joined | Synced | RequestError
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(Struct):
     """The effects of a step, in order: first write the group, then answer."""
 
     must_save: bool = False

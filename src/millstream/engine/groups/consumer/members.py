@@ -5,7 +5,8 @@ decides when it changes. Pure.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from millstream.engine.groups.consumer.reconciliation import Holding
 from millstream.errors.groups import FencedInstance, UnknownMember
@@ -24,8 +25,7 @@ from millstream.model import LogId
 MemberKey = SubscriptionKey | TargetKey | HoldingKey
 
 
-@dataclass(slots=True, kw_only=True)
-class Consumer:
+class Consumer(Struct, kw_only=True):
     member_id: str
     subscription: SubscriptionValue
     holding: Holding

@@ -8,8 +8,10 @@ heartbeat no longer lists it.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from millstream.internal_topics.consumer_groups import (
     HoldingState,
@@ -47,8 +49,7 @@ TRANSITIONS: dict[tuple[HoldingState, Need], HoldingState] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class Holding(Struct, frozen=True, kw_only=True):
     """Partitions of a member: it may read `assigned` and must stop reading `revoking`."""
 
     state: HoldingState = HoldingState.STABLE

@@ -8,9 +8,10 @@ nothing that a member has seen.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from millstream.config import Limits
 from millstream.control.catalog import Catalog

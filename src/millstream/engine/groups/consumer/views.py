@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from millstream.control.catalog import Catalog
 from millstream.engine.groups.consumer.group import ConsumerGroup
@@ -23,8 +24,7 @@ class Share(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerDescription:
+class ConsumerDescription(Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -37,8 +37,7 @@ class ConsumerDescription:
     target: tuple[Share, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumersDescription:
+class ConsumersDescription(Struct, frozen=True, kw_only=True):
     group_id: str
     state: ConsumersState
     epoch: int

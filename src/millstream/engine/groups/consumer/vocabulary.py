@@ -3,10 +3,11 @@
 Owns no rules: they are in `group`.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from millstream.model import LogId
 
@@ -34,15 +35,13 @@ class World(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerRules:
+class ConsumerRules(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     members_max: int = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Beat(Struct, frozen=True, kw_only=True):
     """A heartbeat. None: as before."""
 
     member_id: str
@@ -64,8 +63,7 @@ class Beat:
         return has_topics and self.rebalance_timeout_ms is not None and self.owned is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beaten:
+class Beaten(Struct, frozen=True, kw_only=True):
     """Answer to a heartbeat. Without an assignment the last one holds."""
 
     member_id: str

@@ -1,8 +1,7 @@
 """A consumer group as its members meet it: epochs, fencing, static members, patterns, restarts."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from millstream.engine.groups.consumer.group import CROWD_MIN
 from millstream.engine.groups.consumer.reconciliation import AWAY

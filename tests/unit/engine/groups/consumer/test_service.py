@@ -1,11 +1,11 @@
 """Consumer groups on a whole node: the two kinds of groups, offsets, restarts, faults, rights."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from millstream.config import Config, Limits, Timing
 from millstream.control.resources import GROUP_SETTINGS, ResourceKind
