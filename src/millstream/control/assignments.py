@@ -55,7 +55,10 @@ def nodes_of(replicas: Iterable[ReplicaId]) -> Replicas:
 
 def replica_on(node: NodeId, assignment: Assignment) -> ReplicaId | None:
     """The replica of a node; None if it has none."""
-    return next((each for each in assignment.all if node_of(each) == node), None)
+    for replica in assignment.all:
+        if node_of(replica) == node:
+            return replica
+    return None
 
 
 @lru_cache(maxsize=PLACEMENTS_KEPT)

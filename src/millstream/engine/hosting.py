@@ -136,17 +136,12 @@ class Hosting:
         # Shards fold internal topics at the start.
         may_rest = self._lets_rest and topic.name not in INTERNAL_TOPICS
         for partition in range(topic.partition_count):
-            if self._me in topic.assigned(partition):
+            assignment = topic.assignment(partition)
+            me = replica_on(self._me, assignment)
+            if me is not None:
                 log_id, name = topic.log(partition), f"{topic.name}-{partition}"
-                assignment = topic.assignment(partition)
-                self._hub.keep(
-                    log_id,
-                    assignment.founders,
-                    settings,
-                    me=replica_on(self._me, assignment),
-                    name=name,
-                    may_rest=may_rest,
-                )
+                founders = assignment.founders
+                self._hub.keep(log_id, founders, settings, me=me, name=name, may_rest=may_rest)
 
     def _leave(self, topic: Topic, first: int = 0) -> None:
         """Drop the partitions from `first` on, some in each turn of the loop.
