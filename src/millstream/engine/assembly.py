@@ -15,6 +15,7 @@ from millstream.engine.access.acls import AccessRules
 from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.checkpoints.service import Checkpoints
 from millstream.engine.cluster.peer_calls import PeerCalls
+from millstream.engine.cluster.relaying import Relayed, on_first_link
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.scheduler import DelayedScheduler
@@ -54,7 +55,7 @@ from millstream.engine.transactions.coordinators import TransactionCoordinators
 from millstream.engine.transactions.remote import RemoteTransactions
 from millstream.engine.transactions.service import Transactions
 from millstream.metrics import Metrics
-from millstream.model import NodeId, TopicPartition
+from millstream.model import NodeId
 from millstream.ports import Ports
 from millstream.replication.hub import Hub
 
@@ -201,7 +202,14 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
-    _serve_peers(base, internal, produce.partitions, background)
+    if base.peers is not None:
+        on_first_link(
+            base.ports.links,
+            Relayed(base.controller, base.hub, base.peers, internal.producer_ids, background),
+            produce.partitions,
+            push,
+            me=NodeId(config.node_id),
+        )
     return Engine(
         topics=topics,
         partitions=produce.partitions,
@@ -236,33 +244,6 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         push=push,
         background=background,
     )
-
-
-def _serve_peers(
-    base: Foundation, internal: _Internal, partitions: Partitions, background: BackgroundTasks
-) -> None:
-    """Pass requests on to the leaders of partitions, from the first link to another node on."""
-    peers, catalog, leadership = base.peers, base.catalog, base.hub.leadership
-    if peers is None:
-        return
-
-    def leader_of(target: TopicPartition) -> NodeId | None:
-        return leadership.of(catalog.find(target.topic).log(target.partition)).leader
-
-    def link_changed(_node: NodeId, _is_up: bool) -> None:
-        if partitions.remote is None:
-            from millstream.engine.cluster.remote_partitions import RemotePartitions
-
-            partitions.remote = RemotePartitions(
-                partitions,
-                peers,
-                internal.producer_ids,
-                background,
-                me=NodeId(base.config.node_id),
-                leader_of=leader_of,
-            )
-
-    base.ports.links.watch(link_changed)
 
 
 def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:

@@ -1,5 +1,7 @@
 """The client of a request that another node passes on, as it crosses in a call."""
 
+from dataclasses import replace
+
 import msgspec
 
 from millstream.model import Principal, Session
@@ -47,3 +49,8 @@ def is_relayable(session: Session) -> bool:
     """Whether its requests are passed on to the node that can serve them: not those of Kafka's
     clients, which go there themselves, and none twice."""
     return not session.is_relayed and session.protocol != "kafka"
+
+
+def first_hand(session: Session) -> Session:
+    """The session for work that begins here: what it needs of other nodes is asked of them."""
+    return replace(session, is_relayed=False) if session.is_relayed else session

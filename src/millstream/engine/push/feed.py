@@ -37,7 +37,8 @@ Read = Callable[[Session, TopicPartition, Offset], Awaitable[Chunk]]
 
 
 class Feed:
-    def __init__(self, target: TopicPartition, replica: Replica, clock: Clock) -> None:
+    def __init__(self, target: TopicPartition, replica: Replica | None, clock: Clock) -> None:
+        """Without a replica here, the partition is read through its leader only."""
         self.target = target
         self.replica = replica
         self.position: Offset = 0  # Of all live sources; meaningless without any.
@@ -54,6 +55,11 @@ class Feed:
     def __bool__(self) -> bool:
         """Whether any source reads here."""
         return bool(self._live or self._behind)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another node leads the partition: each read is a call."""
+        return self.replica is None or not self.replica.is_leader
 
     def add(self, source: Source) -> None:
         self._behind[source] = None
@@ -84,7 +90,8 @@ class Feed:
         Adds subscriptions that got records to `touched`. Raises the error of a failed read.
         """
         has_more = False
-        self._lifetime = lifetime_of(self.replica.log.settings)
+        # Without a replica the leader alone leaves out what has expired.
+        self._lifetime = None if self.replica is None else lifetime_of(self.replica.log.settings)
         self._loop_behind_ms = self._clock.now_ms() - loop_ms()
         for source in list(self._behind):
             if source.subscription.dispatcher.has_room and source in self._behind:
@@ -214,9 +221,10 @@ class Feed:
         if source not in self._behind:
             return False  # It went while the log was read.
         touched[subscription] = None
-        end_offset = self.replica.log.end_offset
-        if cursor.known_end_offset > end_offset:
-            self._cut(source, end_offset)
+        if not self.is_elsewhere and self.replica is not None:
+            end_offset = self.replica.log.end_offset
+            if cursor.known_end_offset > end_offset:
+                self._cut(source, end_offset)
         return self._take(source, chunk)
 
     def _take(self, source: Source, chunk: Chunk) -> bool:

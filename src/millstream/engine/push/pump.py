@@ -40,6 +40,7 @@ SAVED_AT_ONCE = 500  # Entries in one write.
 SAVED_BYTES_MAX = 2**20  # Of the entries in one write; a larger entry is written alone.
 # Read and decoded in one step, unless one batch is larger: a few milliseconds.
 TURN_BYTES_MAX = 64 * 2**10
+REMOTE_POLL_MS = 100  # Of a partition that has no replica here.
 FOLLOWED_AT_ONCE = 100  # Subscriptions that look for topics in one step.
 DISPATCHED_AT_ONCE = 20  # Subscriptions that get their turn in one step.
 
@@ -78,7 +79,8 @@ class Pump:
         self._feeds: dict[_Place, _Watched] = {}
         self._touched: dict[Subscription, None] = {}
         self._moved: dict[Feed, None] = {}
-        self._slow: set[Feed] = set()  # A thread decompresses their next batch.
+        # Feeds that wait for a thread or for another node, and whether they moved meanwhile.
+        self._slow: dict[Feed, bool] = {}
         self._unsaved: dict[Subscription, None] = {}
         self._save_ms = 0
         self._finishing: set[DeliveryShard] = set()
@@ -120,7 +122,8 @@ class Pump:
         self.live[subscription] = None
         if subscription.shard is not None:
             self.durable[subscription.shard, subscription.name] = subscription
-            self._keepers[subscription.shard] = None
+        if subscription.home is not None:
+            self._keepers[subscription.home] = None
         self.touch(subscription)
 
     def end(self, subscription: Subscription) -> None:
@@ -176,13 +179,20 @@ class Pump:
     async def _step(
         self, feed: Feed, touched: dict[Subscription, None], group: asyncio.TaskGroup
     ) -> None:
-        if feed in self._slow or loop_ms() < feed.retry_at_ms:
-            return  # It gets a turn when the thread or the wait is over.
+        if feed in self._slow:
+            self._slow[feed] = True
+            return
+        if loop_ms() < feed.retry_at_ms:
+            return  # It gets a turn when the wait is over.
+        if feed.is_elsewhere:
+            self._slow[feed] = False
+            group.create_task(self._step_slowly(feed))
+            return
         try:
             await self._read_on(feed, self._read, touched)
         except NotSmall:
             # Other feeds do not wait until a thread has decompressed the batch.
-            self._slow.add(feed)
+            self._slow[feed] = True
             group.create_task(self._step_slowly(feed))
 
     async def _step_slowly(self, feed: Feed) -> None:
@@ -190,9 +200,12 @@ class Pump:
         try:
             await self._read_on(feed, self._read_patiently, touched)
         finally:
-            self._slow.discard(feed)
+            has_moved = self._slow.pop(feed)
         self._touched.update(touched)
-        self._moved[feed] = None
+        if has_moved:
+            self._moved[feed] = None
+        if feed and (feed.replica is None or feed.replica.is_gone):  # Nothing says what is new.
+            self._alarms.set(loop_ms() + REMOTE_POLL_MS, feed)
         self._alarms.wake()
 
     async def _read_on(self, feed: Feed, read: Read, touched: dict[Subscription, None]) -> None:
@@ -287,7 +300,7 @@ class Pump:
         """End the subscriptions of lost shards; touch all others when the catalog changed."""
         for shard in [shard for shard in self._keepers if shard.is_gone]:
             del self._keepers[shard]
-            for subscription in [live for live in self.live if live.shard is shard]:
+            for subscription in [live for live in self.live if live.home is shard]:
                 subscription.end()
         if self._versions != self._followed:
             self._followed = self._versions
@@ -365,7 +378,7 @@ class Pump:
         watched = self._feeds.get((target, log_id))
         if watched is None:
             replica = self._hub.replicas.get(log_id)
-            if replica is None:
+            if replica is None and not self._is_elsewhere(log_id):
                 self._hub.wake([log_id])  # There may be thousands: threads open them.
                 return False
             feed = Feed(target, replica, self._clock)
@@ -376,7 +389,8 @@ class Pump:
                 self._moved[feed] = None
 
             watched = self._feeds[target, log_id] = _Watched(feed, moved)
-            replica.watch(moved)
+            if replica is not None:
+                replica.watch(moved)
         if target not in subscription.logs:
             subscription.add_cursor(Cursor(target, 0), log_id)
         source = Source(subscription, target, log_id, watched.feed)
@@ -384,6 +398,12 @@ class Pump:
         watched.feed.add(source)
         self._moved[watched.feed] = None
         return True
+
+    def _is_elsewhere(self, log_id: LogId) -> bool:
+        """Whether another node leads a log of which none is here."""
+        if log_id in self._hub.resting or self._partitions.remote is None:
+            return False
+        return self._hub.leadership.of(log_id).leader is not None
 
     def _drop(self, subscription: Subscription, target: TopicPartition) -> None:
         """Drop the cursor of a deleted partition."""
@@ -415,7 +435,8 @@ class Pump:
         watched = self._feeds[target, source.log_id]
         watched.feed.remove(source)
         if not watched.feed:
-            watched.feed.replica.unwatch(watched.watcher)
+            if watched.feed.replica is not None:
+                watched.feed.replica.unwatch(watched.watcher)
             del self._feeds[target, source.log_id]
             self._moved.pop(watched.feed, None)
 

@@ -8,10 +8,12 @@ here while this node leads that shard.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
+from millstream.engine.cluster.callers import first_hand
 from millstream.engine.gate import Gate, Operation, group_resource, topic_resource
 from millstream.engine.ledgers.shards import Shards
 from millstream.engine.partitions.service import Partitions
@@ -48,6 +50,9 @@ from millstream.metrics import Metrics
 from millstream.model import SYSTEM_SESSION, LogId, Offset, Session, TopicPartition
 from millstream.ports import Clock
 
+if TYPE_CHECKING:  # It calls this one.
+    from millstream.engine.push.remote.service import RemoteSubscriptions
+
 
 class Deliveries:
     def __init__(
@@ -63,6 +68,8 @@ class Deliveries:
         metrics: Metrics,
         chance: Callable[[], float],
     ) -> None:
+        # Owners and members on other nodes; None before the first link to one.
+        self.remote: RemoteSubscriptions | None = None
         self._gate = gate
         self._catalog = catalog
         self._partitions = partitions
@@ -85,6 +92,9 @@ class Deliveries:
         """
         self._admit(session, spec)
         check_spec(spec)
+        if self.remote is not None and spec.name is not None and not session.is_relayed:
+            return await self.remote.subscribe(session, spec, send)
+        session = first_hand(session)
         if spec.name is not None and spec.is_durable:
             while (shard := await self._find(spec.name)).stored.find(spec.name) is None:
                 await self._define(session, spec, spec.name, shard)
@@ -101,6 +111,9 @@ class Deliveries:
         self._gate.admit(session, Operation.JOIN, group_resource(name))
         if flow is not None:
             check_flow(flow)
+        if self.remote is not None and not session.is_relayed:
+            return await self.remote.join(session, name, send, flow)
+        session = first_hand(session)
         shard = await self._find(name)
         value = shard.stored.find(name)
         if value is None:
@@ -114,6 +127,10 @@ class Deliveries:
         check_spec(spec)
         if spec.name is None or not spec.is_durable:
             raise InvalidSubscription("only a durable subscription can exist without members")
+        if self.remote is not None and not session.is_relayed:
+            await self.remote.create(session, spec, spec.name)
+            return
+        session = first_hand(session)
         shard = await self._find(spec.name)
         if shard.stored.find(spec.name) is not None:
             raise SubscriptionExists(spec.name)
@@ -122,6 +139,9 @@ class Deliveries:
     async def delete(self, session: Session, name: str) -> None:
         """Forget a durable subscription; its members get nothing more."""
         self._gate.admit(session, Operation.DELETE, group_resource(name))
+        if self.remote is not None and not session.is_relayed:
+            await self.remote.delete(session, name)
+            return
         shard = await self._find(name)
         if shard.stored.find(name) is None:
             raise UnknownSubscription(name)
@@ -133,8 +153,10 @@ class Deliveries:
         self._gate.note("group.delete", session, group_resource(name))
 
     async def list(self, session: Session) -> list[SubscriptionView]:
-        """Every durable subscription on this node that the session may see, by name."""
+        """Every durable subscription that the session may see, by name; of nodes that are up."""
         self._gate.admit(session, Operation.DESCRIBE, "groups")
+        if self.remote is not None and not session.is_relayed:
+            return await self.remote.list(session)
         await self._loaded()
         views = {
             name: self._view(shard, name)
@@ -147,6 +169,8 @@ class Deliveries:
     async def describe(self, session: Session, name: str) -> SubscriptionView:
         """A durable subscription: its members and its cursors."""
         self._gate.admit(session, Operation.DESCRIBE, group_resource(name))
+        if self.remote is not None and not session.is_relayed:
+            return await self.remote.describe(session, name)
         shard = await self._find(name)
         if shard.stored.find(name) is None:
             raise UnknownSubscription(name)
@@ -229,6 +253,8 @@ class Deliveries:
         """Start a subscription that is not durable."""
         self._check_count()
         subscription = Subscription(spec, session, self._context)
+        if self.remote is not None and spec.name is not None:
+            subscription.home = await self._find(spec.name)
         for target, log_id, offset in await self._starts(session, spec):
             subscription.add_cursor(Cursor(target, offset), log_id)
         if spec.name is not None:

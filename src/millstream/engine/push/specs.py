@@ -112,12 +112,13 @@ def stored(spec: SubscriptionSpec, *, principal: str, now_ms: int) -> Subscripti
     )
 
 
-def restored(name: str, value: SubscriptionValue) -> SubscriptionSpec:
+def restored(name: str, value: SubscriptionValue, *, is_durable: bool = True) -> SubscriptionSpec:
     kind = _STARTS[value.start]
     is_bare = kind in (Earliest, Latest, AtMaxTimestamp)
     pattern = value.pattern
     return SubscriptionSpec(
         name=name,
+        is_durable=is_durable,
         pattern=None if pattern is None else Pattern.parse(pattern, Style[value.style]),
         topics=value.topics,
         start=kind() if is_bare else kind(value.start_number),  # type: ignore[call-arg]  # By kind.

@@ -114,6 +114,8 @@ class Subscription:
         self.spec = spec
         self.session = session  # On whose behalf records are read.
         self.shard = shard
+        # Where its name belongs: it ends when this node no longer leads that.
+        self.home = shard
         self.pattern = spec.pattern or EVERYTHING
         self.filter: Filter | None = None if spec.filter is None else parse(spec.filter)
         # The start may be past the end of a log: records before it are skipped.

@@ -1,0 +1,65 @@
+"""Passes requests on to other nodes, from the first link on: a node alone loads none of it."""
+
+from typing import NamedTuple
+
+from millstream.engine.cluster.peer_calls import PeerCalls
+from millstream.engine.controller import Controller
+from millstream.engine.partitions.service import Partitions
+from millstream.engine.producer_ids import ProducerIds
+from millstream.engine.push.assembly import Delivering
+from millstream.engine.runtime.background import BackgroundTasks
+from millstream.model import NodeId, TopicPartition
+from millstream.ports import Links
+from millstream.replication.hub import Hub
+
+
+class Relayed(NamedTuple):
+    """What is needed to reach other nodes. The gate of `producer_ids` must admit the broker."""
+
+    controller: Controller
+    hub: Hub
+    peers: PeerCalls
+    producer_ids: ProducerIds
+    background: BackgroundTasks
+
+
+def on_first_link(
+    links: Links, relayed: Relayed, partitions: Partitions, push: Delivering, *, me: NodeId
+) -> None:
+    """Let `partitions` and `push` pass on what other nodes lead, once there is one."""
+
+    def link_changed(node: NodeId, is_up: bool) -> None:
+        if partitions.remote is None:
+            _connect(links, relayed, partitions, push, me)
+
+    links.watch(link_changed)
+
+
+def _connect(
+    links: Links, relayed: Relayed, partitions: Partitions, push: Delivering, me: NodeId
+) -> None:
+    from millstream.engine.cluster.remote_partitions import RemotePartitions
+    from millstream.engine.push.remote.service import RemoteSubscriptions
+
+    state, leadership = relayed.controller.state, relayed.hub.leadership
+
+    def leader_of(target: TopicPartition) -> NodeId | None:
+        return leadership.of(state.catalog.find(target.topic).log(target.partition)).leader
+
+    partitions.remote = RemotePartitions(
+        partitions,
+        relayed.peers,
+        relayed.producer_ids,
+        relayed.background,
+        me=me,
+        leader_of=leader_of,
+    )
+    push.deliveries.remote = RemoteSubscriptions(
+        push.deliveries,
+        push.shards,
+        relayed.peers,
+        links,
+        relayed.background,
+        me=me,
+        nodes=lambda: [node.node_id for node in state.nodes.members()],
+    )
