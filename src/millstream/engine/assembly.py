@@ -202,14 +202,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
-    if base.peers is not None:
-        on_first_link(
-            base.ports.links,
-            Relayed(base.controller, base.hub, base.peers, internal.producer_ids, background),
-            produce.partitions,
-            push,
-            me=NodeId(config.node_id),
-        )
+    _relay(base, internal, produce.partitions, push, background)
     return Engine(
         topics=topics,
         partitions=produce.partitions,
@@ -244,6 +237,19 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
         push=push,
         background=background,
     )
+
+
+def _relay(
+    base: Foundation,
+    internal: _Internal,
+    partitions: Partitions,
+    push: Delivering,
+    background: BackgroundTasks,
+) -> None:
+    if base.peers is not None:
+        relayed = Relayed(base.controller, base.hub, base.peers, internal.producer_ids, background)
+        me = NodeId(base.config.node_id)
+        on_first_link(base.ports.links, relayed, partitions, push, me=me)
 
 
 def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:
