@@ -135,6 +135,21 @@ def test_one_record_tail_and_export_decode_too(ask: HttpClient) -> None:
     assert '""id"":7' in table
 
 
+def test_json_that_is_nested_too_deeply_is_text(ask: HttpClient) -> None:
+    ask.post("/v1/topics", {"name": "nested"})
+    deep = "[" * 5_000 + "]" * 5_000
+    produce(ask, "nested", {"value": deep}, {"value": {"json": {"n": 1}}})
+
+    shown, other = ask.get("/v1/topics/nested/records").json["items"]
+
+    assert shown["value"]["text"] == deep
+    assert "nested too deeply" in shown["value"]["problem"]
+    assert other["value"]["json"] == {"n": 1}
+    assert ask.get("/v1/topics/nested/records/0/0?decode=json").json["value"]["text"] == deep
+    found = ask.get("/v1/topics/nested/records?filter=%24.n%20%3D%3D%201").json["items"]
+    assert [each["offset"] for each in found] == [1]
+
+
 # -- masks -----------------------------------------------------------------------------------------
 
 CARD = {"card": {"number": "4111", "name": "Ann"}, "items": [{"price": 1}, {"price": 2}]}

@@ -37,6 +37,8 @@ export const words = {
   nothingNamed: (text) => `Nothing is named like “${text}”. A record is written topic/partition@offset.`,
   treeCut: (count) => `Only the first ${count} values are drawn; raw shows all.`,
   notFound: 'There is no such page',
+  rulesOff: 'No login is asked for here: every client may do everything',
+  rulesOn: 'millstream serve --secure',
   needs: (operation, kind, name) => `needs ${operation} on ${kind} ${name}`,
   kinds: { record: 'Record', page: 'Pages', topic: 'Topics', group: 'Groups', act: 'Acts' },
   nodes: (count) => plural(count, 'node'),

@@ -82,6 +82,8 @@ export const when = (ms, now = Date.now()) =>
 // Characters that would not be seen, or would turn text around, are spelled out.
 // eslint-disable-next-line no-control-regex
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+const HAS_UNSEEN = new RegExp(UNSEEN.source);
+export const isPlain = (text) => !HAS_UNSEEN.test(text);
 export const visible = (text) => String(text).replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
 export function hex(bytes, limit = 4096) {

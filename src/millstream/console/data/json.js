@@ -1,6 +1,8 @@
 // JSON read from its text, so that numbers keep all their digits. Pure.
 
 const SAFE = Number.MAX_SAFE_INTEGER;
+const PARSED_DEPTH = 200; // Deeper values are null; their source text is whole.
+const DRAWN_DEPTH = 100;
 
 // Like JSON.parse, with two differences: whole numbers beyond 2^53 stay text, and for each member whose name is in `raw`
 // the member NAME_text has its source text.
@@ -36,9 +38,28 @@ export function parseExact(text, raw = new Set(['json'])) {
     const number = Number(match[0]);
     return Number.isInteger(number) && Math.abs(number) > SAFE ? match[0] : number;
   };
+  // Over a value of any depth, without recursion.
+  const pass = () => {
+    let open = 0;
+    do {
+      skip();
+      const c = text[at];
+      if (c === undefined) throw new SyntaxError('a value has no end');
+      if (c === '"') string();
+      else if ('{['.includes(c)) {
+        open++;
+        at++;
+      } else if ('}]'.includes(c)) {
+        open--;
+        at++;
+      } else if (',:'.includes(c)) at++;
+      else scalar();
+    } while (open > 0);
+    return null;
+  };
   const value = (depth) => {
-    if (depth > 200) throw new SyntaxError('nested too deeply');
     skip();
+    if (depth > PARSED_DEPTH) return pass();
     if (text[at] === '"') return string();
     if (text[at] === '{') {
       const object = {};
@@ -94,8 +115,11 @@ export function tree(text) {
   const tokens = [...text.matchAll(TOKEN)].map((m) => m[0]).filter((t) => t.trim());
   let at = 0;
   const node = (depth) => {
-    if (depth > 100) return { kind: 'x', text: '…' };
     const token = tokens[at++];
+    if (depth > DRAWN_DEPTH && (token === '{' || token === '[')) {
+      for (let open = 1; open > 0 && at < tokens.length; at++) open += '{['.includes(tokens[at]) ? 1 : '}]'.includes(tokens[at]) ? -1 : 0;
+      return { kind: 'x', text: '…' };
+    }
     if (token === '{' || token === '[') {
       const end = token === '{' ? '}' : ']';
       const items = [];

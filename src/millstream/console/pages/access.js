@@ -4,7 +4,7 @@ import { html, Icon, Panel, Title, Act } from '../parts/ui.js';
 import { Table } from '../parts/table.js';
 import { ActDialog } from '../parts/overlay.js';
 import { Loaded, Empty } from '../parts/states.js';
-import { all, call, part } from '../data/api.js';
+import { call, part, rules } from '../data/api.js';
 import { useLoad } from '../data/use.js';
 import { may, useTitle } from '../data/frame.js';
 import { go, href } from '../data/place.js';
@@ -30,12 +30,12 @@ function Open({ tab, dialog: [kind, row], ...rest }) {
 }
 
 function List({ tab, query, version, open, isAllowed, needs }) {
-  const state = useLoad((signal) => all(`/v1/${tab}`, { signal }), [version], REFRESH_MS);
+  const state = useLoad((signal) => rules(`/v1/${tab}`, { signal }), [version], REFRESH_MS);
   const columns = LISTS[tab](open, isAllowed, needs);
   return html`<${Loaded} of=${state}>${(rows) =>
     rows.length
       ? html`<${Panel} flush=${true}><${Table} label=${text.tabs[tab]} inset=${true} rows=${rows} columns=${columns} sort=${query.sort} onSort=${(sort) => go({ sort })} /></${Panel}>`
-      : html`<${Empty} title=${text.none[tab]} code=${text.code[tab]} />`}</${Loaded}>`;
+      : html`<${Empty} title=${rows.isOff ? words.rulesOff : text.none[tab]} code=${rows.isOff ? words.rulesOn : text.code[tab]} />`}</${Loaded}>`;
 }
 
 export function Page({ query }) {

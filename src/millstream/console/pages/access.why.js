@@ -2,11 +2,12 @@
 import { useState } from '../vendor/hooks.js';
 import { html, Shape } from '../parts/ui.js';
 import { Field } from '../parts/overlay.js';
-import { Loaded, Note, Problem } from '../parts/states.js';
-import { all, post } from '../data/api.js';
+import { Empty, Loaded, Note, Problem } from '../parts/states.js';
+import { all, post, rules } from '../data/api.js';
 import { useLoad } from '../data/use.js';
 import { go } from '../data/place.js';
 import { Choose, KINDS, OPERATIONS } from './access.rules.js';
+import { words } from '../words.js';
 import { text } from './access.words.js';
 
 const PRINCIPALS_MAX = 20;
@@ -36,7 +37,8 @@ export function Why() {
 }
 
 async function matrix(kind, name, signal) {
-  const [users, roles] = await Promise.all([all('/v1/users', { signal }), all('/v1/roles', { signal })]);
+  const [users, roles, acls] = await Promise.all([all('/v1/users', { signal }), all('/v1/roles', { signal }), rules('/v1/acls', { signal, most: 1 })]);
+  if (acls.isOff) return { isOff: true };
   const names = [...users.map((u) => `User:${u.name}`), ...roles.map((r) => `Role:${r.name}`)];
   const rows = [];
   for (const principal of names.slice(0, PRINCIPALS_MAX)) {
@@ -56,9 +58,9 @@ export function Matrix({ query }) {
   const state = useLoad((signal) => matrix(kind, name, signal), [kind, name]);
   return html`<div class="toolbar"><${Choose} label=${text.resource} value=${kind} options=${KINDS} onPick=${(next) => go({ kind: next })} />
       <${Field} label=${text.name}><input class="field mono" value=${name} onChange=${(e) => go({ of: e.target.value })} /></${Field}></div>
-    <${Loaded} of=${state}>${({ rows, isCut }) => html`<section class="panel"><div class="body padded scroll" tabindex="0"><table class="matrix access-matrix" aria-label=${text.tabs.matrix}>
+    <${Loaded} of=${state}>${({ rows, isCut, isOff }) => (isOff ? html`<${Empty} title=${words.rulesOff} code=${words.rulesOn} />` : html`<section class="panel"><div class="body padded scroll" tabindex="0"><table class="matrix access-matrix" aria-label=${text.tabs.matrix}>
         <thead><tr><th scope="col">${text.columns.principal}</th>${SHOWN.map((operation) => html`<th scope="col">${operation}</th>`)}</tr></thead>
         <tbody>${rows.map(({ principal, cells }) => html`<tr><th scope="row">${principal}</th>${cells.map((answer, i) => html`<${Cell} principal=${principal} operation=${SHOWN[i]} answer=${answer} onPick=${() => setChosen([principal, SHOWN[i], answer])} />`)}</tr>`)}</tbody></table></div></section>
       <div role="status">${chosen ? html`<p><b>${chosen[0]}</b> ${chosen[1]} <code>${kind}:${name}</code></p><${Verdict} answer=${chosen[2]} />` : html`<p class="muted">${text.matrixNote}</p>`}</div>
-      ${isCut ? html`<p class="muted">${text.matrixCut(PRINCIPALS_MAX)}</p>` : null}`}</${Loaded}>`;
+      ${isCut ? html`<p class="muted">${text.matrixCut(PRINCIPALS_MAX)}</p>` : null}`)}</${Loaded}>`;
 }

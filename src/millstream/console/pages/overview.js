@@ -1,12 +1,13 @@
 // Overview: first what needs a person, then proof that everything else is well, then where the traffic is.
 import { useEffect } from '../vendor/hooks.js';
 import { html, Shape, Panel, Rate, Bytes, LEVELS, Title } from '../parts/ui.js';
-import { LineChart } from '../parts/chart.js';
+import { LineChart, Spark } from '../parts/chart.js';
 import { Table } from '../parts/table.js';
 import { Loaded } from '../parts/states.js';
 import { all, get, part, readHealth } from '../data/api.js';
 import { deadTopics } from '../data/dead.js';
 import { groupsWithLag } from '../data/groups.js';
+import { topicsWithFigures } from '../data/topics.js';
 import { useLoad } from '../data/use.js';
 import { setCounts, useTitle } from '../data/frame.js';
 import { isInternal } from '../data/topic.js';
@@ -22,7 +23,7 @@ const maybe = (promise) => promise.catch(() => null);
 async function load(signal) {
   const [health, topics, groups, figures, dead, delayed, pipelines, nodes] = await Promise.all([
     maybe(readHealth(signal)),
-    all('/v1/topics', { signal }),
+    topicsWithFigures({ signal }),
     maybe(groupsWithLag({ signal })),
     maybe(get('/v1/figures', { signal })),
     maybe(deadTopics({ signal })),
@@ -70,7 +71,7 @@ function Figures({ figures }) {
 
 const topicColumns = [
   { key: 'name', head: 'Topic', cell: (t) => html`<a class="name" href=${href(`/topics/${part(t.name)}`)}>${t.name}</a>` },
-  { key: 'in', head: 'In', num: true, width: 92, cell: (t) => html`<${Rate} of=${t.append_rate} />` },
+  { key: 'in', head: 'In', num: true, width: 140, cell: (t) => html`<${Spark} values=${t.rates} /> <${Rate} of=${t.append_rate} />` },
   { key: 'size', head: 'Size', num: true, width: 96, cell: (t) => html`<${Bytes} of=${t.bytes} />` },
 ];
 const groupColumns = [

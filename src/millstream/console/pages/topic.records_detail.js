@@ -7,7 +7,9 @@ import { agoMs, num, plural, sizeText, utc, visible, when } from '../data/format
 import { words } from '../words.js';
 import { text } from './topic.records_words.js';
 
-const literal = (source) => (source[0] === '"' ? `'${JSON.parse(source).replaceAll("'", "\\'")}'` : source);
+// Text of the filter language: a quote in it is written twice.
+const quoted = (value) => `'${value.replaceAll("'", "''")}'`;
+const literal = (source) => (source[0] === '"' ? quoted(JSON.parse(source)) : source);
 
 function Value({ record, query }) {
   const { kind, text: source } = shown(record.value, query.form === 'hex' ? 'hex' : '');
@@ -52,7 +54,7 @@ export function Detail({ record, topic, query, rows, onProduce }) {
       <button type="button" class="icon-button" aria-label=${words.close} data-key="Escape" onClick=${() => go({ at: null })}><${Icon} name="close" /></button></header>
     <div class="detail-body">
       <section><div class="row section-head"><h3>${text.columns.key}</h3><code class="cut">${key ?? '–'}</code><span class="grow" />
-        ${key == null ? null : html`<button type="button" class="link" onClick=${() => go({ filter: `key == '${key.replaceAll("'", "\\'")}'`, at: null })}>${text.allOfKey}</button>`}</div></section>
+        ${key == null ? null : html`<button type="button" class="link" onClick=${() => go({ filter: `key == ${quoted(key)}`, at: null })}>${text.allOfKey}</button>`}</div></section>
       <section><div class="row section-head"><h3>${words.value}</h3>${value?.schema_id ? html`<span class="muted">${value.schema_type ?? ''} <a href=${href(`/schemas/${encodeURIComponent(value.subject ?? '')}`)}>${value.subject ?? ''}</a> ${value.schema_id}</span>` : null}<span class="grow" />
           <${Segments} small=${true} label=${words.value} options=${text.forms.map((form) => [form, form])} value=${query.form ?? 'tree'} onPick=${(form) => go({ form }, { replace: true })} /></div>
         ${value?.problem ? html`<p class="warn">${text.problem}: ${value.problem}</p>` : null}<${Value} record=${record} query=${query} /></section>

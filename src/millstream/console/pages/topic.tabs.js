@@ -3,11 +3,12 @@ import { useState } from '../vendor/hooks.js';
 import { html, Count, Chip, Panel } from '../parts/ui.js';
 import { Table } from '../parts/table.js';
 import { Loaded, Empty } from '../parts/states.js';
-import { all, get, part } from '../data/api.js';
+import { all, get, part, rules } from '../data/api.js';
 import { groupsWithLag } from '../data/groups.js';
 import { useLoad } from '../data/use.js';
 import { go, href } from '../data/place.js';
 import { agoMs, num, span, utc, when } from '../data/format.js';
+import { words } from '../words.js';
 import { SettingDialog } from './topic.acts.js';
 import { Partitions } from './topic.partitions.js';
 import { text } from './topic.words.js';
@@ -21,7 +22,7 @@ const listTab =
   (load, columns, emptyTitle, label) =>
   ({ name, query }) => {
     const state = useLoad((signal) => load(name, signal), [name], REFRESH_MS);
-    return html`<${Loaded} of=${state}>${(rows) => (rows.length ? html`<${Panel} flush=${true}><${Table} label=${label} inset=${true} rows=${rows} columns=${columns} sort=${query.sort} onSort=${(sort) => go({ sort })} /></${Panel}>` : html`<${Empty} title=${emptyTitle} />`)}</${Loaded}>`;
+    return html`<${Loaded} of=${state}>${(rows) => (rows.length ? html`<${Panel} flush=${true}><${Table} label=${label} inset=${true} rows=${rows} columns=${columns} sort=${query.sort} onSort=${(sort) => go({ sort })} /></${Panel}>` : html`<${Empty} title=${rows.isOff ? words.rulesOff : emptyTitle} code=${rows.isOff ? words.rulesOn : null} />`)}</${Loaded}>`;
   };
 
 const Groups = listTab(
@@ -125,7 +126,7 @@ const Views = listTab(
 );
 
 const Access = listTab(
-  async (name, signal) => await all('/v1/acls', { signal, query: { resource_type: 'topic', resource_name: name } }),
+  (name, signal) => rules('/v1/acls', { signal, query: { resource_type: 'topic', resource_name: name } }),
   [
     { key: 'principal', head: c.principal, sort: (a) => a.principal, cell: (a) => a.principal },
     { key: 'operation', head: c.operation, width: 140, cell: (a) => a.operation },

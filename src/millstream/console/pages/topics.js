@@ -2,9 +2,12 @@
 import { useMemo, useState } from '../vendor/hooks.js';
 import { html, Icon, Chip, Count, Bytes, Rate, Dash, Segments, Act, Shape, Title } from '../parts/ui.js';
 import { Table, csv, download } from '../parts/table.js';
+import { Spark } from '../parts/chart.js';
 import { ActDialog, Field } from '../parts/overlay.js';
 import { Loaded, Empty, Note, Code } from '../parts/states.js';
 import { all, call, part } from '../data/api.js';
+import { groupsWithLag } from '../data/groups.js';
+import { topicsWithFigures } from '../data/topics.js';
 import { useLoad } from '../data/use.js';
 import { kindOf, retentionMs, tagsOf } from '../data/topic.js';
 import { useTitle, may } from '../data/frame.js';
@@ -87,9 +90,9 @@ function columnsOf(chosen, toggle) {
       key: 'append_rate',
       head: 'In',
       num: true,
-      width: 92,
+      width: 140,
       sort: (t) => t.append_rate ?? 0,
-      cell: (t) => html`<${Rate} of=${t.append_rate} />`,
+      cell: (t) => html`<${Spark} values=${t.rates} /> <${Rate} of=${t.append_rate} />`,
     },
     {
       key: 'read_rate',
@@ -203,9 +206,18 @@ function DeleteMany({ names, topics, onClose, onDone }) {
     ]} /></${ActDialog}>`;
 }
 
+// Groups and dead letters may need rights that the list of topics does not.
+async function load(signal, isInternal) {
+  const [groups, dead] = await Promise.all([
+    groupsWithLag({ signal }).catch(() => []),
+    all('/v1/dead-letters', { signal }).catch(() => []),
+  ]);
+  return topicsWithFigures({ signal, query: { internal: isInternal ? 'true' : undefined }, groups, dead });
+}
+
 export function Page({ query }) {
   const state = useLoad(
-    (signal) => all('/v1/topics', { signal, query: { internal: query.kind === 'internal' ? 'true' : undefined } }),
+    (signal) => load(signal, query.kind === 'internal'),
     [query.kind === 'internal'],
     REFRESH_MS,
   );

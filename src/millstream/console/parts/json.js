@@ -96,7 +96,7 @@ export function JsonTree({ text, tools = () => [], errors = {} }) {
 }
 
 const FILTER =
-  /'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|\$[\w.[\]]*|\b(?:and|or|not|in|contains|value|key|headers?|timestamp|offset|partition|true|false|null)\b|-?\d+(?:\.\d+)?|==|!=|<=|>=|[<>~()]|\s+|./g;
+  /'(?:[^']|'')*'?|"(?:[^"]|"")*"?|\$[\w.[\]]*|\b(?:and|or|not|in|contains|value|key|headers?|timestamp|offset|partition|true|false|null)\b|-?\d+(?:\.\d+)?|==|!=|<=|>=|[<>~()]|\s+|./g;
 
 // `mistake` is the place of the first wrong character: the token there is underlined.
 export function FilterText({ text, mistake = null }) {

@@ -2,10 +2,12 @@
 import { h } from '../vendor/preact.js';
 import { useState } from '../vendor/hooks.js';
 import htm from '../vendor/htm.js';
-import { size, short, num } from '../data/format.js';
+import { isPlain, size, short, num, visible } from '../data/format.js';
 import { words } from '../words.js';
 
-export const html = htm.bind(h);
+// Every text that is drawn: characters that would not be seen, or would turn text around, are spelled out.
+const drawn = (child) => (typeof child === 'string' && !isPlain(child) ? visible(child) : child);
+export const html = htm.bind((type, props, ...children) => h(type, props, ...children.map(drawn)));
 
 const ICONS = {
   overview: 'M2 9h3l2-5 3 8 2-3h2',

@@ -60,6 +60,8 @@ def show(data: bytes | None, *, bytes_max: int, decode: Decode = "auto") -> Show
                 return Shown(size=size, json=msgspec.Raw(data))
             except msgspec.DecodeError as error:
                 problem = None if decode == "auto" else f"not JSON: {error}"
+            except RecursionError:
+                problem = "JSON that is nested too deeply to be read: shown as text"
         else:
             problem = None
     return Shown(size=size, text=text, cut=is_cut, problem=problem)
