@@ -27,6 +27,7 @@ SLOW = (
     "tests/console/test_acts.py",
     "tests/console/test_console.py",
     "tests/console/test_hostile.py",
+    "tests/console/test_pure.py",
     "tests/console/test_records.py",
     "tests/documents/",
     "tests/interop/",

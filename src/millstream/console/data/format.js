@@ -50,8 +50,9 @@ export function span(seconds) {
   return `${trim(s / 86400)} d`;
 }
 function pair(s, large, largeUnit, small, smallUnit) {
-  const whole = Math.floor(s / large);
-  const remainder = Math.round((s - whole * large) / small);
+  const total = Math.round(s / small) * small; // Before it is parted: 1 h 59.8 min is 2 h.
+  const whole = Math.floor(total / large);
+  const remainder = Math.round((total - whole * large) / small);
   return remainder && whole < 60 ? `${whole} ${largeUnit} ${remainder} ${smallUnit}` : `${whole} ${largeUnit}`;
 }
 

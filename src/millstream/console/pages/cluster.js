@@ -9,7 +9,7 @@ import { all, call, get, readHealth } from '../data/api.js';
 import { useLoad } from '../data/use.js';
 import { may, useTitle } from '../data/frame.js';
 import { go, href } from '../data/place.js';
-import { num, plural, when } from '../data/format.js';
+import { num, plural, short, when } from '../data/format.js';
 import { words } from '../words.js';
 import { text } from './cluster.words.js';
 
@@ -40,6 +40,7 @@ const Node = ({ node, isAlone, setDialog, isAllowed }) => {
     ${node.rack ? html`<dt>${text.rack}</dt><dd>${node.rack}</dd>` : null}<dt>${text.version}</dt><dd>${node.version ?? '–'}</dd></dl></div></section>`;
 };
 
+const figure = (value) => (typeof value === 'number' ? short(value) : String(value ?? '–'));
 const checkColumns = [
   {
     key: 'name',
@@ -49,8 +50,8 @@ const checkColumns = [
     cell: (c) => html`<${Shape} level=${LEVELS[c.status] ?? 'idle'} label=${c.status} /> <b>${c.name}</b>`,
   },
   { key: 'message', head: text.columns.now, cell: (c) => c.message ?? '' },
-  { key: 'value', head: text.columns.value, num: true, width: 120, hide: 'hide-narrow', cell: (c) => (c.value == null ? '–' : String(c.value)) },
-  { key: 'limit', head: text.columns.limit, num: true, width: 120, hide: 'hide-narrow', cell: (c) => (c.limit == null ? '–' : String(c.limit)) },
+  { key: 'value', head: text.columns.value, num: true, width: 120, hide: 'hide-narrow', cell: (c) => figure(c.value) },
+  { key: 'limit', head: text.columns.limit, num: true, width: 120, hide: 'hide-narrow', cell: (c) => figure(c.limit) },
   { key: 'since', head: text.columns.since, num: true, width: 160, hide: 'hide-narrow', cell: (c) => (c.since ? when(Date.parse(c.since)) : '–') },
 ];
 

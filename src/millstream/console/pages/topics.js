@@ -95,15 +95,6 @@ function columnsOf(chosen, toggle) {
       cell: (t) => html`<${Spark} values=${t.rates} /> <${Rate} of=${t.append_rate} />`,
     },
     {
-      key: 'read_rate',
-      head: 'Out',
-      num: true,
-      width: 92,
-      sort: (t) => t.read_bytes_rate ?? 0,
-      hide: 'hide-narrow hide-mid',
-      cell: (t) => (t.read_bytes_rate ? html`${sizeText(t.read_bytes_rate)}<span class="unit">/s</span>` : html`<${Dash} />`),
-    },
-    {
       key: 'bytes',
       head: 'Size',
       num: true,

@@ -1,0 +1,83 @@
+"""The console's pure modules, run where they run: in the page."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.http import HttpNode
+
+# Any: whatever a function of the page returns.
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(page: Page, node: HttpNode) -> Run:
+    """`run("data/format.js", "span", 90)` calls a function of a module; `then` is JavaScript."""
+    page.goto("/console/about")
+    number = re.search(r"/console/([0-9a-f]{16})/app.js", page.content())
+    assert number is not None
+
+    def call(module: str, name: str, *arguments: object, then: str = "(value) => value") -> Any:
+        return page.evaluate(
+            f"async ([path, name, given]) => ({then})((await import(path))[name](...given))",
+            [f"/console/{number[1]}/{module}", name, list(arguments)],
+        )
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"),
+        (0.0412, "41 ms"),
+        (6.34, "6.3 s"),
+        (252, "4 min 12 s"),
+        (7_199, "2 h"),
+        (7_140, "1 h 59 min"),
+        (12_000, "3 h 20 min"),
+        (86_400 * 12.34, "12.3 d"),
+    ],
+)
+def test_a_span_is_written_as_people_say_it(run: Run, seconds: float, shown: str) -> None:
+    assert run("data/format.js", "span", seconds) == shown
+
+
+def test_json_keeps_its_digits_and_any_depth(run: Run) -> None:
+    deep = "[" * 2_000 + "]" * 2_000
+    text = '{"items": [{"json": {"id": 12345678901234567890}}, {"json": ' + deep + "}]}"
+
+    texts = "({ items: [a, b] }) => [a.json.id, a.json_text, b.json_text]"
+    parsed = run("data/json.js", "parseExact", text, then=texts)
+
+    assert parsed == ["12345678901234567890", '{"id": 12345678901234567890}', deep]
+    assert run("data/json.js", "tree", deep, then="(root) => root.kind") == "array"
+
+
+def test_due_times_are_counted_once_each(run: Run) -> None:
+    times = [1_000, 1_000, 5_500, 10_999]
+
+    made = run("parts/histogram.js", "buckets", times, 10)
+
+    assert sum(made["counts"]) == len(times)
+    assert len(made["counts"]) <= 10
+    assert run("parts/histogram.js", "buckets", [], 10)["counts"] == []
+
+
+def test_a_rate_is_known_only_from_two_answers(run: Run) -> None:
+    before = {"at": 1_000, "records": 10}
+
+    assert run("data/topics.js", "rateOf", before, 30, 3_000) == 10
+    assert run("data/topics.js", "rateOf", before, 5, 3_000) is None  # Retention took some.
+    assert run("data/topics.js", "rateOf", None, 5, 3_000) is None
+
+
+def test_a_replica_has_one_state(run: Run) -> None:
+    partition = {"leader": 1, "replicas": [1, 2, 3], "in_sync": [1, 2]}
+
+    states = [run("parts/partition_map.js", "stateOf", partition, node) for node in (1, 2, 3, 4)]
+
+    assert states == ["L", "F", "B", "N"]
