@@ -146,8 +146,8 @@ def test_json_that_is_nested_too_deeply_is_text(ask: HttpClient) -> None:
     assert "nested too deeply" in shown["value"]["problem"]
     assert other["value"]["json"] == {"n": 1}
     assert ask.get("/v1/topics/nested/records/0/0?decode=json").json["value"]["text"] == deep
-    found = ask.get("/v1/topics/nested/records?filter=%24.n%20%3D%3D%201").json["items"]
-    assert [each["offset"] for each in found] == [1]
+    passed = ask.get("/v1/topics/nested/records?filter=%24.n%20%3D%3D%201").json["items"]
+    assert [each["offset"] for each in passed] == [1]
 
 
 # -- masks -----------------------------------------------------------------------------------------
