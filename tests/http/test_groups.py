@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from millstream.embedding.broker import Broker
 from tests.support.http import HttpClient, HttpNode, http_node
 
 
@@ -111,6 +112,25 @@ def test_a_reset_carries_out_its_plan_once_nothing_moved(node: HttpNode) -> None
     lag = ask.get("/v1/groups/reset/lag").json
     assert lag["records"] == 20
     assert lag["seconds"] > 1_000
+
+
+def test_lag_has_a_history(node: HttpNode) -> None:
+    committed(node, "remembered")
+    for _ in range(2):
+        node.broker.call(note_lags)
+
+    history = node.ask.get("/v1/groups/remembered/lag").json["history"]
+
+    assert [point["records"] for point in history[-2:]] == [0, 0]
+    assert history[-1]["at_ms"] >= history[-2]["at_ms"] > 0
+    assert node.ask.get("/v1/groups/nowhere/lag").json.get("history", []) == []
+
+
+async def note_lags(broker: Broker) -> None:
+    assert broker._service is not None
+    vitals = broker._service.vitals
+    assert vitals is not None
+    await vitals.note_lags()
 
 
 def test_a_group_with_members_is_not_reset(node: HttpNode) -> None:

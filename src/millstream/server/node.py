@@ -160,7 +160,9 @@ class Node:
         self._open_access(foundation)
         self._engine = build_engine(foundation, subscriptions=subscribed_topics)
         self._offer(self._engine)
-        watch_node(self.metrics, state.catalog, self.hub, self._engine, ports.clock, config)
+        self.group_lags = watch_node(
+            self.metrics, state.catalog, self.hub, self._engine, ports.clock, config
+        )
 
     def _open_storage(self, ports: Ports, directory: DataDirectory) -> Hub:
         journal = open_journal(

@@ -259,7 +259,7 @@ class Observer:
 
 def watch_node(
     metrics: Metrics, catalog: Catalog, hub: Hub, engine: Engine, clock: Clock, config: Config
-) -> None:
+) -> GroupLags:
     """Let metrics tell of what a node holds, in our names and in those of others."""
     lags = GroupLags(catalog, hub, engine.group_coordinators, clock)
     push = engine.push
@@ -284,6 +284,7 @@ def watch_node(
     metrics.watch_topics(observer.samples)
     for names in ("kafka", "flymq", "fluxmq"):
         metrics.watch_topics(partial(foreign, names), names=names)
+    return lags
 
 
 def _ends(health: LogHealth, high_watermark: Offset) -> PartitionEnds:

@@ -37,6 +37,7 @@ from millstream.protocols.http.monitoring.checks import (
     Vitals,
     verdicts,
 )
+from millstream.protocols.http.operate.history import LAG_GROUPS_MAX, LAG_STEP_S, LagPoint
 from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.server.listeners import Listeners
@@ -148,9 +149,26 @@ class VitalSigns:
                 self.checks()
             if seconds % INDEXES_S == 0:
                 await self.look_at_indexes()
+            if seconds % LAG_STEP_S == 0:
+                await self.note_lags()
             await asyncio.sleep(1.0)
             seconds += 1
             self._note_figures()
+
+    async def note_lags(self) -> None:
+        """Add the lags of this moment to the history of the groups that are coordinated here."""
+        lags: dict[str, LagPoint] = {}
+        for group, _, coordinator in self._node.group_lags.groups():
+            if len(lags) >= LAG_GROUPS_MAX:
+                break
+            parts = self._node.group_lags.lags(group, coordinator)
+            lags[group] = LagPoint(
+                self._node.clock.now_ms(),
+                sum(part.records for part in parts),
+                max((part.age_ms for part in parts), default=0),
+            )
+            await asyncio.sleep(0)
+        self._node.history.lags.note(lags)
 
     def _note_figures(self) -> None:
         metrics = self._node.metrics

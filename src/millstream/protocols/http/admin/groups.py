@@ -77,11 +77,19 @@ class Offsets(msgspec.Struct, frozen=True, kw_only=True):
     items: list[PartitionOffset]
 
 
+class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
+    at: str
+    at_ms: int
+    records: int
+    seconds: float
+
+
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     records: int
     seconds: float | None  # Age of the oldest record that is not committed; null if none waits.
     items: list[PartitionOffset]
+    history: list[LagPoint]  # Every 15 s of the last hour, on the node that coordinates the group.
 
 
 class Forget(GroupParams, frozen=True, kw_only=True):
@@ -133,6 +141,15 @@ async def group_lag(call: Call, params: GroupParams) -> Lag:
         records=sum(item.lag or 0 for item in items),
         seconds=None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
         items=items,
+        history=[
+            LagPoint(
+                at=iso_time(point.at_ms),
+                at_ms=point.at_ms,
+                records=point.records,
+                seconds=point.age_ms / 1000,
+            )
+            for point in call.services.history.lags.of(params.group)
+        ],
     )
 
 

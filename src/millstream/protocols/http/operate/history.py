@@ -6,9 +6,12 @@ has a bound: a ring of doubles for each series and step.
 
 from array import array
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 SECONDS: Final = 15 * 60
+LAG_STEP_S: Final = 15
+LAG_POINTS: Final = 60 * 60 // LAG_STEP_S
+LAG_GROUPS_MAX: Final = 100  # 600 KB of points at most.
 MINUTES: Final = 24 * 60
 # Of each series: the unit, for people.
 SERIES: Final[Mapping[str, str]] = {
@@ -48,8 +51,40 @@ class Ring:
         return [self._values[at % self._size] for at in range(self.end - count, self.end)]
 
 
+class LagPoint(NamedTuple):
+    at_ms: int
+    records: int
+    age_ms: int  # Of the oldest record that is not committed.
+
+
+class LagHistory:
+    """The lag of groups over the last hour. Groups beyond the bound are left out."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, tuple[Ring, Ring, Ring]] = {}  # One for each field of a point.
+
+    def note(self, lags: Mapping[str, LagPoint]) -> None:
+        """Add a point for each group, and forget the groups that are gone."""
+        for group in self._rings.keys() - lags.keys():
+            del self._rings[group]
+        for group, point in lags.items():
+            rings = self._rings.get(group)
+            if rings is None:
+                if len(self._rings) >= LAG_GROUPS_MAX:
+                    continue
+                rings = self._rings[group] = (Ring(LAG_POINTS), Ring(LAG_POINTS), Ring(LAG_POINTS))
+            for ring, value in zip(rings, point, strict=True):
+                ring.add(value)
+
+    def of(self, group: str) -> list[LagPoint]:
+        """Oldest first."""
+        columns = (map(int, ring.last(LAG_POINTS)) for ring in self._rings.get(group, ()))
+        return [LagPoint(*values) for values in zip(*columns, strict=True)]
+
+
 class History:
     def __init__(self) -> None:
+        self.lags = LagHistory()
         self.by_second = {name: Ring(SECONDS) for name in SERIES}
         self.by_minute = {name: Ring(MINUTES) for name in SERIES}
         self.last_ms = 0  # When the last second was noted.
