@@ -367,7 +367,7 @@ def test_a_node_is_altered_as_it_runs_and_what_is_not_set_is_taken_back(admin: A
     def altered(operation: AlterConfigOpType, value: str) -> None:
         alter(admin, ResourceType.BROKER, "1", ("log.retention.ms", value), operation)
 
-    def shown() -> tuple[str, int]:
+    def shown() -> tuple[str | None, object]:
         entry = settings(admin, ResourceType.BROKER, "1")["log.retention.ms"]
         return entry.value, entry.source
 
