@@ -172,6 +172,40 @@ def test_http_writes_and_reads_every_partition_on_every_node(cluster: ClusterPro
         assert len(answer.json["items"]) == 9
 
 
+def test_a_partition_is_moved_by_http(cluster: ClusterProcesses) -> None:
+    http = HttpClient(cluster.nodes[1].config.http_port, cluster.nodes[1].host)
+    made = http.post("/v1/topics", {"name": "moved", "partitions": 1, "replicas": 1})
+    assert made.status == 201, made.text
+    body = {"records": [{"value": "stays", "partition": 0}]}
+    assert http.post("/v1/topics/moved/records", body).status == 200
+    (source,) = replicas_of(http, "moved")
+    target = next(number for number in NODES if number != source)
+    move = {"topic": "moved", "partitions": {"0": [target]}}
+
+    planned = http.post("/v1/reassignments", {**move, "dry_run": True})
+    before = replicas_of(http, "moved")
+    begun = http.post("/v1/reassignments", move)
+
+    assert planned.json["items"] == begun.json["items"], begun.text
+    assert begun.json["items"][0]["adding"] == [target]
+    assert begun.json["items"][0]["removing"] == [source]
+    assert (begun.status, before) == (202, [source])
+    until = time.monotonic() + DEADLINE_S
+    while http.get("/v1/reassignments").json["items"] or replicas_of(http, "moved") != [target]:
+        assert time.monotonic() < until, "the move does not end"
+        time.sleep(0.05)
+    while not http.get("/v1/topics/moved/records").json.get("items"):
+        assert time.monotonic() < until, "the new leader does not serve"
+        time.sleep(0.05)
+
+
+def replicas_of(http: HttpClient, topic: str) -> list[int]:
+    placed = http.get("/v1/cluster/partitions?limit=1000").json["items"]
+    (replicas,) = [each["replicas"] for each in placed if each["topic"] == topic]
+    assert isinstance(replicas, list)
+    return replicas
+
+
 def test_classic_publishes_and_subscribes_on_every_node(cluster: ClusterProcesses) -> None:
     create(cluster, "letters")
     for number in NODES:

@@ -39,6 +39,24 @@ def test_a_single_node_moves_nothing(ask: HttpClient, path: str) -> None:
     assert (answer.status, answer.json["error"]) == (409, "single_node")
 
 
+def test_moves_that_cannot_be_are_refused(ask: HttpClient) -> None:
+    ask.post("/v1/topics", {"name": "settled", "partitions": 1})
+
+    def refused(partitions: dict[str, list[int]], topic: str = "settled") -> int:
+        return ask.post("/v1/reassignments", {"topic": topic, "partitions": partitions}).status
+
+    assert refused({"0": [7]}) in {409, 422}
+    assert refused({"0": [1, 1]}) in {409, 422}
+    assert refused({"5": [1]}) == 404
+    assert refused({"0": [1]}, "nowhere") == 404
+    assert refused({"first": [1]}) == 400
+    assert refused({"0": []}) == 400
+    assert ask("DELETE", "/v1/reassignments?topic=settled&partition=0").status in {404, 409, 422}
+    assert ask.post("/v1/nodes/1:decommission").json["error"] == "single_node"
+    assert ask.post("/v1/nodes/7:decommission").status == 404
+    assert ask.get("/v1/reassignments").json == {"items": [], "next": None}
+
+
 def test_invitations_are_made_listed_and_taken_back() -> None:
     with http_node() as node:
         ask = node.ask

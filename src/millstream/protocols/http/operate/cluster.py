@@ -149,12 +149,6 @@ def partitions(call: Call, params: Listing) -> Generator[None, None, Page[Placed
     return Page(items=items)
 
 
-def reassignments(call: Call, params: Params) -> Nodes:
-    """None are under way on a single node."""
-    call.services.topics.admit_to_cluster(call.session, Operation.DESCRIBE)
-    return Nodes(items=[])
-
-
 def list_invitations(call: Call, params: Params) -> Invitations:
     return Invitations(
         items=[_invitation(each) for each in call.services.cluster.invitations(call.session)]
@@ -187,12 +181,14 @@ async def undrain(call: Call, params: NodeParams) -> NodeView:
 # Any: whatever a client sends; nothing of it is carried out.
 def refuse(call: Call, params: Params, body: Any = None) -> None:
     call.services.topics.admit_to_cluster(call.session, Operation.ALTER)
-    raise _single_node()
-
-
-async def refuse_node(call: Call, params: NodeParams) -> None:
-    await node(call, params)
-    refuse(call, params)
+    if call.services.cluster.is_alone(call.session):
+        raise single_node()
+    raise HttpProblem(
+        HTTPStatus.CONFLICT,
+        "not_automatic",
+        "nothing was done: replicas are moved with POST /v1/reassignments, and a node that is "
+        "drained hands over what it leads",
+    )
 
 
 def known_nodes(call: Call) -> list[NodeView]:
@@ -210,12 +206,12 @@ async def _change(call: Call, params: NodeParams, state: NodeState) -> NodeView:
     call.services.topics.admit_to_cluster(call.session, Operation.ALTER)
     await node(call, params)
     if call.services.cluster.is_alone(call.session):
-        raise _single_node()
+        raise single_node()
     await call.services.cluster.change(call.session, params.node, state)
     return await node(call, params)
 
 
-def _single_node() -> HttpProblem:
+def single_node() -> HttpProblem:
     return HttpProblem(
         HTTPStatus.CONFLICT,
         "single_node",
@@ -291,14 +287,8 @@ def _of_node(path: str, handler: Handler, summary: str) -> Route:
 
 
 def _refused(method: str, path: str, summary: str) -> Route:
-    is_of_node = "{node}" in path
     return Route(
-        method=method,
-        path=path,
-        handler=refuse_node if is_of_node else refuse,
-        summary=summary,
-        params=NodeParams if is_of_node else Params,
-        rights=_ALTER,
+        method=method, path=path, handler=refuse, summary=summary, rights=(*_ALTER, *_DESCRIBE)
     )
 
 
@@ -337,14 +327,6 @@ ROUTES = (
         reply=NodeView,
         rights=_DESCRIBE,
     ),
-    Route(
-        method="GET",
-        path="/v1/reassignments",
-        handler=reassignments,
-        summary="Partitions that move between nodes",
-        reply=Nodes,
-        rights=_DESCRIBE,
-    ),
     _refused("POST", "/v1/cluster:rebalance", "Spread partitions anew over the nodes"),
     _refused("POST", "/v1/cluster:upgrade", "Take a new version's features into use"),
     Route(
@@ -376,5 +358,4 @@ ROUTES = (
     _refused("POST", "/v1/leaders:transfer", "Move leaders to other nodes"),
     _of_node("/v1/nodes/{node}:drain", drain, "Move leaders away from a node"),
     _of_node("/v1/nodes/{node}:undrain", undrain, "Let a node lead again"),
-    _refused("POST", "/v1/nodes/{node}:decommission", "Move everything away from a node"),
 )
