@@ -37,6 +37,7 @@ _UNKNOWN_BITS = 0xFF80  # Of the attributes: no version of the format has given 
 _LENGTH_END = 12  # The length field counts the bytes behind itself.
 _CHECKED_FROM = 21
 _MAGIC_AT = 16
+_CODEC_AT = 22  # The lower byte of the attributes.
 _HEADER = Struct(">qiixIhiqqqhii")
 _PREFIX = Struct(">qii")
 _MAGIC_CRC = Struct(">bI")
@@ -119,6 +120,11 @@ def read_header(buffer: Buffer, at: int = 0) -> Header:
     if length < HEADER_BYTES - _LENGTH_END:
         raise CorruptBatch(f"batch length {length}, at least {HEADER_BYTES - _LENGTH_END}")
     return Header(base_offset, length + _LENGTH_END, *fields)
+
+
+def is_compressed(buffer: Buffer) -> bool:
+    """Of one batch, by its attributes alone."""
+    return buffer[_CODEC_AT] & CODEC_BITS != 0
 
 
 def verify_batch(buffer: Buffer, at: int = 0) -> Header:

@@ -4,7 +4,8 @@ Also the trace contexts of W3C's `traceparent`, in headers of HTTP and of record
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from millstream.model import Buffer
@@ -15,6 +16,8 @@ TRACEPARENT = "traceparent"
 # A header in an encoded record: the lengths of name and value stand before them, as varints. Both
 # are known: version 00 has 55 characters. So a batch is searched without decoding it.
 _ENCODED_NAME = b"\x16traceparent\x6e"
+# Up to this size `in` is as fast as RE2, also with the copy that it needs.
+_SMALL_BYTES = 2 * 2**10
 _ENCODED_SAMPLED = re.compile(
     re.escape(_ENCODED_NAME) + rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f][13579bdf]"
 )
@@ -82,6 +85,8 @@ def read_traceparent(text: str) -> TraceContext | None:
 def sampled_contexts(payload: Buffer) -> list[TraceContext] | None:
     """The sampled contexts of uncompressed records, `LINKS_MAX` at most; None if no record has a
     context at all. Bytes of a value that look like such a header count as one."""
+    if len(payload) > _SMALL_BYTES and not _find_name()(payload):
+        return None
     data = bytes(payload)
     if _ENCODED_NAME not in data:
         return None
@@ -95,3 +100,17 @@ def sampled_contexts(payload: Buffer) -> list[TraceContext] | None:
         if len(contexts) == LINKS_MAX:
             break
     return contexts
+
+
+@cache
+def _find_name() -> Callable[[Buffer], object]:
+    """Searches for a context: RE2 skips ahead by memchr, 0.03 ms for a megabyte, `in` 0.25 ms."""
+    try:
+        import re2
+    except (ImportError, OSError):  # No descriptor or memory is left to load it with.
+        return lambda payload: _ENCODED_NAME in bytes(payload)
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.never_capture = True
+    search: Callable[[Buffer], object] = re2.compile(re.escape(_ENCODED_NAME), options).search
+    return search

@@ -11,6 +11,7 @@ from millstream.codec.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Header,
+    is_compressed,
     read_header,
     seal,
     stamp,
@@ -77,6 +78,13 @@ def test_any_kind_of_buffer_will_do(kind: type) -> None:
     assert verify_batch(buffer) == read_header(buffer) == verify_produced(buffer, size_max=SIZE_MAX)
     assert verify_batches(buffer) == [verify_batch(BATCH)]
     assert stamp_time(buffer, verify_batch(buffer), 5) == stamp_time(BATCH, verify_batch(BATCH), 5)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_says_by_one_byte_whether_it_is_compressed(codec: Codec) -> None:
+    data = encode_batch([Record(0, 0, None, b"value")], codec=codec)
+
+    assert is_compressed(data) is (codec is not Codec.NONE)
 
 
 def test_offsets_end_exclusively_and_last_inclusively() -> None:

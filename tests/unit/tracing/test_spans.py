@@ -1,12 +1,20 @@
 """Trace contexts in headers of HTTP and in the bytes of a batch."""
 
+import sys
+
 import pytest
 
 from millstream.codec.batch import HEADER_BYTES
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
 from millstream.tracing.settings import Tracing
-from millstream.tracing.spans import LINKS_MAX, TraceContext, read_traceparent, sampled_contexts
+from millstream.tracing.spans import (
+    LINKS_MAX,
+    TraceContext,
+    _find_name,
+    read_traceparent,
+    sampled_contexts,
+)
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CONTEXT = TraceContext(int(TRACE, 16), int(SPAN, 16))
@@ -58,6 +66,22 @@ def test_contexts_that_no_client_sampled_are_no_contexts_but_are_there() -> None
     assert sampled_contexts(payload((parent(flags="00"),))) == []
     assert sampled_contexts(payload((parent(trace="0" * 32),))) == []
     assert sampled_contexts(payload((parent(trace="_" * 32),), (parent(trace=" " * 32),))) == []
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_a_large_batch_is_searched_with_and_without_the_library(
+    monkeypatch: pytest.MonkeyPatch, has_library: bool
+) -> None:
+    if not has_library:
+        monkeypatch.setitem(sys.modules, "re2", None)
+    _find_name.cache_clear()
+    records: list[tuple[tuple[str, bytes], ...]] = [()] * 100
+    try:
+        assert sampled_contexts(payload(*records)) is None
+        assert sampled_contexts(payload(*records, (parent(),))) == [CONTEXT]
+        assert sampled_contexts(payload(*records, (parent(flags="00"),))) == []
+    finally:
+        _find_name.cache_clear()
 
 
 def test_contexts_of_a_batch_are_bounded() -> None:

@@ -24,6 +24,10 @@ class SampledBatches:
         self._batches: dict[LogId, list[_Batch]] = {}  # By base offset.
         self._oldest_first: deque[tuple[LogId, _Batch]] = deque()
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._batches)
+
     def add(self, log_id: LogId, base_offset: Offset, contexts: Sequence[TraceContext]) -> None:
         batch = base_offset, tuple(contexts)
         insort(self._batches.setdefault(log_id, []), batch)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from millstream.base_error import MillstreamError
-from millstream.codec.batch import CODEC_BITS, HEADER_BYTES, Header, read_header
+from millstream.codec.batch import HEADER_BYTES, is_compressed, read_header
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.partitions.slices import Slice, Want
 from millstream.engine.produce.options import unpack_small
@@ -59,17 +59,17 @@ class TracedPartitions(Partitions):
         joins: bool = False,
     ) -> asyncio.Future[Appended]:
         began_ns, began_s = self._tracer.now_ns(), self._metrics.elapsed_s()
-        replica = None
-        with suppress(RequestError):  # An append that is held comes again, once the log is open.
+        try:
             replica = self._leaders.find_writable(target)
-        end_offset = 0 if replica is None else replica.log.end_offset
+            end_offset = replica.log.end_offset
+        except RequestError:  # An append that is held comes again, once the log is open.
+            replica, end_offset = None, 0
         appending = super().append(
             session, target, data, acks, transactional_id=transactional_id, joins=joins
         )
         if replica is None or session.principal == SYSTEM:
             return appending
-        header = read_header(data)
-        contexts = self._contexts(data, header)
+        contexts = self._contexts(data)
         if contexts is None:
             return appending
         written_ns = None
@@ -82,7 +82,7 @@ class TracedPartitions(Partitions):
             target,
             acks,
             contexts,
-            header.count,
+            read_header(data).count,
             replica.id,
             began_ns,
             began_s,
@@ -102,8 +102,10 @@ class TracedPartitions(Partitions):
     ) -> list[Slice]:
         began_ns = self._tracer.now_ns()
         slices = await super().read(session, wants, **options)
-        if session.principal != SYSTEM:
-            begins_trace = self._tracer.begins_trace()
+        if session.principal == SYSTEM:
+            return slices
+        begins_trace = self._tracer.begins_trace()
+        if begins_trace or self._sampled.has_any:
             for part in slices:
                 if part.records is not None and part.records.size:
                     self._end_fetch(session, part, began_ns, begins_trace=begins_trace)
@@ -173,25 +175,25 @@ class TracedPartitions(Partitions):
 
     # -- contexts --------------------------------------------------------------------------------
 
-    def _contexts(self, data: Buffer, header: Header) -> list[TraceContext] | None:
+    def _contexts(self, data: Buffer) -> list[TraceContext] | None:
         """The contexts of a batch that leaves a span, none if it begins a trace; None: no span."""
-        payload = self._records(data, header)
+        payload = self._records(data)
         contexts = None if payload is None else sampled_contexts(payload[:SEARCHED_BYTES_MAX])
         if contexts is None:
             return [] if self._tracer.begins_trace() else None
         return contexts or None
 
-    def _records(self, data: Buffer, header: Header) -> memoryview | None:
+    def _records(self, data: Buffer) -> memoryview | None:
         """The uncompressed records; None for those that would take the loop for too long."""
-        if not header.attributes & CODEC_BITS:
-            return memoryview(data)[HEADER_BYTES : header.size]
+        if not is_compressed(data):  # An admitted batch fills its buffer.
+            return memoryview(data)[HEADER_BYTES:]
         began_s = self._metrics.elapsed_s()
         if began_s < self._unpacks_at_s:
             return None
         bytes_max = self._limits.batch_decompressed_bytes_max
         payload = None
         with suppress(MillstreamError):  # A large batch may be admitted on a thread, and refused.
-            payload = unpack_small(data, header, bytes_max=bytes_max)
+            payload = unpack_small(data, read_header(data), bytes_max=bytes_max)
         now_s = self._metrics.elapsed_s()
         took_s = min(now_s - began_s, UNPACKING_S_MAX)
         self._unpacks_at_s = now_s + took_s * (1 / UNPACKING_SHARE_MAX - 1)
