@@ -5,17 +5,14 @@ the order of the requests, so a caller may send the next request before it takes
 """
 
 import socket
-import ssl
 from collections import deque
 from struct import Struct
-from tempfile import NamedTemporaryFile
 from time import monotonic
 from typing import Self, TypeVar
 
 from millstream import __version__
 from millstream.errors import ProtocolError
-from millstream.kafka_client.errors import AuthenticationFailed, TlsFailed, UnsupportedApi
-from millstream.kafka_client.sasl import conversation
+from millstream.kafka_client.errors import AuthenticationFailed, UnsupportedApi
 from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
 from millstream.kafka_wire.apis.discovery import ApiVersionsRequest, ApiVersionsResponse
 from millstream.kafka_wire.apis.security import (
@@ -68,6 +65,7 @@ class Connection:
         self._session_ends = float("inf")
         latest = APIS[API_VERSIONS].last
         self._versions: dict[int, tuple[int, int]] = {API_VERSIONS: (latest, latest)}
+        self._is_tls = settings.tls is not None
         self._socket = _connect(address, settings.tls, self._timeout_s)
         try:
             self._agree_on_versions(settings.software_name)
@@ -119,7 +117,12 @@ class Connection:
                 raise ProtocolError(f"answer to request {correlation_id}, not {expected_id}")
         except (OSError, ProtocolError) as problem:
             self.close()
-            raise _tls_failure(self.address, problem) from None
+            if not self._is_tls:
+                raise
+            # With TLS 1.3 a broker refuses a client's certificate by its first answer.
+            from millstream.kafka_client.tls import tls_failure
+
+            raise tls_failure(self.address, problem) from None
         assert isinstance(response, answer)
         return response
 
@@ -198,6 +201,8 @@ class Connection:
         }
 
     def _authenticate(self, credentials: Credentials) -> None:
+        from millstream.kafka_client.sasl import conversation
+
         tokens = conversation(credentials)
         mechanism = credentials.mechanism
         handshake = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
@@ -224,52 +229,26 @@ class Connection:
 
 
 def _connect(address: tuple[str, int], tls: Tls | None, timeout_s: float) -> socket.socket:
-    context = None if tls is None else tls_context(tls)  # Before anything is sent.
+    if tls is None:
+        return _dial(address, timeout_s)
+    # Loaded when it is asked for: a command that writes one record waits for all that is loaded.
+    from millstream.kafka_client.tls import tls_context, wrapped
+
+    context = tls_context(tls)  # Before anything is sent.
+    return wrapped(_dial(address, timeout_s), context, address)
+
+
+def _dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
     host, port = address
     # Bytes are looked up as they are; the tables that encode a text take milliseconds to load.
     name = host.encode("ascii") if host.isascii() else host
     plain = socket.create_connection((name, port), timeout=timeout_s)  # type: ignore[arg-type]
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is None:
-            return plain
-        return context.wrap_socket(plain, server_hostname=host)
-    except BaseException as problem:
+    except BaseException:
         plain.close()
-        raise _tls_failure(address, problem) from None
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Raises `TlsFailed` for a file that is missing or is not PEM."""
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file, cadata=tls.ca_pem)
-        if tls.certificate_file is not None:
-            context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
-        if tls.certificate_pem is not None:
-            # OpenSSL's reader of keys takes files only; this one is for us alone, and short-lived.
-            with NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as file:
-                file.write(tls.certificate_pem)
-                file.flush()
-                context.load_cert_chain(file.name, None, tls.key_password)
-    except OSError as problem:
-        files = [name for name in (tls.ca_file, tls.certificate_file, tls.key_file) if name]
-        raise TlsFailed(
-            f"a file of the TLS settings cannot be used ({', '.join(files)}): {problem}"
-        ) from None
-    context.check_hostname = tls.checks_hostname and tls.checks_certificate
-    context.verify_mode = ssl.CERT_REQUIRED if tls.checks_certificate else ssl.CERT_NONE
-    return context
-
-
-def _tls_failure(address: tuple[str, int], problem: BaseException) -> BaseException:
-    """`TlsFailed` where a retry would fail as well; any other error as it is."""
-    if isinstance(problem, ssl.SSLCertVerificationError):
-        reason = problem.verify_message
-        return TlsFailed(f"the certificate of {_name(address)} is not trusted: {reason}")
-    # An end of file is a broker that stopped, not one that refuses.
-    if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
-        return TlsFailed(f"TLS with {_name(address)} failed: {problem}")
-    return problem
+        raise
+    return plain
 
 
 def _error_code(frame: memoryview) -> int:

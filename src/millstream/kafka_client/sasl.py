@@ -14,7 +14,6 @@ from secrets import token_urlsafe
 from typing import TypeAlias
 
 from millstream.kafka_client.errors import AuthenticationFailed, InvalidSecurity
-from millstream.kafka_client.oauth import fetch_token
 from millstream.kafka_client.settings import Credentials
 
 # Kafka's minimum (ScramMechanism). Fewer would let a false broker guess the password sooner.
@@ -48,6 +47,8 @@ def conversation(credentials: Credentials) -> Conversation:
             return bearer(credentials.password)  # A token that the caller has fetched.
         if credentials.oauth is None:
             raise InvalidSecurity("SASL OAUTHBEARER needs an endpoint that gives tokens")
+        from millstream.kafka_client.oauth import fetch_token  # It loads an HTTP client.
+
         return bearer(fetch_token(credentials.oauth))
     nonce = token_urlsafe(NONCE_BYTES)
     algorithm = _HASHES[credentials.mechanism]

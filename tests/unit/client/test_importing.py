@@ -3,10 +3,24 @@
 import subprocess
 import sys
 
+import pytest
 
-def test_importing_the_client_loads_no_library_that_it_does_not_need_yet() -> None:
-    heavy = ["confluent_kafka", "msgspec", "asyncio", "pydantic", "reactivex", "millstream.engine"]
-    code = f"import sys, millstream.client; print([n for n in {heavy} if n in sys.modules])"
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        (
+            "millstream.client",
+            ["confluent_kafka", "msgspec", "asyncio", "pydantic", "reactivex", "millstream.engine"],
+        ),
+        (  # The way of `millstream produce` with one record.
+            "millstream.client.extensions.single_record",
+            ["confluent_kafka", "asyncio", "ssl", "http.client", "urllib.request", "tempfile"],
+        ),
+    ],
+)
+def test_importing_loads_no_library_that_is_not_needed_yet(module: str, heavy: list[str]) -> None:
+    code = f"import sys, {module}; print([n for n in {heavy} if n in sys.modules])"
 
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -278,9 +278,9 @@ def connection_settings(
 
 
 def _tls(config: Config, doing: str) -> "Tls":
-    from millstream.kafka_client.connection import tls_context
     from millstream.kafka_client.errors import TlsFailed
     from millstream.kafka_client.settings import Tls
+    from millstream.kafka_client.tls import tls_context
 
     for name in _UNSUPPORTED_TLS:
         if config.get(name):
