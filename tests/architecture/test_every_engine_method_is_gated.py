@@ -124,6 +124,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "partitions.epoch_end": ((ORDERS, Epoch(1)), {}),
         "partitions.delete_records": ((ORDERS,), {}),
         "partitions.leadership": ((topic,), {}),
+        "partitions.current_leader": ((ORDERS,), {}),
         "partitions.awake": (([topic],), {}),
         "partitions.health": ((ORDERS,), {}),
         "partitions.filter_figures": (("orders",), {}),

@@ -46,8 +46,8 @@ class GrownCluster:
         self.machines[node_id] = Machine(node_id, self.network, self.random)
         return await self.start(node_id)
 
-    async def start(self, node_id: NodeId) -> Node:
-        timing = Timing(tick_ms=20, election_timeout_ms=200)
+    async def start(self, node_id: NodeId, *, election_timeout_ms: int = 200) -> Node:
+        timing = Timing(tick_ms=20, election_timeout_ms=election_timeout_ms)
         config = Config(
             timing=timing, offsets_partitions=2, transaction_partitions=2, delayed_partitions=2
         )

@@ -10,7 +10,7 @@ from millstream.errors import RequestError
 from millstream.model import NodeId, Session, TopicPartition, user_principal
 from millstream.server.node import Node
 from tests.simulation.grown_cluster import SESSION, GrownCluster, until
-from tests.simulation.test_growing import with_cluster
+from tests.simulation.grown_topics import with_cluster
 
 CLIENT = Session(principal=user_principal("ann"), protocol="flux")
 ORDERS = TopicPartition("orders", 0)

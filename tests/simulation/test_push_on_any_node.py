@@ -14,8 +14,8 @@ from millstream.model import NodeId
 from millstream.names import DELIVERIES_TOPIC
 from millstream.server.node import Node
 from tests.simulation.grown_cluster import SESSION, GrownCluster, until
+from tests.simulation.grown_topics import with_cluster
 from tests.simulation.test_any_node import CLIENT, create, publish
-from tests.simulation.test_growing import with_cluster
 
 
 class Client:

@@ -64,6 +64,7 @@ from millstream.model import (
 from millstream.names import AUDIT_TOPIC, CONTROL_LOG_NAME, SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
+from millstream.replication.peering.leadership import KnownLeader
 from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.storage.log.health import LogHealth
@@ -346,6 +347,11 @@ class Partitions:
             self._leadership(topic.log(partition), topic.assigned(partition))
             for partition in range(topic.partition_count)
         ]
+
+    def current_leader(self, session: Session, target: TopicPartition) -> KnownLeader:
+        """The leader of a partition and its epoch, as far as this node knows."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        return self._hub.leadership.of(self._leaders.log_id(target))
 
     async def awake(self, session: Session, topics: Sequence[Topic]) -> None:
         """Open the logs of these topics that rest: clients that ask for leaders use them next."""

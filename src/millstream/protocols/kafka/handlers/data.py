@@ -34,6 +34,7 @@ from millstream.model import Acks, Appended, Epoch, Isolation, TopicPartition
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 from millstream.protocols.kafka.handlers.fetch import isolation_of
+from millstream.protocols.kafka.leader_hints import endpoints_of, leader_hint
 from millstream.protocols.kafka.throttling import throttle_produce
 
 _ACKS = {acks.value: acks for acks in Acks}
@@ -88,8 +89,8 @@ def produce(
         # What waits to be written counts as a request that is not answered yet.
         return _unanswered(waiting) if waiting else None
     if not waiting:
-        return _produced(written, throttle_ms)
-    return _produced_later(written, throttle_ms, waiting, request.timeout_ms / 1000)
+        return _produced(context, written, throttle_ms)
+    return _produced_later(context, written, throttle_ms, waiting, request.timeout_ms / 1000)
 
 
 def _append(
@@ -125,6 +126,7 @@ def _check_unanswered(written: Sequence[_Written]) -> None:
 
 
 async def _produced_later(
+    context: Context,
     written: Sequence[_Written],
     throttle_ms: int,
     waiting: Sequence[asyncio.Future[Appended]],
@@ -140,7 +142,7 @@ async def _produced_later(
                 continue  # It is reported with its partition.
     finally:
         timer.cancel()
-    return _produced(written, throttle_ms)
+    return _produced(context, written, throttle_ms)
 
 
 async def _unanswered(waiting: Sequence[asyncio.Future[Appended]]) -> None:
@@ -159,14 +161,31 @@ def _give_up(waiting: Sequence[asyncio.Future[Appended]]) -> None:
             outcome.set_exception(TimedOut("not committed in time; it may still be"))
 
 
-def _produced(written: Sequence[_Written], throttle_ms: int) -> ProduceResponse:
+def _produced(context: Context, written: Sequence[_Written], throttle_ms: int) -> ProduceResponse:
     responses: list[ProduceResponse.Topic] = []
+    has_errors = False
     for topic, outcomes in written:
         parts: list[_Produced] = []
         for index, outcome in outcomes:
-            parts.append(_outcome(index, outcome))
+            part = _outcome(index, outcome)
+            parts.append(part)
+            has_errors = has_errors or part.error_code != 0
         responses.append(ProduceResponse.Topic(name=topic, partition_responses=parts))
-    return ProduceResponse(throttle_time_ms=throttle_ms, responses=responses)
+    response = ProduceResponse(throttle_time_ms=throttle_ms, responses=responses)
+    if has_errors:
+        _add_leaders(context, response)
+    return response
+
+
+def _add_leaders(context: Context, response: ProduceResponse) -> None:
+    """Name the leaders of partitions that are not led here."""
+    hints = []
+    for topic in response.responses:
+        for part in topic.partition_responses:
+            target = TopicPartition(topic.name, part.index)
+            part.current_leader = leader_hint(context, target, part.error_code)
+            hints.append(part.current_leader)
+    response.node_endpoints = endpoints_of(context, hints)
 
 
 def _outcome(index: int, outcome: _Outcome) -> _Produced:

@@ -27,6 +27,7 @@ from millstream.protocols.kafka.fetch_sessions import (
     Turn,
 )
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.leader_hints import endpoints_of, leader_hint
 from millstream.protocols.kafka.throttling import charge_fetch, fetch_bytes_max, throttle_fetch
 
 SINCE_TOPIC_IDS = 13
@@ -73,7 +74,29 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         else (part, _refused(part.partition, name))
         for part, name in targets
     ]
-    return FetchResponse(session_id=turn.session_id, responses=_by_topic(_news(turn, answers)))
+    response = FetchResponse(session_id=turn.session_id, responses=_by_topic(_news(turn, answers)))
+    if any(part.error is not None for part in slices):
+        read = [
+            answer
+            for (_, answer), (_, name) in zip(answers, targets, strict=True)
+            if isinstance(name, str)
+        ]
+        _add_leaders(context, response, read, slices)
+    return response
+
+
+def _add_leaders(
+    context: Context,
+    response: FetchResponse,
+    answers: Iterable[_Fetched],
+    slices: Iterable[Slice],
+) -> None:
+    """Name the leaders of partitions that are not led here."""
+    hints = []
+    for answer, part in zip(answers, slices, strict=True):
+        answer.current_leader = leader_hint(context, part.target, answer.error_code)
+        hints.append(answer.current_leader)
+    response.node_endpoints = endpoints_of(context, hints)
 
 
 def isolation_of(level: int) -> Isolation:
