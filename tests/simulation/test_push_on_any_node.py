@@ -6,12 +6,12 @@ from itertools import chain
 
 import pytest
 
-from millstream.engine.partitions.slices import Earliest
+from millstream.engine.partitions.slices import Earliest, Latest
 from millstream.engine.push import AckMode, Delivered, FlowPolicy, Member, SubscriptionSpec
 from millstream.engine.push.remote.messages import RECORDS_AHEAD_MAX
 from millstream.errors.deliveries import SubscriptionExists, UnknownSubscription
-from millstream.model import NodeId
-from millstream.names import DELIVERIES_TOPIC
+from millstream.model import NodeId, TopicPartition
+from millstream.names import DELIVERIES_TOPIC, DLQ_TOPIC_SUFFIX
 from millstream.server.node import Node
 from tests.simulation.grown_cluster import SESSION, GrownCluster, until
 from tests.simulation.grown_topics import with_cluster
@@ -176,5 +176,36 @@ def test_subscriptions_are_made_shown_and_deleted_through_any_node() -> None:
         await ended.wait()
         with pytest.raises(UnknownSubscription):
             await first.deliveries.describe(CLIENT, "workers")
+
+    with_cluster(3, live)
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "shared"])
+def test_a_dead_letter_is_written_once_where_its_topic_is_led(is_durable: bool) -> None:
+    async def live(cluster: GrownCluster) -> None:
+        await create(cluster, partitions=1)
+        node = cluster.all()[0]
+        await node.deliveries.create(CLIENT, spec("others"))
+        owner = owner_of(cluster)
+        letters = TopicPartition(f"orders{DLQ_TOPIC_SUFFIX}", 0)
+        for number in cluster.nodes:  # Led by another node than the owner.
+            if number != owner:
+                await node.topics.create(SESSION, letters.topic, placement=[(number,)])
+                break
+        client = await Client(acks=False).subscribe(node, spec("workers", is_durable=is_durable))
+        await publish(node, [b"bad"], 0)
+        await until(lambda: client.values == [b"bad"])
+        assert client.member is not None
+        assert client.member.reject(TopicPartition("orders", 0), 0)
+
+        async def letter_count() -> int:
+            place = await node.partitions.find(CLIENT, letters, Latest())
+            return 0 if place is None else place.offset
+
+        async with asyncio.timeout(30):
+            while await letter_count() < 1:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        assert await letter_count() == 1
 
     with_cluster(3, live)

@@ -25,7 +25,7 @@ from millstream.engine.gate import Everyone, Gate
 from millstream.engine.groups.consumer.service import ConsumerGroups
 from millstream.engine.groups.coordinators import Coordinators, Subscriptions
 from millstream.engine.groups.service import Groups
-from millstream.engine.ledgers.exactly_once import WriterContext
+from millstream.engine.ledgers.exactly_once import RemoteLogs, WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.produce.message_ids import Windows
 from millstream.engine.produce.pipeline import ProducePipeline
@@ -202,7 +202,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
-    _relay(base, internal, produce.partitions, push, background)
+    _relay(base, internal, produce, push, background)
     return Engine(
         topics=topics,
         partitions=produce.partitions,
@@ -242,14 +242,22 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
 def _relay(
     base: Foundation,
     internal: _Internal,
-    partitions: Partitions,
+    produce: _Produce,
     push: Delivering,
     background: BackgroundTasks,
 ) -> None:
     if base.peers is not None:
-        relayed = Relayed(base.controller, base.hub, base.peers, internal.producer_ids, background)
-        me = NodeId(base.config.node_id)
-        on_first_link(base.ports.links, relayed, partitions, push, me=me)
+        relayed = Relayed(
+            base.controller,
+            base.hub,
+            base.peers,
+            internal.producer_ids,
+            background,
+            produce.partitions,
+            push,
+            produce.writer_context,
+        )
+        on_first_link(base.ports.links, relayed, me=NodeId(base.config.node_id))
 
 
 def _build_audit(base: Foundation, internal: _Internal) -> AuditTrail:
@@ -294,7 +302,9 @@ def _build_produce(
     reading = Unpacking(threads, "read", limits=limits, metrics=metrics)
     unpacking = Unpacking(threads, "produce", limits=limits, metrics=metrics)
     windows = Windows(catalog, hub, clock, reading)
-    context = WriterContext(catalog, hub, internal.producer_ids, clock, windows.arrived)
+    context = WriterContext(
+        catalog, hub, internal.producer_ids, clock, windows.arrived, RemoteLogs()
+    )
     scheduler = DelayedScheduler(
         catalog, hub, internal.topics, context, config=base.config, metrics=metrics
     )

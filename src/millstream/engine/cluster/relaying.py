@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.controller import Controller
+from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.push.assembly import Delivering
@@ -14,31 +15,31 @@ from millstream.replication.hub import Hub
 
 
 class Relayed(NamedTuple):
-    """What is needed to reach other nodes. The gate of `producer_ids` must admit the broker."""
+    """What passes requests on, and what it needs to reach other nodes."""
 
     controller: Controller
     hub: Hub
     peers: PeerCalls
-    producer_ids: ProducerIds
+    producer_ids: ProducerIds  # Its gate must admit the broker.
     background: BackgroundTasks
+    partitions: Partitions
+    push: Delivering
+    writer_context: WriterContext
 
 
-def on_first_link(
-    links: Links, relayed: Relayed, partitions: Partitions, push: Delivering, *, me: NodeId
-) -> None:
-    """Let `partitions` and `push` pass on what other nodes lead, once there is one."""
+def on_first_link(links: Links, relayed: Relayed, *, me: NodeId) -> None:
+    """Have services pass on what other nodes lead, once there is one."""
 
     def link_changed(node: NodeId, is_up: bool) -> None:
-        if partitions.remote is None:
-            _connect(links, relayed, partitions, push, me)
+        if relayed.partitions.remote is None:
+            _connect(links, relayed, me)
 
     links.watch(link_changed)
 
 
-def _connect(
-    links: Links, relayed: Relayed, partitions: Partitions, push: Delivering, me: NodeId
-) -> None:
+def _connect(links: Links, relayed: Relayed, me: NodeId) -> None:
     from millstream.engine.cluster.remote_partitions import RemotePartitions
+    from millstream.engine.ledgers.remote_logs import RemoteAppends
     from millstream.engine.push.remote.service import RemoteSubscriptions
 
     state, leadership = relayed.controller.state, relayed.hub.leadership
@@ -46,20 +47,22 @@ def _connect(
     def leader_of(target: TopicPartition) -> NodeId | None:
         return leadership.of(state.catalog.find(target.topic).log(target.partition)).leader
 
-    partitions.remote = RemotePartitions(
-        partitions,
+    relayed.partitions.remote = RemotePartitions(
+        relayed.partitions,
         relayed.peers,
         relayed.producer_ids,
         relayed.background,
         me=me,
         leader_of=leader_of,
     )
-    push.deliveries.remote = RemoteSubscriptions(
-        push.deliveries,
-        push.shards,
+    deliveries = relayed.push.deliveries
+    deliveries.remote = RemoteSubscriptions(
+        deliveries,
+        relayed.push.shards,
         relayed.peers,
         links,
         relayed.background,
         me=me,
         nodes=lambda: [node.node_id for node in state.nodes.members()],
     )
+    RemoteAppends(relayed.peers, relayed.writer_context)

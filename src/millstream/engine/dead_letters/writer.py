@@ -203,7 +203,7 @@ class DeadLetterWriter:
         try:
             target = await self._dead_log(topic, intents[0].partition)
             self.check_size(target, letters)
-            shard = subscription.shard or await find_open(self._shards, topic)
+            shard = await self._keeper(subscription, topic)
             await self.append_once(shard, target, intents, letters)
         except RequestError as problem:
             _log.warning(
@@ -214,6 +214,16 @@ class DeadLetterWriter:
             )
             return False
         return True
+
+    async def _keeper(self, subscription: Subscription, topic: str) -> DeliveryShard:
+        """The shard that keeps the intents. Those of a subscription that is not stored may be kept
+        by any shard of this node."""
+        if subscription.home is not None:
+            return subscription.home
+        for shard in self._shards:
+            if shard.is_loaded and shard.is_open:
+                return shard
+        return await find_open(self._shards, topic)
 
     async def _dead_log(self, name: str, partition: int) -> LogId:
         """Log of the dead letters of a partition; creates the topic if it does not exist."""

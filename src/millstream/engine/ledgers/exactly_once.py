@@ -19,7 +19,7 @@ that time. One task for each target does that: `open`, then `plan` and `append` 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from millstream.codec.batch import Header, read_header, stamp_time
@@ -46,7 +46,7 @@ from millstream.internal_topics.outbound_sequences import (
     encode_key,
     encode_sequence,
 )
-from millstream.model import SYSTEM_SESSION, Appended, LogId, Offset
+from millstream.model import SYSTEM_SESSION, Appended, LogId, NodeId, Offset
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
@@ -60,6 +60,23 @@ PRODUCER_EPOCH = 0
 Arrived = Callable[[Replica, Sequence[Record], Offset], None]
 
 
+class OutboundBatch(NamedTuple):
+    """Records for one log, with the producer id and the first sequence that they get there."""
+
+    target: LogId
+    producer_id: int
+    base_sequence: int
+    records: Sequence[Record]
+
+
+class RemoteLogs:
+    """Logs that other nodes lead. `append` is None before the first link to one; it returns the
+    offset of the first record once all are committed, or raises the leader's refusal."""
+
+    def __init__(self) -> None:
+        self.append: Callable[[NodeId, OutboundBatch], Awaitable[Offset]] | None = None
+
+
 class WriterContext(NamedTuple):
     """Shared by all writers of a node. The gate of `producer_ids` must admit the broker."""
 
@@ -68,6 +85,7 @@ class WriterContext(NamedTuple):
     producer_ids: ProducerIds
     clock: Clock
     arrived: Arrived
+    remote: RemoteLogs
 
 
 class ExactlyOnceWriter:
@@ -202,10 +220,8 @@ class ExactlyOnceWriter:
             self.replica(target),
         )
         assert count + len(records) <= len(outbound.ids)
-        data, header = self._build_batch(
-            replica, outbound.producer_id, outbound.sequence(count), records
-        )
-        appended = replica.append(data, header)
+        batch = OutboundBatch(target, outbound.producer_id, outbound.sequence(count), records)
+        appended = replica.append(*_encoded(replica, batch, self._context.clock))
         self._context.arrived(replica, records, appended.base_offset)
         return appended
 
@@ -274,16 +290,9 @@ class ExactlyOnceWriter:
     ) -> Offset:
         backoff = Backoff()
         while True:
+            batch = OutboundBatch(target, outbound.producer_id, outbound.base_sequence, records)
             try:
-                await self._context.hub.awake([target])
-                replica = self.replica(target)
-                data, header = self._build_batch(
-                    replica, outbound.producer_id, outbound.base_sequence, records
-                )
-                appended = replica.append(data, header)
-                await replica.committed(appended.end_offset, None)
-                self._context.arrived(replica, records, appended.base_offset)
-                return appended.base_offset
+                return await self._append_there(batch)
             except OutOfOrderSequence as problem:
                 # The log lacks this batch, or it would know it: only one is ever under way.
                 _log.warning("took another producer id target=%s problem=%s", target, problem)
@@ -296,22 +305,17 @@ class ExactlyOnceWriter:
                 _log.info("not delivered yet target=%s problem=%s", target, problem)
                 await backoff.wait()
 
-    def _build_batch(
-        self, replica: Replica, producer_id: int, base_sequence: int, records: Sequence[Record]
-    ) -> tuple[bytes, Header]:
-        settings = replica.log.settings
-        data = encode_batch(
-            [record._replace(offset=at) for at, record in enumerate(records)],
-            codec=CODECS.get(settings.compression_type, Codec.NONE),
-            level=compression_level(settings),
-            producer_id=producer_id,
-            producer_epoch=PRODUCER_EPOCH,
-            base_sequence=base_sequence,
-        )
-        header = read_header(data)
-        if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            header, data = stamp_time(data, header, self._context.clock.now_ms())
-        return data, header
+    async def _append_there(self, batch: OutboundBatch) -> Offset:
+        """Append to the log where it is led; return the offset of the first record."""
+        context, target = self._context, batch.target
+        context.catalog.find_id(target.topic_id)  # Raises once the topic is deleted.
+        await context.hub.awake([target])
+        here = context.hub.get(target)
+        leader = context.hub.leadership.of(target).leader
+        is_here = here is not None and (here.is_leader or here.failure is not None)
+        if context.remote.append is not None and leader is not None and not is_here:
+            return await context.remote.append(leader, batch)
+        return await append_once(self.replica(target), batch, context)
 
     def _record(
         self, target: LogId, outbound: OutboundSequence, others: Sequence[Entry] = ()
@@ -323,3 +327,27 @@ class ExactlyOnceWriter:
         self._written.add(target)
         self._outbound[target] = outbound
         return end_offset
+
+
+async def append_once(replica: Replica, batch: OutboundBatch, context: WriterContext) -> Offset:
+    """Append to a log that is led here, and wait for the commit; return the first offset."""
+    appended = replica.append(*_encoded(replica, batch, context.clock))
+    await replica.committed(appended.end_offset, None)
+    context.arrived(replica, batch.records, appended.base_offset)
+    return appended.base_offset
+
+
+def _encoded(replica: Replica, batch: OutboundBatch, clock: Clock) -> tuple[bytes, Header]:
+    settings = replica.log.settings
+    data = encode_batch(
+        [record._replace(offset=at) for at, record in enumerate(batch.records)],
+        codec=CODECS.get(settings.compression_type, Codec.NONE),
+        level=compression_level(settings),
+        producer_id=batch.producer_id,
+        producer_epoch=PRODUCER_EPOCH,
+        base_sequence=batch.base_sequence,
+    )
+    header = read_header(data)
+    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        header, data = stamp_time(data, header, clock.now_ms())
+    return data, header
