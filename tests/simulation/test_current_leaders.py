@@ -109,13 +109,13 @@ def test_errors_of_produce_and_fetch_name_the_leader_and_its_address() -> None:
         assert (endpoint.node_id, endpoint.host, endpoint.port) == (leader, f"node-{leader}", 9092)
 
         topic = node.topics.describe(SESSION, "orders")
-        wanted = FetchRequest.Topic.Partition(
+        part_to_read = FetchRequest.Topic.Partition(
             partition=0, fetch_offset=0, partition_max_bytes=1_000
         )
         fetch = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
-            topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[wanted])],
+            topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[part_to_read])],
         )
         fetched = await ask(node, fetch, FetchResponse, version=16, session=session)
         [unread] = fetched.responses[0].partitions
