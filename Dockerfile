@@ -8,6 +8,7 @@ FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /var/lib/millstream --create-home millstream
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --no-index --find-links /wheels millstream && rm -r /wheels
+COPY deploy/start-node /usr/local/bin/start-node
 USER millstream
 VOLUME /var/lib/millstream
 EXPOSE 9092 4222 9094 9999

@@ -1,6 +1,7 @@
 """A node as a service of systemd: the plan, the unit, and the messages to the manager."""
 
 import asyncio
+import shlex
 import shutil
 import signal
 import socket
@@ -118,6 +119,44 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     )
 
     assert [line for line in checked.stderr.splitlines() if "millstream.service" in line] == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_what_is_installed_is_taken_by_systemd_and_serves(tmp_path: Path) -> None:
+    """The files as the command writes them; paths of the machine are led below the root."""
+    root = tmp_path / "image"
+    cli(tmp_path).run("install", "--root", str(root), "--user", "root")
+    unit = root / "etc/systemd/system/millstream.service"
+
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+
+    assert [line for line in checked.stderr.splitlines() if "millstream.service" in line] == []
+    parsed = ConfigParser(interpolation=None)
+    parsed.read_string(unit.read_text())
+    words = shlex.split(parsed["Service"]["ExecStart"])
+    settings = root / words[words.index("--config") + 1].removeprefix("/")
+    words[words.index("--config") + 1] = str(settings)
+    home = root / "var/lib/millstream"
+    assert home.stat().st_mode & 0o777 == 0o700
+    process = subprocess.Popen(
+        [*words, "--data-dir", str(home / "data"), "--host", "127.0.0.1", *PORTS],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+    )
+    try:
+        assert process.stdout is not None
+        assert "kafka=" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S_MAX) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert (home / "data/millstream.json").exists()
 
 
 def test_a_process_tells_systemd_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:

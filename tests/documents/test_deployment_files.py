@@ -23,12 +23,13 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE_FILES = [
     ROOT / "compose.yaml",
     DEPLOY / "compose.yaml",
+    DEPLOY / "compose-three.yaml",
     *ROOT.glob("examples/**/compose.yaml"),
 ]
 SERVICE_KEYS = {
     *("build", "image", "environment", "ports", "volumes", "ulimits", "read_only", "tmpfs"),
     *("cap_drop", "security_opt", "stop_grace_period", "restart", "logging", "depends_on"),
-    *("command", "healthcheck"),
+    *("command", "entrypoint", "healthcheck"),
 }
 SUFFIXES = ("_bucket", "_count", "_sum")
 WAIT_S_MAX = 60
@@ -37,8 +38,8 @@ WAIT_S_MAX = 60
 Json = Any
 
 
-def manifests() -> dict[tuple[str, str], Json]:
-    documents = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8"))
+def manifests(file: str) -> dict[tuple[str, str], Json]:
+    documents = yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8"))
     return {(each["kind"], each["metadata"]["name"]): each for each in documents}
 
 
@@ -56,7 +57,7 @@ def image_environment() -> dict[str, str]:
 def test_a_compose_file_is_whole(path: Path) -> None:
     compose = yaml.safe_load(path.read_text(encoding="utf-8"))
 
-    assert set(compose) <= {"services", "volumes"}
+    assert {key for key in compose if not key.startswith("x-")} <= {"services", "volumes"}
     services = compose["services"]
     for name, service in services.items():
         assert set(service) <= SERVICE_KEYS, name
@@ -120,8 +121,9 @@ def test_the_start_command_of_the_container_serves_is_healthy_and_stops(tmp_path
         process.communicate()
 
 
-def test_the_manifests_of_kubernetes_belong_together(tmp_path: Path) -> None:
-    parts = manifests()
+@pytest.mark.parametrize("file", ["kubernetes.yaml", "kubernetes-three.yaml"])
+def test_the_manifests_of_kubernetes_belong_together(tmp_path: Path, file: str) -> None:
+    parts = manifests(file)
 
     stateful = parts["StatefulSet", "millstream"]["spec"]
     pod = stateful["template"]
@@ -148,11 +150,114 @@ def test_the_manifests_of_kubernetes_belong_together(tmp_path: Path) -> None:
     assert pod["spec"]["securityContext"]["runAsUser"] == int(user[1])
     settings = tmp_path / "millstream.toml"
     settings.write_text(parts["ConfigMap", "millstream"]["data"]["millstream.toml"])
-    config = load(path=str(settings), environment={})
-    assert {config.port, config.http_port} == set(named.values())
+    variables = {
+        each["name"]: each["value"].replace("$(POD_NAME)", "millstream-0")
+        for each in container.get("env", [])
+        if "value" in each
+    }
+    config = load(path=str(settings), environment=variables | {"MILLSTREAM_CONFIG": str(settings)})
+    assert {config.port, config.http_port} <= set(named.values())
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert str(Path(config.data_dir).parent) in mounts
     assert config.advertised_host.startswith("millstream-0.millstream.")
+    # Kubernetes would set MILLSTREAM_BOOTSTRAP_PORT and others, which are no settings.
+    assert pod["spec"]["enableServiceLinks"] is False
+    if stateful["replicas"] > 1:
+        assert named["peers"] == config.peer_port
+        assert config.peer_address == f"{config.advertised_host}:{config.peer_port}"
+
+
+def started_pod(pod: str, tmp_path: Path) -> list[str]:
+    """The words with which the script of the manifest starts a node in a pod of this name."""
+    stateful = manifests("kubernetes-three.yaml")["StatefulSet", "millstream"]
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    starter = tmp_path / "start-node"
+    starter.write_text('#!/bin/sh\necho "$@"\n')
+    starter.chmod(0o755)
+    started = subprocess.run(
+        [*container["command"], *container["args"]],
+        env={"POD_NAME": pod, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_S_MAX,
+    )
+    return started.stdout.split()
+
+
+def test_a_pod_founds_or_joins_by_its_name(tmp_path: Path) -> None:
+    first, second = "millstream-0.millstream:9092", "millstream-1.millstream:9092"
+    third = "millstream-2.millstream:9092"
+
+    assert started_pod("millstream-0", tmp_path) == ["found", second, third]
+    assert started_pod("millstream-1", tmp_path) == ["join", first, third]
+    assert started_pod("millstream-2", tmp_path) == ["join", first, second]
+
+
+class StartedNode:
+    """`deploy/start-node` as a process on loopback, with a directory of its own."""
+
+    def __init__(self, directory: Path, *words: str) -> None:
+        directory.mkdir(exist_ok=True)
+        programs = Path(sys.executable).parent
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(ENVIRONMENT_PREFIX)}
+        settings = {
+            "DATA_DIR": str(directory / "data"),
+            "HOST": "127.0.0.1",
+            "PORT": "0",
+            "LISTENERS": "kafka",
+        }
+        self.log = directory / "log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [DEPLOY / "start-node", *words],
+                env=kept
+                | {"PATH": f"{programs}:{os.environ['PATH']}"}
+                | {f"{ENVIRONMENT_PREFIX}{key}": value for key, value in settings.items()},
+                cwd=directory,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def address(self) -> str:
+        """Waits until it serves; lines before that are of the commands that join."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if served := re.search(r"kafka=(\S+:\d+)", line):
+                return served[1]
+        raise AssertionError(self.log.read_text())
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def test_containers_become_one_cluster_and_start_again(tmp_path: Path) -> None:
+    nobody = "127.0.0.1:1"
+    nodes = [StartedNode(tmp_path / "1", "found", nobody)]
+    try:
+        seed = nodes[0].address()
+        for name in ("2", "3"):
+            nodes.append(StartedNode(tmp_path / name, "join", nobody, seed))
+            nodes[-1].address()
+        nodes[2].stop()
+        nodes[2] = StartedNode(tmp_path / "3", "join", nobody)  # It knows its cluster.
+        nodes[2].address()
+
+        command = [str(Path(sys.executable).with_name("millstream")), "cluster", "status"]
+        answer = subprocess.run(
+            [*command, "--bootstrap", seed, "--output", "json"],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S_MAX,
+            check=False,  # 1 while a replica catches up.
+        )
+        members = json.loads(answer.stdout)["nodes"]
+        assert sorted(member["node_id"] for member in members) == [1, 2, 3]
+    finally:
+        for node in nodes:
+            node.stop()
 
 
 def test_alarms_and_dashboard_ask_for_metrics_that_exist() -> None:
