@@ -249,6 +249,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "cluster.invite": ((("localhost:9092",),), {}),
         "cluster.change": ((1, NodeState.DRAINING), {}),
         "cluster.decommission": ((1,), {}),
+        "cluster.check_decommission": ((1,), {}),
         "cluster.check_move": ((topic, 0, (1,)), {}),
         "cluster.move": ((topic, {0: (1,)}), {}),
         "cluster.moves": ((), {}),

@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 class Stream:
     """Sends a record every few milliseconds, and notes what became of each."""
 
-    def __init__(self, cluster: ClusterProcesses) -> None:
+    def __init__(self, cluster: ClusterProcesses, **settings: object) -> None:
         self.acknowledged: list[bytes] = []
         self.failed: list[KafkaError] = []
         self._is_over = threading.Event()
@@ -38,6 +38,7 @@ class Stream:
                 "enable.idempotence": True,
                 "delivery.timeout.ms": int(DEADLINE_S * 1000),
                 "reconnect.backoff.max.ms": 500,
+                **settings,
             }
         )
 

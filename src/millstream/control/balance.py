@@ -131,6 +131,11 @@ def _filled(
     return filled
 
 
+def control_voter_count(machines: int) -> int:
+    """How many nodes vote on the control log."""
+    return 5 if machines >= 5 else 3 if machines >= 3 else 1
+
+
 def control_voters(
     nodes: Nodes,
     current: Sequence[NodeId],
@@ -149,8 +154,7 @@ def control_voters(
         for node in nodes.members()
         if node.state is NodeState.ACTIVE and CONTROLLER in node.roles and node.listeners
     }
-    machines = len(set(able.values()))
-    count = 5 if machines >= 5 else 3 if machines >= 3 else 1
+    count = control_voter_count(len(set(able.values())))
     order = dict.fromkeys([me, *sorted(current), *sorted(able)])
     voters: dict[str, NodeId] = {}
     for node in order:

@@ -3,16 +3,20 @@
 Owns the processes. The cluster grows as any other: the first node invites the others.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from millstream.config import Config
+from millstream.control.balance import control_voter_count
+from millstream.control.nodes import NodeState
 from millstream.engine.cluster.members import split_address
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.membership import read_membership
@@ -20,7 +24,16 @@ from millstream.testing.lives import START_SECONDS_MAX, NotRunning
 from millstream.testing.process import Subprocess
 from millstream.testing.proxy import Network
 
-_JOIN = "from millstream.cli.main import main; main()"
+_JOIN = """
+import json, sys
+from millstream.cli.main import commands
+for arguments in json.loads(sys.argv[1]):
+    try:
+        commands(arguments)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 POLL_S = 0.05
 NODES_MAX = 9  # Processes on this machine.
 
@@ -66,12 +79,18 @@ class ClusterProcesses:
         self.start_node(1)
         self.grow()
 
-    def grow(self) -> None:
-        """Have the other nodes join the first, which runs."""
-        for number in list(self.nodes)[1:]:
-            self._join(number)
-            self.start_node(number)
-        self.wait(lambda: self._taking_replicas() >= len(self.nodes), "all nodes are registered")
+    def grow(self, count: int | None = None) -> None:
+        """Have the nodes up to `count`, or all, join the first, which runs; returns when all take
+        replicas. They join in their order, which makes their ids, and start at the same time."""
+        newcomers = [
+            number
+            for number, node in self.nodes.items()
+            if number <= (count or len(self.nodes)) and not node.port
+        ]
+        self._join(newcomers)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(self.start_node, newcomers))
+        self.wait(lambda: self._are_taken_in(newcomers), "all nodes are registered")
 
     def start_node(self, number: int) -> None:
         """Start a node that is not running, on the ports that it had."""
@@ -107,12 +126,16 @@ class ClusterProcesses:
                 raise TimeoutError(f"not within {START_SECONDS_MAX} s: {claim}")
             time.sleep(POLL_S)
 
-    def _taking_replicas(self) -> int:
+    def _are_taken_in(self, numbers: Sequence[int]) -> bool:
+        """Whether these nodes take replicas, and the control log has its voters."""
         from millstream.client import connect
 
-        with connect(self.address(1), timeout_s=START_SECONDS_MAX) as client:
-            nodes = client.cluster.nodes()
-        return sum(bool(node.address) and node.is_up and node.is_voter for node in nodes)
+        with connect(self.address(self.running[0]), timeout_s=START_SECONDS_MAX) as client:
+            nodes = {node.node_id: node for node in client.cluster.nodes()}
+        members = [node for node in nodes.values() if node.state != NodeState.REMOVED.value]
+        are_up = all(n in nodes and nodes[n].address and nodes[n].is_up for n in numbers)
+        voters = sum(node.is_voter for node in members)
+        return are_up and voters == control_voter_count(len(members))
 
     def _place_nodes(self, network: Network) -> None:
         """Tell the network where the nodes listen that have joined."""
@@ -122,19 +145,25 @@ class ClusterProcesses:
             if membership is not None:
                 network.place(number, split_address(membership.listen))
 
-    def _join(self, number: int) -> None:
+    def _join(self, numbers: Sequence[int]) -> None:
+        """Have one process make the data directories of all of them: each would load the same."""
         from millstream.client import connect
 
-        with connect(self.address(1), timeout_s=START_SECONDS_MAX) as client:
-            token = client.cluster.invite()
-        node = self.nodes[number]
-        command = [sys.executable, "-c", _JOIN, "cluster", "join", token, "--port", "0"]
-        command += ["--data-dir", node.config.data_dir, "--host", node.config.host]
+        commands = []
+        with connect(self.address(self.running[0]), timeout_s=START_SECONDS_MAX) as client:
+            for number in numbers:
+                config = self.nodes[number].config
+                command = ["cluster", "join", client.cluster.invite(), "--port", "0"]
+                commands.append([*command, "--data-dir", config.data_dir, "--host", config.host])
         joined = subprocess.run(
-            command, capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False
+            [sys.executable, "-c", _JOIN, json.dumps(commands)],
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS_MAX,
+            check=False,
         )
         if joined.returncode:
-            raise RuntimeError(f"node {number} could not join: {joined.stderr.strip()}")
+            raise RuntimeError(f"nodes {numbers} could not join: {joined.stderr.strip()}")
 
 
 @contextmanager

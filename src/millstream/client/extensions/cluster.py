@@ -1,8 +1,9 @@
 """`client.cluster`: the nodes of a cluster, invitations to it, and what becomes of a node."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.client.extensions.requests import BrokerRequests
+from millstream.client.extensions.requests import BrokerRequests, refusal
 
 _FEATURE = "clusters of several nodes"
 
@@ -23,6 +24,17 @@ class ClusterNode:
     leader_count: int
     replica_count: int
     behind_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A partition whose replicas move."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]  # The nodes that hold it, those that come and go included.
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class ClusterAdmin:
@@ -75,15 +87,92 @@ class ClusterAdmin:
         self._alter(node_id, DRAINING, f"drain node {node_id}")
 
     def undrain(self, node_id: int) -> None:
+        """Take back a node that is drained or decommissioned."""
         from millstream.kafka_wire.apis.cluster import ACTIVE
 
         self._alter(node_id, ACTIVE, f"take node {node_id} back")
 
-    def _alter(self, node_id: int, state: int, doing: str) -> None:
+    def decommission(
+        self, node_id: int, *, successor: int | None = None, dry_run: bool = False
+    ) -> None:
+        """Move all replicas away from a node, to `successor` if one is named, then remove it.
+
+        Returns when that has begun; with `dry_run` nothing begins. `undrain` takes the node back.
+        """
+        from millstream.kafka_wire.apis.cluster import LEAVING
+
+        doing = f"decommission node {node_id}"
+        self._alter(node_id, LEAVING, doing, successor=successor or 0, is_dry=dry_run)
+
+    def move(self, topic: str, targets: Mapping[int, Sequence[int] | None]) -> None:
+        """Move partitions to other nodes, the first of each preferred as leader; None cancels.
+
+        Returns when the moves have begun: `moves` lists them until they are done.
+        """
+        from millstream.kafka_wire.apis.admin import (
+            AlterPartitionReassignmentsRequest,
+            AlterPartitionReassignmentsResponse,
+        )
+
+        shape = AlterPartitionReassignmentsRequest.Topic
+        parts = [
+            shape.Partition(partition_index=at, replicas=None if nodes is None else list(nodes))
+            for at, nodes in targets.items()
+        ]
+        doing = f"move partitions of {topic}"
+        answer = self._requests.ask(
+            AlterPartitionReassignmentsRequest(topics=[shape(name=topic, partitions=parts)]),
+            AlterPartitionReassignmentsResponse,
+            feature="moves of partitions",
+            doing=doing,
+        )
+        codes = [(answer.error_code, answer.error_message)]
+        codes += [
+            (part.error_code, part.error_message)
+            for each in answer.responses
+            for part in each.partitions
+        ]
+        for code, message in codes:
+            if code:
+                raise refusal(code, message or "", doing)
+
+    def moves(self) -> list[Move]:
+        """The partitions that move now."""
+        from millstream.kafka_wire.apis.admin import (
+            ListPartitionReassignmentsRequest,
+            ListPartitionReassignmentsResponse,
+        )
+
+        doing = "list the partitions that move"
+        answer = self._requests.ask(
+            ListPartitionReassignmentsRequest(topics=None),
+            ListPartitionReassignmentsResponse,
+            feature="moves of partitions",
+            doing=doing,
+        )
+        if answer.error_code:
+            raise refusal(answer.error_code, answer.error_message or "", doing)
+        return [
+            Move(
+                topic=topic.name,
+                partition=part.partition_index,
+                replicas=tuple(part.replicas),
+                adding=tuple(part.adding_replicas),
+                removing=tuple(part.removing_replicas),
+            )
+            for topic in answer.topics
+            for part in topic.partitions
+        ]
+
+    def _alter(
+        self, node_id: int, state: int, doing: str, *, successor: int = 0, is_dry: bool = False
+    ) -> None:
         from millstream.kafka_wire.apis import cluster
 
         self._requests.call(
-            cluster.AlterNodeRequest(node_id=node_id, state=state),
+            cluster.AlterNodeRequest(
+                node_id=node_id, state=state, successor=successor, is_dry=is_dry
+            ),
             cluster.AlterNodeResponse,
             feature=_FEATURE,
             doing=doing,

@@ -49,7 +49,9 @@ class ActiveController:
             await self._members.follow()
             if self._draining.is_drained:  # Also what it was elected for since.
                 await self._draining.hand_over(HAND_OVER_S_MAX)
-            is_unfinished = self.arrange_voters()
+            control = self._hub.replicas[CONTROL_LOG]
+            is_unfinished = self._moving.look_for_leader(control, control.core.voters)
+            is_unfinished = self.arrange_voters() or is_unfinished
             if self._controller.is_leader and not is_unfinished:
                 is_unfinished = await self._growing.place()
                 is_unfinished = await self.leaving.advance() or is_unfinished

@@ -84,6 +84,18 @@ class ClusterAdmin:
 
         Raises `NodeRefused` if some replica could go nowhere. `change` takes it back until then.
         """
+        self.check_decommission(session, node_id, successor)
+        command = ChangeNode(
+            node_id=node_id, state=NodeState.LEAVING.value, successor=successor or 0
+        )
+        outcome = await self._controller.alter_nodes(session, command)
+        assert isinstance(outcome, Node)
+        return outcome
+
+    def check_decommission(
+        self, session: Session, node_id: int, successor: int | None = None
+    ) -> None:
+        """Raise what `decommission` would raise."""
         self._gate.admit(session, Operation.ALTER, CLUSTER)
         nodes = self._controller.state.nodes
         node = nodes.find(node_id)
@@ -94,12 +106,6 @@ class ClusterAdmin:
             nodes.check_takes_replicas(NodeId(successor))
         after = None if successor is None else NodeId(successor)
         self._leaving.check(msgspec.structs.replace(node, successor=after))
-        command = ChangeNode(
-            node_id=node_id, state=NodeState.LEAVING.value, successor=successor or 0
-        )
-        outcome = await self._controller.alter_nodes(session, command)
-        assert isinstance(outcome, Node)
-        return outcome
 
     def check_move(
         self,

@@ -12,6 +12,7 @@ move, and in whose epoch the replica does not vote.
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ class Moving:
 
     async def advance(self) -> bool:
         """Take the next step of every move of a partition that is led here; return whether some
-        are not done."""
+        are not done, or a newcomer looks for its leader."""
         self._follow_catalog()
         pending = 0
         done: list[tuple[_Changed, Replica]] = []
@@ -64,7 +65,7 @@ class Moving:
                 continue
             assignment = changed.assignment
             if not replica.is_leader:
-                self._look_for_leader(replica, assignment)
+                pending += self.look_for_leader(replica, assignment.all)
             elif replica.core.voters != frozenset(assignment.replicas):
                 pending += 1
                 if pending <= CHANGES_AT_ONCE:
@@ -84,13 +85,18 @@ class Moving:
                 for partition, assignment in topic.assignments.items()
             }
 
-    def _look_for_leader(self, replica: Replica, assignment: Assignment) -> None:
-        """Ask the replicas of the catalog: those that founded the log may all be gone, and a
-        newcomer knows no others."""
-        if replica.leader is None and replica.me not in replica.core.voters:
-            for other in assignment.all:
-                if other != replica.me and self._members.is_up(node_of(other)):
-                    self._hub.drive(replica, partial(replica.core.ask, other))
+    def look_for_leader(self, replica: Replica, others: Iterable[ReplicaId]) -> bool:
+        """Have a newcomer without a leader ask these replicas; return whether it has none.
+
+        It would ask by itself, after an election timeout with every change of voters, and only
+        those that founded the log, which may all be gone.
+        """
+        if replica.leader is not None or replica.me in replica.core.voters:
+            return False
+        for other in others:
+            if other != replica.me and self._members.is_up(node_of(other)):
+                self._hub.drive(replica, partial(replica.core.ask, other))
+        return True
 
     def _change(self, replica: Replica, assignment: Assignment) -> None:
         voters, planned = replica.core.voters, frozenset(assignment.replicas)

@@ -4,7 +4,7 @@ from millstream.kafka_wire.apis.millstream import OwnResponse
 from millstream.kafka_wire.schema import Bool, Bytes, Int8, Int32, Message, String, empty
 
 # What AlterNode makes of a node.
-DRAINING, ACTIVE, REMOVED = 0, 1, 2
+DRAINING, ACTIVE, REMOVED, LEAVING = 0, 1, 2, 3
 
 
 class DescribeNodesRequest(Message, kw_only=True):
@@ -56,6 +56,8 @@ class JoinClusterResponse(OwnResponse, kw_only=True):
 class AlterNodeRequest(Message, kw_only=True):
     node_id: Int32
     state: Int8
+    successor: Int32 = 0  # Of a node that leaves: the node that takes its replicas. 0: any.
+    is_dry: Bool = False  # Only say whether a node could leave.
 
 
 class AlterNodeResponse(OwnResponse, kw_only=True):

@@ -8,7 +8,14 @@ import click
 from millstream.cli.commands.operate.node import node_flags
 from millstream.cli.connection import connected
 from millstream.cli.options import pairs
-from millstream.cli.render import Answer, CommandGroup, answered, table
+from millstream.cli.render import (
+    Answer,
+    CommandGroup,
+    answered,
+    confirm,
+    table,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from millstream.client import Client
@@ -106,9 +113,102 @@ def drain(client: "Client", node_id: int) -> Answer:
 @answered
 @connected
 def undrain(client: "Client", node_id: int) -> Answer:
-    """Take a drained node back."""
+    """Take back a node that is drained, or that is decommissioned and not removed yet."""
     client.cluster.undrain(node_id)
     return Answer({"active": node_id}, f"node {node_id} is active")
+
+
+@cluster.command()
+@click.argument("node_id", type=int, metavar="NODE")
+@click.option(
+    "--to",
+    "successor",
+    type=int,
+    metavar="NODE",
+    help="The node that takes all its replicas. Otherwise they are spread over all nodes.",
+)
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say whether it can leave; change nothing.")
+@yes_option
+@answered
+@connected
+def decommission(
+    client: "Client", node_id: int, successor: int | None, is_dry: bool, is_yes: bool
+) -> Answer:
+    """Move everything away from a node, also a dead one, then remove it for ever.
+
+    It is refused if some replica would have no place. `cluster moves` shows what is left to move,
+    and `cluster undrain` takes the node back until it is removed.
+    """
+    if not is_dry:
+        confirm(f"Remove node {node_id} for ever, once it is empty?", is_yes=is_yes)
+    client.cluster.decommission(node_id, successor=successor, dry_run=is_dry)
+    data = {"leaving": node_id, "to": successor, "dry_run": is_dry}
+    if is_dry:
+        return Answer(data, f"node {node_id} can leave")
+    return Answer(data, f"node {node_id} leaves: its replicas move away, then it is removed")
+
+
+@cluster.command()
+@click.argument("old", type=int, metavar="OLD")
+@click.argument("new", type=int, metavar="NEW")
+@yes_option
+@answered
+@connected
+def replace(client: "Client", old: int, new: int, is_yes: bool) -> Answer:
+    """Give all replicas of a node to another one, then remove it for ever.
+
+    For a node whose disk is lost: let a new node join, then say which one it replaces.
+    """
+    confirm(f"Remove node {old} for ever, once node {new} has its replicas?", is_yes=is_yes)
+    client.cluster.decommission(old, successor=new)
+    return Answer({"leaving": old, "to": new}, f"node {new} takes the replicas of node {old}")
+
+
+@cluster.command()
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.argument("nodes", metavar="[NODE,NODE...]", required=False)
+@click.option("--cancel", "is_cancelled", is_flag=True, help="Go back to where it was.")
+@answered
+@connected
+def move(
+    client: "Client", topic: str, partition: int, nodes: str | None, is_cancelled: bool
+) -> Answer:
+    """Move a partition to these nodes; the first is preferred as its leader.
+
+    Clients go on meanwhile. `cluster moves` lists the partition until it is done.
+    """
+    if (nodes is None) != is_cancelled:
+        raise click.UsageError("say the nodes, such as 1,2,4, or --cancel")
+    try:
+        target = None if nodes is None else [int(node) for node in nodes.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{nodes!r} are no nodes: say them as in 1,2,4") from None
+    client.cluster.move(topic, {partition: target})
+    data = {"topic": topic, "partition": partition, "nodes": target}
+    if target is None:
+        return Answer(data, f"{topic}-{partition} goes back to where it was")
+    return Answer(data, f"{topic}-{partition} moves to {', '.join(map(str, target))}")
+
+
+@cluster.command()
+@answered
+@connected
+def moves(client: "Client") -> Answer:
+    """List the partitions that move between nodes."""
+    moving = client.cluster.moves()
+    shown = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "replicas": _listed(each.replicas),
+            "adding": _listed(each.adding),
+            "removing": _listed(each.removing),
+        }
+        for each in moving
+    ]
+    text = table(shown) if shown else "nothing moves"
+    return Answer({"moves": [asdict(each) for each in moving]}, text)
 
 
 @cluster.command()
@@ -137,6 +237,10 @@ def demo(node_count: int) -> Answer:
     figures = {step.event: step.figures for step in steps}
     is_fine = figures["read"]["lost"] == figures["read"]["twice"] == 0
     return Answer(figures, "", is_fine)
+
+
+def _listed(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes)) or "-"
 
 
 def _notes(count: int, down_count: int) -> list[str]:

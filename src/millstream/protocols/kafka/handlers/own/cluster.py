@@ -8,6 +8,7 @@ from millstream.errors import InvalidRequest, RequestError
 from millstream.kafka_wire.apis.cluster import (
     ACTIVE,
     DRAINING,
+    LEAVING,
     REMOVED,
     AlterNodeRequest,
     AlterNodeResponse,
@@ -22,7 +23,12 @@ from millstream.kafka_wire.error_codes import control_code_for
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
 
-_STATES = {DRAINING: NodeState.DRAINING, ACTIVE: NodeState.ACTIVE, REMOVED: NodeState.REMOVED}
+_STATES = {
+    DRAINING: NodeState.DRAINING,
+    ACTIVE: NodeState.ACTIVE,
+    REMOVED: NodeState.REMOVED,
+    LEAVING: NodeState.LEAVING,
+}
 
 
 async def describe_nodes(context: Context, _request: DescribeNodesRequest) -> DescribeNodesResponse:
@@ -75,7 +81,15 @@ async def alter_node(context: Context, request: AlterNodeRequest) -> AlterNodeRe
         state = _STATES.get(request.state)
         if state is None:
             raise InvalidRequest(f"{request.state} is no state of a node")
-        await context.broker.cluster.change(context.session, request.node_id, state)
+        cluster, session = context.broker.cluster, context.session
+        if state is NodeState.LEAVING:
+            successor = request.successor or None
+            if request.is_dry:
+                cluster.check_decommission(session, request.node_id, successor)
+            else:
+                await cluster.decommission(session, request.node_id, successor)
+        else:
+            await cluster.change(session, request.node_id, state)
         return AlterNodeResponse()
     except RequestError as problem:
         return AlterNodeResponse(error_code=control_code_for(problem), error_message=str(problem))
