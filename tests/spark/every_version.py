@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millstream.spark import session
+from millstream.spark.source_environment import NAMES
 from millstream.spark.versions import DECLARATIVE, parse
 
 ROWS = 40
@@ -149,12 +150,17 @@ def main() -> None:
     }
     spark = session("every version", master="local[2,4]", conf=conf)
     spark.sparkContext.setLogLevel("OFF")
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = sources.lookupDataSource("millstream").dataSourceCls().envVars()
+    known = {*environment.keySet(), *NAMES}
     queries = Queries(spark, address, Path(folder))
     everywhere = ("batch", "stream", "values", "sql")
     somewhere = ("insert", "sql_stream", "limits", "real_time", "declarative")
     outcomes: dict[str, Any] = {
         name: outcome(getattr(queries, name)) for name in (*everywhere, *somewhere)
     }
+    # A name that only queries add would be added by two of them at the same time.
+    assert set(environment.keySet()) <= known
     spark.stop()
     version = parse(pyspark.__version__)
     assert DECLARATIVE.works_in(version) == (outcomes["declarative"] is True)

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from millstream.spark.source_environment import NAMES, add_names
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
 
@@ -365,3 +366,43 @@ def test_real_time_mode_takes_no_python_source(
 
     with pytest.raises(PySparkException, match="INPUT_STREAM_NOT_SUPPORTED"):
         writer.start().awaitTermination(WAIT_SECONDS)
+
+
+@pytest.fixture
+def source_environment(spark: SparkSession) -> Any:  # A map of the JVM.
+    """The environment variables of the source, as they are in a JVM without a query so far."""
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = sources.lookupDataSource("millstream").dataSourceCls().envVars()
+    for name in NAMES:
+        environment.remove(name)
+    return environment
+
+
+def test_no_query_adds_to_the_environment_that_it_shares_with_others(
+    spark: SparkSession, stream: Stream, topics: Topics, topic: str, source_environment: Any
+) -> None:
+    """Two that add at the same time break it: no task can be serialized any more."""
+    topics.create(topic)
+    topics.send(topic, values(0, 1))
+    add_names(spark)
+    before = sorted(source_environment.keySet())
+
+    stream.run(subscribe=topic, **EARLIEST)
+
+    assert len(stream.rows) == 1
+    assert sorted(source_environment.keySet()) == before
+
+
+@pytest.mark.parametrize("to_table", [False, True], ids=["start", "toTable"])
+def test_the_names_are_there_before_a_query_starts(
+    spark: SparkSession, tmp_path: Path, topic: str, source_environment: Any, to_table: bool
+) -> None:
+    """Any query: one that has no part of the source adds no name by itself."""
+    writer = spark.readStream.format("rate").load().writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    name = topic.replace("-", "_")
+    query = writer.toTable(name) if to_table else writer.format("noop").start()
+
+    assert query.awaitTermination(WAIT_SECONDS)
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert set(NAMES) <= set(source_environment.keySet())

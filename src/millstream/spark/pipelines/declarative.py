@@ -23,6 +23,7 @@ from millstream.spark.session import (
     prepare_environment,
     write_log4j,
 )
+from millstream.spark.source_environment import add_names
 
 FILE_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 # The setting in which definitions find the brokers: spark.conf.get("spark.millstream.bootstrap").
@@ -184,6 +185,7 @@ def _events(cli: Any, spec: Any, path: Path, *, is_dry: bool, refreshes_all: boo
         for key, value in spec.configuration.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
+    _let_flows_start_together()
     try:
         graph = cli.create_dataflow_graph(
             spark,
@@ -206,6 +208,15 @@ def _events(cli: Any, spec: Any, path: Path, *, is_dry: bool, refreshes_all: boo
                 yield str(result["pipeline_event_result"].event.message)
     finally:
         spark.stop()
+
+
+def _let_flows_start_together() -> None:
+    """Flows are threads of Connect's server, which runs in the JVM of a session of this process."""
+    from pyspark.sql.session import SparkSession
+
+    server = SparkSession._instantiatedSession
+    if server is not None:
+        add_names(server)
 
 
 def _offsets(storage: Path) -> checkpoints.ByQuery:

@@ -28,7 +28,8 @@ from millstream.spark.pipelines.summaries import (
     add,
     total,
 )
-from millstream.spark.write.once import FORMAT, write_once
+from millstream.spark.source_environment import FORMAT
+from millstream.spark.write.once import write_once
 
 POLL_SECONDS = 0.1  # Between looks at what the listener was told; Spark is not asked.
 LAST_WORDS_SECONDS_MAX = 10  # For Spark to tell the listener all of a query that has ended.

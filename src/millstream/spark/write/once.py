@@ -12,11 +12,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from millstream.spark.errors import InvalidOption
+from millstream.spark.source_environment import FORMAT, add_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FORMAT = "millstream"
 NAMES_MAX = 1_000  # Of writes that are remembered, to notice two under one name.
 
 # Properties that Spark sets in the thread that runs a batch.
@@ -100,7 +100,8 @@ def enable_update_mode() -> None:
     """Let `writeStream.format("millstream").outputMode("update")` work in this process.
 
     Such a query becomes a `foreachBatch` of `write_once` when it is started; all others are left
-    as they are. `millstream.spark.session` calls this; it may be called again.
+    as they are. Queries that start at the same time do not disturb each other from then on, see
+    `source_environment`. `millstream.spark.session` calls this; it may be called again.
     """
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -111,7 +112,7 @@ def enable_update_mode() -> None:
 # Any: methods of Spark's, with the arguments of its own.
 def _wrap(writer: Any) -> None:
     start, format_, mode = writer.start, writer.format, writer.outputMode
-    option, options = writer.option, writer.options
+    option, options, to_table = writer.option, writer.options, writer.toTable
 
     @wraps(format_)
     def chosen_format(self: Any, source: str) -> Any:
@@ -148,13 +149,19 @@ def _wrap(writer: Any) -> None:
         if outputMode is not None:
             self.outputMode(outputMode)
         self.options(**named_options)
+        add_names(self._spark)
         choices = _choices(self)
         if choices.is_update:
             self.foreachBatch(_upserts(choices.options))
         return start(self, path=path, partitionBy=partitionBy, queryName=queryName)
 
+    @wraps(to_table)
+    def started_to_table(self: Any, *arguments: Any, **named: Any) -> Any:
+        add_names(self._spark)
+        return to_table(self, *arguments, **named)
+
     writer.format, writer.outputMode, writer.start = chosen_format, chosen_mode, started
-    writer.option, writer.options = chosen_option, chosen_options
+    writer.option, writer.options, writer.toTable = chosen_option, chosen_options, started_to_table
 
 
 def _upserts(options: Mapping[str, str]) -> Any:
