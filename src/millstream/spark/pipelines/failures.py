@@ -22,6 +22,7 @@ _OURS = "millstream."
 # Where the explanation ends and plans and stacks begin.
 _NOISE = re.compile(r"\n\s*(?:at |===? |'?[A-Z]\w+ \[|\+- |JVM stacktrace|Caused by)|;\n'?")
 _QUERY = "\n=== Streaming Query ==="
+_OPAQUE = "Task not serializable"  # Says nothing without the exception below it.
 
 
 class InvalidPipeline(MillstreamError, ValueError):
@@ -42,6 +43,18 @@ def short_reason(text: str) -> str:
     text = text.partition(_QUERY)[0]
     raised = _innermost(text)
     return _short(raised if raised is not None else _explained(text))
+
+
+def reason_of(problem: BaseException) -> str:
+    """As `short_reason`; where Spark's sentence says nothing, with the exception that caused it."""
+    sentence = short_reason(str(problem))
+    cause = problem
+    while (inner := getattr(cause, "_cause", None)) is not None:  # Spark's, not Python's.
+        cause = inner
+    origin = getattr(cause, "_origin", None)
+    if origin is None or not sentence.endswith(_OPAQUE):
+        return sentence
+    return _short(f"{sentence} ({origin.toString()})")
 
 
 def _innermost(text: str) -> str | None:

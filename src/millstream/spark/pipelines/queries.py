@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millstream.names import DLQ_TOPIC_SUFFIX
-from millstream.spark.pipelines.failures import PipelineFailed, short_reason
+from millstream.spark.pipelines.failures import PipelineFailed, reason_of, short_reason
 from millstream.spark.pipelines.progress import ProgressListener
 from millstream.spark.pipelines.summaries import (
     OBSERVED,
@@ -184,7 +184,7 @@ class _Running:
         problem = None if is_active else self._query.exception()
         if problem is not None and not self._context.stop.is_set():
             where = f"{self._context.name}/{self._name}"
-            raise PipelineFailed(where, short_reason(str(problem))) from problem
+            raise PipelineFailed(where, reason_of(problem)) from problem
         return is_active
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.spark.pipelines.failures import SENTENCE_LENGTH_MAX, short_reason
+from millstream.spark.pipelines.failures import SENTENCE_LENGTH_MAX, reason_of, short_reason
 
 IN_A_WORKER = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] \
@@ -79,3 +79,35 @@ def test_one_sentence_is_left(text: str, sentence: str) -> None:
 
 def test_a_sentence_has_an_end() -> None:
     assert len(short_reason("x" * 10_000)) <= SENTENCE_LENGTH_MAX + 4
+
+
+class JavaException:
+    """An exception of the JVM, as Python holds it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def toString(self) -> str:  # Java's name.
+        return self._text
+
+
+class SparkFailure(Exception):
+    """An exception of Spark's with the attributes that its Python part gives it."""
+
+    def __init__(self, text: str, cause: "SparkFailure | None" = None) -> None:
+        super().__init__(text)
+        self._cause = cause
+        self._origin = JavaException(f"java.lang.{text}")
+
+
+def test_a_sentence_that_says_nothing_comes_with_its_cause() -> None:
+    innermost = SparkFailure("IllegalStateException: Illegal size 5 of collection, expected 6")
+    ended = "[STREAM_FAILED] Query [id = a] terminated with exception: {} SQLSTATE: XXKST"
+    plain = SparkFailure(ended.format("the topic is gone"), innermost)
+    opaque = SparkFailure(ended.format("Task not serializable"), SparkFailure("Outer", innermost))
+
+    assert reason_of(plain) == "Query [id = a] terminated with exception: the topic is gone"
+    assert reason_of(opaque) == (
+        "Query [id = a] terminated with exception: Task not serializable "
+        "(java.lang.IllegalStateException: Illegal size 5 of collection, expected 6)"
+    )
