@@ -11,6 +11,7 @@ from millstream.kafka_wire.apis.discovery import (
     MetadataResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.protocols.kafka.handlers.discovery import leader_answer
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run
 from tests.unit.protocols.kafka.asking import ask
@@ -58,3 +59,19 @@ def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(name: str | Non
             ]
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    ("leader", "is_reached", "is_named", "expected"),
+    [
+        (2, True, True, (2, ErrorCode.NONE)),
+        (2, True, False, (2, ErrorCode.NONE)),
+        (2, False, True, (-1, ErrorCode.LISTENER_NOT_FOUND)),
+        (2, False, False, (-1, ErrorCode.LEADER_NOT_AVAILABLE)),
+        (None, False, True, (-1, ErrorCode.LEADER_NOT_AVAILABLE)),
+    ],
+)
+def test_a_leader_without_the_listener_of_the_client_is_none(
+    leader: int | None, is_reached: bool, is_named: bool, expected: tuple[int, ErrorCode]
+) -> None:
+    assert leader_answer(leader, is_reached=is_reached, is_named=is_named) == expected

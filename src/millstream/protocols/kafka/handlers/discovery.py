@@ -45,6 +45,8 @@ PAGE_PARTITIONS_MAX = 2000
 CONTROL_LISTENER = "CONTROLLER"
 
 _NAMELESS_TOPICS = 12
+_METADATA = 3
+_NAMED_LISTENERS = 6  # Metadata since then says that a listener is missing.
 _MetadataTopic = MetadataResponse.Topic
 _PagedTopic = DescribeTopicPartitionsResponse.Topic
 _QuorumTopic = DescribeQuorumResponse.Topic
@@ -165,15 +167,16 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> _Met
         else NO_OPERATIONS,
         partitions=[
             _MetadataTopic.Partition(
-                error_code=_leader_error(leadership.leader),
+                error_code=error,
                 partition_index=index,
-                leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
+                leader_id=leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
                 isr_nodes=leadership.in_step(context.broker.members.is_up),
                 offline_replicas=_offline(context, leadership),
             )
             for index, leadership in enumerate(leaderships)
+            for leader, error in [_leader(context, leadership.leader)]
         ],
     )
 
@@ -182,8 +185,25 @@ def _offline(context: Context, leadership: Leadership) -> list[int]:
     return [node for node in leadership.replicas if not context.broker.members.is_up(node)]
 
 
-def _leader_error(leader: int | None) -> ErrorCode:
-    return ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
+def _leader(context: Context, leader: int | None) -> tuple[int, ErrorCode]:
+    is_reached = leader == context.broker.node_id or (
+        leader is not None and context.node(leader) is not None
+    )
+    is_named = context.header.api_key != _METADATA or context.version >= _NAMED_LISTENERS
+    return leader_answer(leader, is_reached=is_reached, is_named=is_named)
+
+
+def leader_answer(leader: int | None, *, is_reached: bool, is_named: bool) -> tuple[int, ErrorCode]:
+    """The id and the error of a partition's leader.
+
+    `is_reached`: it has a listener of the name that the client came by. `is_named`: this version
+    has a word for a missing one (KIP-103).
+    """
+    if leader is not None and is_reached:
+        return leader, ErrorCode.NONE
+    if leader is not None and is_named:
+        return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
+    return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 # -- the cluster -------------------------------------------------------------------------------
@@ -319,9 +339,9 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
         topic_authorized_operations=context.broker.topics.operations(context.session, topic.name),
         partitions=[
             _PagedTopic.Partition(
-                error_code=_leader_error(leadership.leader),
+                error_code=error,
                 partition_index=index,
-                leader_id=NO_LEADER if leadership.leader is None else leadership.leader,
+                leader_id=leader,
                 leader_epoch=leadership.epoch,
                 replica_nodes=list(leadership.replicas),
                 isr_nodes=leadership.in_step(context.broker.members.is_up),
@@ -331,6 +351,7 @@ def _paged(context: Context, topic: Topic, start: int, count_max: int) -> _Paged
                 offline_replicas=_offline(context, leadership),
             )
             for index, leadership in list(enumerate(leaderships))[start : start + count_max]
+            for leader, error in [_leader(context, leadership.leader)]
         ],
     )
 
