@@ -85,6 +85,23 @@ def test_an_isolated_leader_is_replaced_and_keeps_nothing_from_the_others(
     assert values == [b"before", b"meanwhile", b"after"]
 
 
+def test_a_client_that_knows_the_isolated_leader_only_finds_the_next_one(
+    cluster: RunningCluster,
+) -> None:
+    """The leader answers that it knows no leader, and closes the connection."""
+    cluster.create_topic("stuck")
+    with connect(cluster.bootstrap, timeout_s=DEADLINE_S) as client:
+        client.produce("stuck", "before")
+        leader = client.admin.describe_topic("stuck").partitions[0].leader_id
+        assert leader is not None
+        cluster.isolate(leader)
+        try:
+            assert client.produce("stuck", "meanwhile").offset == 1
+        finally:
+            cluster.heal()
+    until(lambda: len(cluster.links(leader)) == 2, "the old leader is back")
+
+
 def test_a_paused_node_is_taken_for_dead_until_it_goes_on(cluster: RunningCluster) -> None:
     cluster.pause(2)
     try:

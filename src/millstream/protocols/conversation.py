@@ -26,6 +26,10 @@ class Pace(Protocol):
     def recount(self) -> Callable[[], None]:
         """Counts the memory that the gateway holds, which changed while a request is answered."""
 
+    @property
+    def end(self) -> Callable[[], None]:
+        """Closes the connection behind the replies that are pending."""
+
     def hold_reading(self, is_held: bool, /) -> None:
         """Read nothing more from the client, or read on."""
 

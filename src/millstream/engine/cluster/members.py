@@ -149,6 +149,17 @@ class Members:
         """Whether a node can be reached from here."""
         return node_id == self.me or self._ports.links.is_up(node_id)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this node reaches no majority of the voters on the control log.
+
+        The others may have elected leaders meanwhile that it does not know.
+        """
+        if self.membership is None:
+            return False
+        voters = {node_of(voter) for voter in self._controller.voters}
+        return 2 * sum(map(self.is_up, voters)) <= len(voters)
+
     async def describe(self, listener: str, me: Address) -> list[NodeView]:
         """All nodes of the cluster, with what each says of itself."""
         views = self.known(listener, me)

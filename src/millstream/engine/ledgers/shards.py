@@ -218,7 +218,9 @@ class Shards(Generic[S]):
         """The node that leads the shard of `key`, as far as it is known here."""
         topic = await self._topic(key)
         partition = partition_for(key, topic.partition_count)
-        leader = self._hub.leadership.of(topic.log(partition)).leader
+        leadership, log_id = self._hub.leadership, topic.log(partition)
+        await leadership.find([log_id])
+        leader = leadership.of(log_id).leader
         if leader is None:
             raise CoordinatorUnavailable(key)
         return leader

@@ -354,12 +354,17 @@ class Partitions:
         return self._hub.leadership.of(self._leaders.log_id(target))
 
     async def awake(self, session: Session, topics: Sequence[Topic]) -> None:
-        """Open the logs of these topics that rest: clients that ask for leaders use them next."""
+        """Open the logs of these topics that rest, and find their leaders: clients that ask for
+        leaders use them next."""
         for topic in topics:
             self._gate.admit(session, Operation.DESCRIBE, topic_resource(topic.name))
-        if self._hub.has_unopened:
-            logs = [topic.log(at) for topic in topics for at in range(topic.partition_count)]
-            await self._hub.awake(logs[:AWAKENED_MAX])
+        hub = self._hub
+        if not hub.has_unopened and hub.leadership.inquire is None:
+            return
+        logs = [topic.log(at) for topic in topics for at in range(topic.partition_count)]
+        if hub.has_unopened:
+            await hub.awake(logs[:AWAKENED_MAX])
+        await hub.leadership.find(logs)
 
     def health(self, session: Session, target: TopicPartition) -> PartitionHealth:
         """Figures of the replica here, leader or not."""

@@ -91,6 +91,15 @@ class Context(NamedTuple):
     def node(self, node_id: int) -> NodeEndpoint | None:
         return self.broker.members.endpoint(node_id, self.session.listener, self.dialled)
 
+    def end_if_cut_off(self) -> None:
+        """Close the connection behind this reply if this node is cut off from the cluster.
+
+        librdkafka asks the broker that it is connected to for as long as that one answers, and
+        would never hear of the leaders that the others elect.
+        """
+        if self.broker.members.is_cut_off:
+            self.pace.end()
+
     @property
     def inherited(self) -> Inherited:
         """The defaults of topics."""

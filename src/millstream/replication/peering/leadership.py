@@ -4,7 +4,7 @@ Knows its own replicas first. For logs without a replica here `elsewhere` answer
 sets: a node alone leads all that it has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.errors import NotLeader
@@ -27,6 +27,8 @@ UNKNOWN = KnownLeader(NO_EPOCH, None)
 class Leadership:
     def __init__(self, hub: "Hub", drive: Callable[[Replica, Callable[[], Effects]], None]) -> None:
         self.elsewhere: Callable[[LogId], KnownLeader | None] = lambda _: None
+        # Asks other nodes for leaders, which `elsewhere` knows then; None while there are none.
+        self.inquire: Callable[[Sequence[LogId]], Awaitable[None]] | None = None
         self._hub = hub
         self._drive = drive
         self._watchers: list[Callable[[Replica], None]] = []
@@ -40,6 +42,17 @@ class Leadership:
         if replica.leader is None and news is not None and news.epoch >= replica.core.epoch:
             return news
         return KnownLeader(replica.core.epoch, replica.leader)
+
+    async def find(self, log_ids: Sequence[LogId]) -> None:
+        """Have other nodes asked for the leaders that this node does not know.
+
+        A node that was cut off from a leader's election hears of it by those that were not.
+        """
+        if self.inquire is None:
+            return
+        unknown = [log_id for log_id in log_ids if self.of(log_id).leader is None]
+        if unknown:
+            await self.inquire(unknown)
 
     def learners(self, log_id: LogId, nodes: Sequence[NodeId]) -> frozenset[NodeId]:
         """Those of the nodes whose replicas follow and do not vote, as far as this node knows."""

@@ -74,6 +74,7 @@ class Pace:
 
     __slots__ = (
         "_resume",
+        "end",
         "ends_with_client",
         "has_ended",
         "is_held",
@@ -86,14 +87,15 @@ class Pace:
         self,
         recount: Callable[[], None] = lambda: None,
         resume: Callable[[], None] = lambda: None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         self.recount = recount  # Called when the gateway holds more or less than it did.
         self.is_held = False  # Nothing is read until the gateway has taken what came.
         self.on_stop: Callable[[], None] | None = None
         self._resume = resume
         self.resume_at = 0.0  # By the loop's clock. It may move on at any time, and never back.
-        self.has_ended = False
-        self.ends_with_client = False
+        self.has_ended = self.ends_with_client = False
+        self.end = end
 
     def hold_reading(self, is_held: bool) -> None:
         if self.is_held is not is_held:
@@ -160,7 +162,7 @@ class Connection(asyncio.Protocol):
         self._received_at = 0.0  # When bytes last came, by the loop's clock.
         self._idle_timer: asyncio.TimerHandle | None = None
         self._push_channel = PushChannel()
-        self._pace = Pace(self._count_memory, self._follow_pace)
+        self._pace = Pace(self._count_memory, self._follow_pace, self.stop)
         self._resumed_at = 0.0  # The `resume_at` that has been obeyed.
         self._resume_timer: asyncio.TimerHandle | None = None
 

@@ -75,6 +75,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         if wants_all
         else [await _metadata_topic(context, topic, request) for topic in request.topics or []]
     )
+    context.end_if_cut_off()
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(

@@ -78,6 +78,7 @@ async def _coordinator(context: Context, key: str, key_type: int) -> _Coordinato
         code = code_for(problem)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        context.end_if_cut_off()
         return _refused(key, code, str(problem))
     node = context.node(node_id)
     if node is None:
