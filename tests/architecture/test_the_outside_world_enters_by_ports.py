@@ -31,6 +31,7 @@ OUTSIDE = (
     "pytest_plugin.py",
     "spark/",
     "testing/",
+    "verify/",
 )
 
 FORBIDDEN_MODULES = {

@@ -47,6 +47,7 @@ _MODULES = {
     "metrics": "operate/metrics",
     "doctor": "operate/doctor",
     "bench": "operate/bench",
+    "verify": "operate/verify",
     "config": "operate/node",
     "context": "operate/context",
     "log": "operate/log",
