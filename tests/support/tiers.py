@@ -25,6 +25,7 @@ SLOW = (
     "tests/cli/test_full_disk.py",
     "tests/console/test_access.py",
     "tests/console/test_acts.py",
+    "tests/console/test_cluster.py",
     "tests/console/test_console.py",
     "tests/console/test_hostile.py",
     "tests/console/test_pure.py",

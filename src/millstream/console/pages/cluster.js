@@ -4,6 +4,7 @@ import { html, Act, Chip, Icon, Shape, Panel, Title, LEVELS } from '../parts/ui.
 import { Table } from '../parts/table.js';
 import { Loaded, Note, Code } from '../parts/states.js';
 import { ActDialog, Dialog } from '../parts/overlay.js';
+import { Menu } from '../parts/menu.js';
 import { MapKey, Squares, stateOf } from '../parts/partition_map.js';
 import { all, call, get, readHealth } from '../data/api.js';
 import { useLoad } from '../data/use.js';
@@ -11,6 +12,7 @@ import { may, useTitle } from '../data/frame.js';
 import { go, href } from '../data/place.js';
 import { num, plural, short, when } from '../data/format.js';
 import { words } from '../words.js';
+import { LeaveDialog, MoveDialog, Moves } from './cluster.moves.js';
 import { text } from './cluster.words.js';
 
 const REFRESH_MS = 3000;
@@ -19,13 +21,14 @@ const TOPICS_SHOWN = 50;
 const STATES = { ready: 'good', starting: 'warn', draining: 'warn', stopping: 'warn', down: 'bad' };
 
 async function load(signal) {
-  const [cluster, nodes, partitions, checks] = await Promise.all([
+  const [cluster, nodes, partitions, moves, checks] = await Promise.all([
     get('/v1/cluster', { signal }),
     get('/v1/nodes', { signal }).then((page) => page.items),
     all('/v1/cluster/partitions', { signal, most: PARTITIONS_MAX }).catch(() => []),
+    all('/v1/reassignments', { signal }).catch(() => []),
     readHealth(signal).catch(() => null),
   ]);
-  return { cluster, nodes, partitions, checks };
+  return { cluster, nodes, partitions, moves, checks };
 }
 
 const Node = ({ node, isAlone, setDialog, isAllowed }) => {
@@ -33,7 +36,14 @@ const Node = ({ node, isAlone, setDialog, isAllowed }) => {
   const needs = words.needs('ALTER', 'cluster', 'kafka-cluster');
   return html`<section class="panel node"><header><${Shape} level=${STATES[node.state] ?? 'warn'} label=${node.state} /><h2>${text.node(node.id)}</h2>
     ${node.is_controller ? html`<${Chip} level="accent">${text.controller}</${Chip}>` : null}${node.state === 'ready' ? null : html`<${Chip} level=${STATES[node.state] ?? 'warn'}>${node.state}</${Chip}>`}
-    ${isAlone ? null : html`<span class="push"><${Act} quiet=${true} may=${isAllowed} needs=${needs} onClick=${() => setDialog([isDrained ? 'undrain' : 'drain', node])}>${isDrained ? text.undrain : text.drain}</${Act}></span>`}</header>
+    ${
+      isAlone
+        ? null
+        : html`<span class="push"><${Menu} label=${text.acts(node.id)} items=${[
+            [isDrained ? text.undrain : text.drain, () => setDialog([isDrained ? 'undrain' : 'drain', node]), isAllowed, needs],
+            [text.leave, () => setDialog(['leave', node]), isAllowed, needs],
+          ]} /></span>`
+    }</header>
   <div class="body"><dl class="pairs tight"><dt>${text.leads}</dt><dd><b>${num(node.leaders)}</b> ${text.ofPartitions(node.partitions)}</dd>
     <dt>${text.behind}</dt><dd class=${node.behind ? 'warn' : ''}>${node.behind ? plural(node.behind, 'partition') : text.none}</dd>
     ${node.listeners.map((l) => html`<dt>${l.name}</dt><dd><code>${l.address}</code>${node.is_this ? html` <span class="muted">${plural(l.connections, 'connection')}</span>` : null}</dd>`)}
@@ -118,7 +128,7 @@ export function Page({ query }) {
   const [dialog, setDialog] = useState(null);
   const isAllowed = may('ALTER', 'cluster');
   useTitle({ title: text.title, crumbs: [[text.title]], commands: { cli: 'millstream cluster status', curl: `curl ${location.origin}/v1/cluster` } });
-  const content = ({ cluster, nodes, partitions, checks }) => {
+  const content = ({ cluster, nodes, partitions, moves, checks }) => {
     const up = nodes.filter((node) => node.is_up).length;
     const facts = [
       html`<b>${num(up)}</b> ${text.ofNodes(nodes.length)}`,
@@ -126,15 +136,20 @@ export function Page({ query }) {
       html`<span class=${partitions.some((p) => p.leader == null) ? 'bad' : ''}>${text.leaderless(partitions.filter((p) => p.leader == null).length)}</span>`,
       html`id <code>${cluster.id}</code>`,
     ];
-    const acts = html`<${Act} may=${isAllowed} needs=${words.needs('ALTER', 'cluster', 'kafka-cluster')} onClick=${() => setDialog(['invite'])}><${Icon} name="plus" size=${14} />${text.invite}</${Act}>`;
+    const needs = words.needs('ALTER', 'cluster', 'kafka-cluster');
+    const acts = html`${nodes.length > 1 ? html`<${Act} may=${isAllowed} needs=${needs} onClick=${() => setDialog(['move'])}>${text.move}</${Act}>` : null}
+      <${Act} may=${isAllowed} needs=${needs} onClick=${() => setDialog(['invite'])}><${Icon} name="plus" size=${14} />${text.invite}</${Act}>`;
     return html`<${Title} facts=${facts} acts=${acts}>${text.title}</${Title}>
       ${up < nodes.length ? html`<${Note} level="bad"><b>${text.down(nodes.filter((node) => !node.is_up).map((node) => node.id))}</b></${Note}>` : null}
       <div class=${nodes.length > 1 ? 'three' : 'stack12'}>${nodes.map((node) => html`<${Node} key=${node.id} node=${node} isAlone=${nodes.length === 1} setDialog=${setDialog} isAllowed=${isAllowed} />`)}</div>
+      <${Moves} moves=${moves} onDone=${state.reload} isAllowed=${isAllowed} />
       ${checks?.checks ? html`<${Panel} title=${text.health} flush=${true}><${Table} label=${text.healthLabel} inset=${true} rows=${checks.checks} columns=${checkColumns} /></${Panel}>` : null}
       ${partitions.isCut ? html`<${Note}>${text.cut(PARTITIONS_MAX)}</${Note}>` : null}
       ${partitions.length ? html`<${Placement} nodes=${nodes} partitions=${partitions} query=${query} />` : null}
       ${dialog?.[0] === 'invite' ? html`<${Invite} onClose=${() => setDialog(null)} />` : null}
-      ${dialog?.[1] ? html`<${ChangeDialog} kind=${dialog[0]} node=${dialog[1]} onClose=${() => setDialog(null)} onDone=${state.reload} />` : null}`;
+      ${dialog?.[0] === 'move' ? html`<${MoveDialog} onClose=${() => setDialog(null)} onDone=${state.reload} />` : null}
+      ${dialog?.[0] === 'leave' ? html`<${LeaveDialog} node=${dialog[1]} onClose=${() => setDialog(null)} onDone=${state.reload} />` : null}
+      ${dialog?.[0] === 'drain' || dialog?.[0] === 'undrain' ? html`<${ChangeDialog} kind=${dialog[0]} node=${dialog[1]} onClose=${() => setDialog(null)} onDone=${state.reload} />` : null}`;
   };
   return html`<div class="page"><${Loaded} of=${state}>${content}</${Loaded}></div>`;
 }

@@ -15,7 +15,7 @@ import { words } from '../words.js';
 import { ResetDialog } from './group.plan.js';
 
 const REFRESH_MS = 3000;
-const POINTS_MAX = 300; // A quarter of an hour.
+const POINTS_MAX = 300; // A quarter of an hour of this page.
 const text = {
   lag: 'Lag',
   lagNote: 'age of the oldest record not committed; records not committed',
@@ -28,7 +28,7 @@ const text = {
   noMembersNote: 'Records wait; what retention deletes before anyone reads is lost for this group.',
   behind: 'falls behind',
   stuck: (count, member) => `${plural(count, 'partition')} of ${member || 'no member'} hold it up. `,
-  firstPoints: 'The curve begins with this page; it needs two answers of the broker.',
+  firstPoints: 'The curve begins with the second answer of the broker.',
   noOffsets: 'It has committed nothing yet',
   removed: 'The member is gone; its partitions go to the others.',
 };
@@ -48,11 +48,12 @@ function Why({ group, partitions, lag }) {
     ${late.slice(0, 4).map((p, i) => html`${i ? ', ' : ''}<a href=${href(`/topics/${part(p.topic)}`, { at: `${p.partition}@${p.offset}` })}>${p.topic}/${p.partition}@${num(p.offset)}</a>`)} ${late.length < partitions.length ? `The other ${num(partitions.length - late.length)} are less behind.` : ''}</${Note}>`;
 }
 
-// The lag since the page was opened: the broker tells where the group is now.
+// The last hour as the broker remembers it. Where it remembers less than two points, those since the page was opened.
 function usePoints(lag) {
   const points = useRef([]);
   if (lag && lag !== points.current.at(-1)?.lag) points.current = [...points.current, { at: Date.now(), lag }].slice(-POINTS_MAX);
-  return points.current;
+  const past = (lag?.history ?? []).map((point) => ({ at: point.at_ms, lag: point }));
+  return past.length > 1 ? past : points.current;
 }
 
 function Lag({ points }) {

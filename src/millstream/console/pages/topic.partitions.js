@@ -36,7 +36,7 @@ const columns = [
     key: 'insync',
     head: c.inSync,
     hide: 'hide-narrow',
-    cell: (p) => (p.problem ? html`<span class="bad">${p.problem}</span>` : p.in_sync.join(', ')),
+    cell: (p) => (p.problem ? html`<span class=${p.leader == null ? 'bad' : 'muted'}>${p.problem}</span>` : p.in_sync.join(', ')),
   },
 ];
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from millstream.engine.partitions.leaders import Leadership
 from millstream.engine.partitions.slices import AtMaxTimestamp
 from millstream.errors import RequestError
 from millstream.model import TopicPartition
@@ -107,9 +108,11 @@ def list_partitions(
     place = place_of(params.after, int)
     start = 0 if place is None else place[0] + 1
     end = min(topic.partition_count, start + call.limit(params.limit))
+    leaderships = call.services.partitions.leadership(call.session, topic)
     items = []
     for partition in range(start, end):
-        items.append(_view(call, TopicPartition(params.topic, partition)))
+        target = TopicPartition(params.topic, partition)
+        items.append(_view(call, target, leaderships[partition]))
         if len(items) % STEP_PARTITIONS == 0:
             yield
     return Page(items=items, next=cursor_of(end - 1) if end < topic.partition_count else None)
@@ -117,7 +120,10 @@ def list_partitions(
 
 async def describe_partition(call: Call, params: PartitionParams) -> PartitionDetail:
     target = TopicPartition(params.topic, params.partition)
-    view = _view(call, target)
+    topic = call.services.topics.describe(call.session, params.topic)
+    topic.log(params.partition)
+    leaderships = call.services.partitions.leadership(call.session, topic)
+    view = _view(call, target, leaderships[params.partition])
     newest = await call.services.partitions.find(call.session, target, AtMaxTimestamp())
     last_ms = None if newest is None or newest.timestamp_ms < 0 else newest.timestamp_ms
     return PartitionDetail(
@@ -207,16 +213,14 @@ def _segments(call: Call, target: TopicPartition) -> list[SegmentView]:
     ]
 
 
-def _view(call: Call, target: TopicPartition) -> PartitionView:
-    partitions = call.services.partitions
-    topic = call.services.topics.describe(call.session, target.topic)
-    topic.log(target.partition)
-    leadership = partitions.leadership(call.session, topic)[target.partition]
+def _view(call: Call, target: TopicPartition, leadership: Leadership) -> PartitionView:
     replicas = [int(node) for node in leadership.replicas]
     in_sync = [] if leadership.leader is None else leadership.in_step(call.services.is_up)
     try:
-        health = partitions.health(call.session, target)
+        health = call.services.partitions.health(call.session, target)
     except RequestError as problem:
+        is_here = call.services.config.node_id in replicas
+        elsewhere = f"no replica is on this node: ask node {' or '.join(map(str, replicas))}"
         return PartitionView(
             topic=target.topic,
             partition=target.partition,
@@ -231,7 +235,7 @@ def _view(call: Call, target: TopicPartition) -> PartitionView:
             segments=0,
             bytes=0,
             index=IndexFigures(entries=0, stretch_bytes=0, gaps=0, bytes_per_entry=0),
-            problem=str(problem),
+            problem=str(problem) if is_here else elsewhere,
         )
     log = health.log
     return PartitionView(
