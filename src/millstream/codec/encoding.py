@@ -193,9 +193,13 @@ def _varint(value: int) -> bytes:
 
 
 _ATTRIBUTES = b"\0"  # A record's own attributes mean nothing in this format.
-# Lengths and deltas are small: nearly all are in this table.
-_VARINTS = tuple(_varint(value) for value in range(8192))
-_SHORT, _LONG = (0, 64), (64, 8192)  # Those of one byte, of two.
+_SHORT, _LONG = (0, 64), (64, 8192)  # Varints of one byte, of two.
+# Lengths and deltas are small: nearly all are in this table. It is put together from bytes, because
+# 8,192 calls of `_varint` take 3 ms of every start.
+_VARINTS = (
+    *(bytes((2 * value,)) for value in range(*_SHORT)),
+    *(bytes((2 * low | 0x80, high)) for high in range(1, 128) for low in range(*_SHORT)),
+)
 _NULL = _varint(-1)
 _NO_HEADERS = _varint(0)
 _HEAD = _ATTRIBUTES + b"\0"  # The second byte is the difference to the batch's timestamp.

@@ -5,9 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.codec.encoding import (
+    _LONG,
+    _VARINTS,
     Message,
     MessageTemplate,
     TemplatedMessages,
+    _varint,
     encode_batch,
     encode_many,
     message_bytes_max,
@@ -112,3 +115,8 @@ def test_templated_messages_are_a_sequence_of_messages() -> None:
     )
     assert select_messages(mixed, range(3)) is mixed
     assert len(mixed) == 3
+
+
+def test_the_table_of_varints_has_what_the_encoder_writes() -> None:
+    assert len(_VARINTS) == _LONG[1]
+    assert all(_varint(value) == encoded for value, encoded in enumerate(_VARINTS))
