@@ -58,6 +58,8 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.transactions --rounds $(ROUNDS)
 	$(BIN)/python -m benchmarks.protocols --rounds $(ROUNDS)
+	$(BIN)/python -m benchmarks.http
+	$(BIN)/python -m benchmarks.schemas
 	$(BIN)/python -m benchmarks.security
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
