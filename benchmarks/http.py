@@ -183,11 +183,11 @@ class Tail(threading.Thread):
 
     def run(self) -> None:
         self._client.sendall(self._head)
-        rest = b""
+        unfinished = b""
         with suppress(OSError):
             while data := self._client.recv(1 << 18):
                 self.opened.set()
-                *whole, rest = (rest + data).split(b"\n")
+                *whole, unfinished = (unfinished + data).split(b"\n")
                 self.events += sum(line == b"event: record" for line in whole)
                 self.skipped += sum(line == b"event: skipped" for line in whole)
 

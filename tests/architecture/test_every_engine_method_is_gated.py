@@ -161,6 +161,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "schemas.lookup": (("orders-value", DRAFT), {}),
         "schemas.formatted": ((REGISTERED, "resolved"), {}),
         "schemas.by_id": ((1,), {}),
+        "schemas.by_id_now": ((1,), {}),
         "schemas.places": ((1,), {}),
         "schemas.by_guid": ((UUID(int=1),), {}),
         "schemas.problem": ((REGISTERED, b""), {}),

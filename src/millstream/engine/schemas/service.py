@@ -223,11 +223,13 @@ class Schemas:
         """The schema of an id, in the context of `subject`."""
         self._gate.admit(session, Operation.DESCRIBE, SUBJECTS_LISTING)
         state = self._log.state_now() or await self._log.state()
-        context = context_of(subject)
-        schema = state.schema(context, number)
-        if schema is None or next(self._seen(session, state, context, number), None) is None:
-            raise unknown_schema(number)
-        return Identified(schema, number, state.guid_of(context, number), state.id_max(context))
+        return self._identified(session, state, number, subject)
+
+    def by_id_now(self, session: Session, number: int, subject: str = "") -> Identified | None:
+        """The same without waiting: clients ask for little else. None while the registry loads."""
+        self._gate.admit(session, Operation.DESCRIBE, SUBJECTS_LISTING)
+        state = self._log.state_now()
+        return None if state is None else self._identified(session, state, number, subject)
 
     async def places(
         self, session: Session, number: int, subject: str = "", *, with_deleted: bool = False
@@ -396,6 +398,15 @@ class Schemas:
         ]
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _identified(
+        self, session: Session, state: RegistryState, number: int, subject: str
+    ) -> Identified:
+        context = context_of(subject)
+        schema = state.schema(context, number)
+        if schema is None or next(self._seen(session, state, context, number), None) is None:
+            raise unknown_schema(number)
+        return Identified(schema, number, state.guid_of(context, number), state.id_max(context))
 
     async def _open(self, session: Session, subject: str) -> tuple[RegistryState, str]:
         """The state, and the name that a subject is kept under."""

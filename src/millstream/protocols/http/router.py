@@ -25,6 +25,8 @@ JSON_TYPE: Final = "application/json"
 NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 CSV_TYPE: Final = "text/csv; charset=utf-8"
+MATCHES_KEPT: Final = 1_000  # Paths whose route is known; clients ask for the same few.
+KEPT_PATH_LENGTH_MAX: Final = 200
 BYTES_TYPE: Final = "application/octet-stream"
 
 
@@ -206,6 +208,7 @@ class Router:
         # The longest prefix first: `/api/v1` before the root.
         self.apis = tuple(sorted(apis, key=lambda api: -len(api.prefix)))
         self._tables: dict[str, NounTable] = {}
+        self._matches: dict[tuple[str, tuple[str, ...]], Match] = {}  # Of short paths.
 
     def api_of(self, raw: Sequence[str]) -> Api:
         """The API of a path; ours for one that no API has."""
@@ -215,8 +218,19 @@ class Router:
                 return api
         return next(api for api in self.apis if api.name == "v1")
 
-    def find(self, method: str, raw: Sequence[str]) -> Match:
+    def find(self, method: str, raw: tuple[str, ...]) -> Match:
         """The route of a path, as it was sent; raise `HttpProblem` 404 or 405."""
+        key = (method, raw)
+        match = self._matches.get(key)
+        if match is None:
+            match = self._find(method, raw)
+            if len("".join(raw)) <= KEPT_PATH_LENGTH_MAX:
+                if len(self._matches) >= MATCHES_KEPT:
+                    self._matches.clear()
+                self._matches[key] = match
+        return match
+
+    def _find(self, method: str, raw: Sequence[str]) -> Match:
         methods: set[str] = set()
         for api in self.apis:
             own = api.own_parts(raw)

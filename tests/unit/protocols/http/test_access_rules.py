@@ -81,6 +81,8 @@ ALSO_ASKED = dict.fromkeys(
 )
 QUERIES = {
     "GET /v1/delayed": "?topic={topic}",
+    "GET /v1/delayed/histogram": "?topic={topic}",
+    "DELETE /v1/reassignments": "?topic={topic}&partition=0",
     "DELETE /v1/groups/{group}/offsets": "?topic={topic}",
     "DELETE /v1/dead-letters/{topic}": "?expected_count=0",
     "/subjects/{subject}/metadata": "?key=owner&value=ann",

@@ -1,5 +1,6 @@
 """The handlers of the registry's REST. Rights are the engine's matter."""
 
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any
 
@@ -142,9 +143,20 @@ async def with_metadata(call: Call, params: SubjectParams) -> JsonObject:
 # -- ids -------------------------------------------------------------------------------------------
 
 
-async def by_id(call: Call, params: IdParams) -> JsonObject:
+def by_id(call: Call, params: IdParams) -> JsonObject | Awaitable[JsonObject]:
+    known = schemas_of(call).by_id_now(call.session, params.id, params.name)
+    if known is None or params.format:
+        return _by_id_later(call, params)
+    return _identified_members(params, known, None)
+
+
+async def _by_id_later(call: Call, params: IdParams) -> JsonObject:
     known = await schemas_of(call).by_id(call.session, params.id, params.name)
     text = await _identified_text(call, params, known) if params.format else None
+    return _identified_members(params, known, text)
+
+
+def _identified_members(params: IdParams, known: Identified, text: str | None) -> JsonObject:
     members = {**text_members(known.schema, text), "guid": str(known.guid)}
     if params.fetch_max_id:
         members["maxId"] = known.id_max
