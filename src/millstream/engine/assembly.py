@@ -256,6 +256,7 @@ def _relay(
             produce.partitions,
             push,
             produce.writer_context,
+            produce.delayed_scheduler,
         )
         on_first_link(base.ports.links, relayed, me=NodeId(base.config.node_id))
 

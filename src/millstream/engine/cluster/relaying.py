@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.controller import Controller
+from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.partitions.service import Partitions
 from millstream.engine.producer_ids import ProducerIds
@@ -25,6 +26,7 @@ class Relayed(NamedTuple):
     partitions: Partitions
     push: Delivering
     writer_context: WriterContext
+    delayed: DelayedScheduler
 
 
 def on_first_link(links: Links, relayed: Relayed, *, me: NodeId) -> None:
@@ -66,3 +68,4 @@ def _connect(links: Links, relayed: Relayed, me: NodeId) -> None:
         nodes=lambda: [node.node_id for node in state.nodes.members()],
     )
     RemoteAppends(relayed.peers, relayed.writer_context)
+    relayed.delayed.connect(relayed.peers)

@@ -74,6 +74,9 @@ class Deliverer:
                 if await self._deliver():
                     return
             except RequestError as problem:
+                if self._writer.leader_elsewhere(self._target) is not None:
+                    self._give_back()
+                    return
                 # A warning only once while the problem lasts.
                 level = logging.INFO if self._is_troubled else logging.WARNING
                 _log.log(level, "not delivered yet target=%s problem=%s", self._target, problem)
@@ -201,7 +204,7 @@ class Deliverer:
                 size += len(values[number])
                 if size > size_max and records:
                     return records
-                records.append(_delivered(number, values[number]))
+                records.append(delivered(number, values[number]))
         return records
 
     def _note_ended(self) -> None:
@@ -339,23 +342,37 @@ class Deliverer:
 
     async def _drop(self) -> None:
         """Drop all records of a deleted topic."""
-        soon = self._soon()
-        soon += [rank(*planned) for planned in self._order]
-        self._order = []
-        _log.info("dropped delayed=%d of a deleted topic", len(soon))
-        while soon:
-            numbers = [unrank(ranked)[1] for ranked in soon[:PLANNED_MAX]]
-            self._shard.ledger.write(self._shard.ended(numbers))
-            self._shard.decided(numbers)
-            del soon[:PLANNED_MAX]
-            await asyncio.sleep(0)
-        self._writer.forget(self._target)
-        self._shard.soon.pop(self._place, None)
-        self._shard.gaps.discard(self._place)
-        self._shard.all_decided(self._place)
+        planned, self._order = self._order, []
+        await drop_all(self._shard, self._place, planned)
+
+    def _give_back(self) -> None:
+        """Another node leads the partition: leave its records to the next deliverer."""
+        for due_ms, number in self._order:
+            if number not in self._begun and self._lives(number):
+                heappush(self._soon(), rank(due_ms, number))
+        self._shard.begun[self._place] = self._begun | self._lost
+        # It must be looked at, also if nothing is due soon.
+        self._shard.gaps.add(self._place)
 
 
-def _delivered(number: Offset, value: bytes) -> Record:
+async def drop_all(shard: DelayedShard, place: int, planned: Sequence[tuple[int, Offset]]) -> None:
+    """Drop all records of a deleted topic, those of a plan among them."""
+    soon = shard.soon.setdefault(place, [])
+    soon += [rank(*each) for each in planned]
+    _log.info("dropped delayed=%d of a deleted topic", len(soon))
+    while soon:
+        numbers = [unrank(ranked)[1] for ranked in soon[:PLANNED_MAX]]
+        shard.ledger.write(shard.ended(numbers))
+        shard.decided(numbers)
+        del soon[:PLANNED_MAX]
+        await asyncio.sleep(0)
+    shard.writer.forget(shard.targets[place])
+    shard.soon.pop(place, None)
+    shard.gaps.discard(place)
+    shard.all_decided(place)
+
+
+def delivered(number: Offset, value: bytes) -> Record:
     header = decode_header(value)
     assert header is not None
     try:

@@ -9,23 +9,38 @@ else is prepared before: a record is late by one commit, at most 500 ms on a mac
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.codec.batch import Header
 from millstream.config import Config
 from millstream.control.catalog import Catalog
+from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.delayed.deliverer import Deliverer
 from millstream.engine.delayed.shard import DelayedShard
 from millstream.engine.ledgers.exactly_once import WriterContext
 from millstream.engine.ledgers.shards import ADOPT_INTERVAL_MS, InternalTopicSpec, Shards
 from millstream.engine.runtime.alarms import Alarms
 from millstream.engine.topics import Topics
-from millstream.errors import CoordinatorLoading, RequestError, StorageError, UnknownTopic
+from millstream.errors import (
+    CoordinatorLoading,
+    NotCoordinator,
+    RequestError,
+    StorageError,
+    UnknownTopic,
+)
 from millstream.metrics import DELAYED_LATE_SECONDS, Metrics
+from millstream.model import NodeId
 from millstream.names import DELAYED_TOPIC
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from millstream.engine.delayed.remote import RemoteDelays
+    from millstream.engine.delayed.remote_deliverer import RemoteDeliverer
+
+DelayedIds = Callable[[UUID], Iterator[tuple[bytes, int]]]
 
 DELAYED_SETTINGS = {
     "cleanup_policy": "compact",
@@ -53,12 +68,14 @@ class DelayedScheduler:
         metrics: Metrics,
     ) -> None:
         """`topics` creates the topic on behalf of the broker: its gate must admit it."""
+        self.remote: RemoteDelays | None = None  # None before the first link to a node.
+        self._limits = config.limits
         self._catalog = catalog
         self._clock = context.clock
         self._context = context
         self._late_seconds = metrics.histogram(DELAYED_LATE_SECONDS)
         self._alarms: Alarms[None] = Alarms()
-        self._deliverers: dict[tuple[DelayedShard, int], Deliverer] = {}
+        self._deliverers: dict[tuple[DelayedShard, int], Deliverer | RemoteDeliverer] = {}
         topic = InternalTopicSpec(DELAYED_TOPIC, config.delayed_partitions, DELAYED_SETTINGS)
         self._shards = Shards(topic, catalog, hub, topics, self._begin, config=config)
 
@@ -69,11 +86,26 @@ class DelayedScheduler:
         return self._shards.find_now(topic)
 
     def is_ready(self, topic: str) -> bool:
+        """Whether the shard of a topic is loaded here, or another node has it."""
         try:
             self._shards.find_now(topic)
+        except NotCoordinator as problem:
+            return self.remote is not None and problem.leader is not None
         except RequestError:
             return False
         return True
+
+    def node_of(self, topic: str) -> NodeId | None:
+        """The other node that has the shard of a topic; None if it is here, or is not known."""
+        if self.remote is None:
+            return None
+        try:
+            self._shards.find_now(topic)
+        except NotCoordinator as problem:
+            return None if problem.leader is None else NodeId(problem.leader)
+        except RequestError:
+            return None
+        return None
 
     def is_needed(self, topic: str, due_ms: Collection[int], header: Header) -> bool:
         """Whether a batch with these delays needs the shard of its topic.
@@ -95,6 +127,10 @@ class DelayedScheduler:
                 return
             except CoordinatorLoading:
                 await asyncio.sleep(READY_WAIT_MS / 1000)
+            except NotCoordinator:
+                if self.node_of(topic) is None:
+                    raise
+                return
 
     async def known(self, topic: str) -> None:
         """Like `ready`, without creating `__deferred`."""
@@ -125,6 +161,20 @@ class DelayedScheduler:
         """The ids of a topic's delayed records, and when they arrived."""
         for shard in self._shards:
             yield from shard.message_ids(topic_id)
+
+    async def message_ids_of(self, topic: str, topic_id: UUID) -> DelayedIds:
+        """Where the ids of a topic's delayed records are read: here, or from another node."""
+        node = self.node_of(topic)
+        if node is None or self.remote is None:
+            return self.message_ids
+        ids = await self.remote.message_ids(node, topic, topic_id)
+        return lambda _topic_id: iter(ids)
+
+    def connect(self, peers: PeerCalls) -> None:
+        """Reach the shards of other nodes, and let them reach those of this one."""
+        from millstream.engine.delayed.remote import RemoteDelays
+
+        self.remote = RemoteDelays(peers, self._shards, self._limits, self._clock)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -158,13 +208,20 @@ class DelayedScheduler:
                 if deliverer is not None:
                     deliverer.wake()
                 elif len(self._deliverers) < DELIVERERS_MAX:
-                    deliverer = self._deliverers[shard, place] = Deliverer(
-                        shard, place, self._clock, self._late_seconds
-                    )
+                    deliverer = self._deliverers[shard, place] = self._deliverer(shard, place)
                     group.create_task(self._deliver(deliverer, shard, place))
         return has_more
 
-    async def _deliver(self, deliverer: Deliverer, shard: DelayedShard, place: int) -> None:
+    def _deliverer(self, shard: DelayedShard, place: int) -> "Deliverer | RemoteDeliverer":
+        if shard.writer.leader_elsewhere(shard.targets[place]) is None:
+            return Deliverer(shard, place, self._clock, self._late_seconds)
+        from millstream.engine.delayed.remote_deliverer import RemoteDeliverer
+
+        return RemoteDeliverer(shard, place, self._clock, self._late_seconds)
+
+    async def _deliver(
+        self, deliverer: "Deliverer | RemoteDeliverer", shard: DelayedShard, place: int
+    ) -> None:
         try:
             await deliverer.run()
         except StorageError as problem:

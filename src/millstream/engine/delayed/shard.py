@@ -82,6 +82,8 @@ class DelayedShard(Shard):
         # Due soon and in no outbound sequence yet: a heap of ranks by place.
         self.soon: dict[int, list[int]] = {}
         self.gaps: set[int] = set()  # Places with a cancelled record that was due soon.
+        # By place: appended by this node before another one came to lead the partition.
+        self.begun: dict[int, set[Offset]] = {}
         self._clock = context.clock
         self._wake = wake
         self._places: dict[bytes, int] = {}

@@ -75,6 +75,9 @@ class RemoteLogs:
 
     def __init__(self) -> None:
         self.append: Callable[[NodeId, OutboundBatch], Awaitable[Offset]] | None = None
+        # The sequence that a log expects next of a producer id, all before it committed; None: the
+        # log does not know the producer.
+        self.next_sequence: Callable[[NodeId, LogId, int], Awaitable[int | None]] | None = None
 
 
 class WriterContext(NamedTuple):
@@ -236,6 +239,41 @@ class ExactlyOnceWriter:
         )
         await self._ledger.outcome(self._record(target, outbound))
 
+    def leader_elsewhere(self, target: LogId) -> NodeId | None:
+        """The other node that leads a log; None if this one does, or none is known."""
+        context = self._context
+        here = context.hub.get(target)
+        if context.remote.append is None or (here is not None and here.is_leader):
+            return None
+        if here is not None and here.failure is not None:
+            return None
+        return context.hub.leadership.of(target).leader
+
+    async def committed_count(self, target: LogId) -> int:
+        """How many ids of the outbound sequence are committed in the log, which any node may lead.
+
+        Raises as `begun_count` does.
+        """
+        context, outbound = self._context, self._outbound[target]
+        context.catalog.find_id(target.topic_id)  # Raises once the topic is deleted.
+        leader, ask = self.leader_elsewhere(target), context.remote.next_sequence
+        if leader is None or ask is None:
+            sequence = await next_sequence(self.replica(target), outbound.producer_id, context)
+        else:
+            sequence = await ask(leader, target, outbound.producer_id)
+        if sequence is None:
+            return 0
+        count = outbound.begun_count(sequence)
+        if count is None:
+            raise OutOfOrderSequence(outbound.producer_id, sequence, outbound.base_sequence)
+        return count
+
+    async def settle(self, target: LogId, count: int, done: Sequence[Entry]) -> None:
+        """Commit that the first `count` ids are written, with `done`, and that no other is meant to
+        be: those leave the sequence, too."""
+        outbound = self._outbound[target].planned([], ended_count=count, kept_count=count)
+        await self._ledger.outcome(self._record(target, outbound, done))
+
     def replica(self, target: LogId) -> Replica:
         """The replica here; raises `UnknownTopic` only if the topic is deleted."""
         self._context.catalog.find_id(target.topic_id)
@@ -310,10 +348,8 @@ class ExactlyOnceWriter:
         context, target = self._context, batch.target
         context.catalog.find_id(target.topic_id)  # Raises once the topic is deleted.
         await context.hub.awake([target])
-        here = context.hub.get(target)
-        leader = context.hub.leadership.of(target).leader
-        is_here = here is not None and (here.is_leader or here.failure is not None)
-        if context.remote.append is not None and leader is not None and not is_here:
+        leader = self.leader_elsewhere(target)
+        if context.remote.append is not None and leader is not None:
             return await context.remote.append(leader, batch)
         return await append_once(self.replica(target), batch, context)
 
@@ -335,6 +371,13 @@ async def append_once(replica: Replica, batch: OutboundBatch, context: WriterCon
     await replica.committed(appended.end_offset, None)
     context.arrived(replica, batch.records, appended.base_offset)
     return appended.base_offset
+
+
+async def next_sequence(replica: Replica, producer_id: int, context: WriterContext) -> int | None:
+    """The sequence that a log led here expects next; all before it is committed."""
+    await context.hub.links.confirm(replica)
+    await replica.committed(replica.log.end_offset, None)
+    return replica.log.producers.next_sequence(producer_id, PRODUCER_EPOCH)
 
 
 def _encoded(replica: Replica, batch: OutboundBatch, clock: Clock) -> tuple[bytes, Header]:

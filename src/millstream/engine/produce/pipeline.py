@@ -251,7 +251,11 @@ class ProducePipeline:
     def _must_wait(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
         """Whether a batch cannot be taken in one step."""
         is_long = len(options.due_ms) > STEP_RECORDS or len(options.message_ids) > STEP_IDS
-        is_split = incoming.header.has_producer and self._needs_delayed_shard(incoming, options)
+        needs_shard = self._needs_delayed_shard(incoming, options)
+        is_split = needs_shard and (
+            incoming.header.has_producer
+            or self._scheduler.node_of(incoming.target.topic) is not None
+        )
         return is_long or is_split or self._lacks_anything(incoming, options)
 
     def _lacks_anything(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
@@ -280,7 +284,9 @@ class ProducePipeline:
         if self._is_checked(incoming, options):
             await self._scheduler.known(topic)
             await self._windows.released(incoming.replica.id.topic_id)
-            await self._windows.load(incoming.replica, self._scheduler.message_ids)
+            topic_id = incoming.replica.id.topic_id
+            delayed_ids = await self._scheduler.message_ids_of(topic, topic_id)
+            await self._windows.load(incoming.replica, delayed_ids)
 
     def _needs_delayed_shard(self, incoming: IncomingBatch, options: QueueOptions) -> bool:
         due_ms = options.due_ms.values()
@@ -398,7 +404,10 @@ class ProducePipeline:
         *,
         is_checked: bool,
     ) -> AppendFuture:
-        split = await one_by_one(self._splitter.split(incoming, options, is_checked=is_checked))
+        kept = await self._splitter.delay_elsewhere(incoming, options, is_checked=is_checked)
+        split = await one_by_one(
+            self._splitter.split(incoming, options, is_checked=is_checked, kept=kept)
+        )
         # Once the log knows the sequences, a retry is a duplicate: all delayed records must be
         # committed by then.
         await self._splitter.wait_until_committed(split)

@@ -16,6 +16,7 @@ from millstream.codec.batch import SEQUENCE_MAX, Header, read_header
 from millstream.codec.records import Record
 from millstream.codec.rewrite import filter_steps
 from millstream.config import Limits
+from millstream.cooperative import one_by_one
 from millstream.engine.delayed.scheduler import DelayedScheduler
 from millstream.engine.delayed.shard import BATCH_BYTES_SPARE, DelayedRecord, DelayedShard
 from millstream.engine.produce.message_ids import NOWHERE, STEP_IDS, Copy, Place, Windows
@@ -108,10 +109,38 @@ class BatchSplitter:
         self._metrics = metrics
         self._count = BatchCount(metrics, clock)
 
-    def split(
+    async def delay_elsewhere(
         self, incoming: IncomingBatch, options: QueueOptions, *, is_checked: bool
+    ) -> Mapping[int, Offset] | None:
+        """Have another node keep the delayed records, if it has their shard; return their numbers
+        by index once they are committed there. None if this node keeps them itself."""
+        topic = incoming.target.topic
+        if not self._scheduler.is_needed(topic, options.due_ms.values(), incoming.header):
+            return None
+        node, remote = self._scheduler.node_of(topic), self._scheduler.remote
+        if node is None or remote is None:
+            return None
+        originals: AbstractSet[int] = frozenset()
+        if is_checked:
+            originals = await one_by_one(self.duplicates(incoming, options))
+        delayed_records = {
+            index: self._delayed_record(incoming, options, index)
+            for index in options.due_ms
+            if index not in originals
+        }
+        now_ms = self._clock.now_ms()
+        return await remote.write(node, topic, incoming.replica.id, delayed_records, now_ms=now_ms)
+
+    def split(
+        self,
+        incoming: IncomingBatch,
+        options: QueueOptions,
+        *,
+        is_checked: bool,
+        kept: Mapping[int, Offset] | None = None,
     ) -> Generator[None, None, Split]:
-        """Decide about each record, and write the delayed ones, in short steps.
+        """Decide about each record, and write the delayed ones, in short steps, unless another node
+        has `kept` them.
 
         With `is_checked` message ids count. Raises with nothing written as a rule: a disk may fill
         up in between, and delayed records written by then are known by their sequences when the
@@ -121,8 +150,8 @@ class BatchSplitter:
         if is_checked:
             originals = yield from self._originals(incoming, options)
         marks = self._marks(incoming, originals)
-        numbers: Mapping[int, Offset] = {}
-        shard = self._delayed_shard(incoming, options)
+        numbers: Mapping[int, Offset] = kept or {}
+        shard = None if kept is not None else self._delayed_shard(incoming, options)
         if shard is not None:
             numbers = yield from self._delay(incoming, shard, options, originals)
             marks.append(shard.mark)
@@ -218,7 +247,9 @@ class BatchSplitter:
         marks: list[Mark] = []
         for partition, end_offset in ends.items():
             if partition == NOWHERE:
-                marks.append(self._scheduler.find_now(incoming.target.topic).mark)
+                # What another node keeps was committed before its id counted.
+                if self._scheduler.node_of(incoming.target.topic) is None:
+                    marks.append(self._scheduler.find_now(incoming.target.topic).mark)
             else:
                 replica = self._hub.find(LogId(incoming.replica.id.topic_id, partition))
                 marks.append((replica, end_offset))
@@ -243,8 +274,7 @@ class BatchSplitter:
         """Write the delayed records; return their numbers by index."""
         numbers: dict[int, Offset] = {}
         delayed_records: dict[int, DelayedRecord] = {}
-        size_max = incoming.replica.log.settings.segment_bytes - BATCH_BYTES_SPARE
-        target, now_ms = encode_target(incoming.replica.id), self._clock.now_ms()
+        now_ms = self._clock.now_ms()
         for count, (index, due_ms) in enumerate(options.due_ms.items(), start=1):
             if count % STEP_RECORDS == 0:
                 yield
@@ -255,11 +285,7 @@ class BatchSplitter:
             if known is not None:
                 numbers[index] = known
             elif due_ms > now_ms:
-                message_id = options.message_ids.get(index, b"")
-                header = DelayedHeader(due_ms, target, sender, message_id)
-                delayed_records[index] = _delayed_record(
-                    header, options.records[index], size_max=size_max
-                )
+                delayed_records[index] = self._delayed_record(incoming, options, index)
         if len(shard.due_heap) + len(delayed_records) > self._limits.delayed_records_max:
             raise Overloaded(
                 f"{len(shard.due_heap)} records are delayed, which is all there may be"
@@ -273,6 +299,19 @@ class BatchSplitter:
             numbers.update(zip(part, written, strict=True))
             yield
         return numbers
+
+    @staticmethod
+    def _delayed_record(
+        incoming: IncomingBatch, options: QueueOptions, index: int
+    ) -> DelayedRecord:
+        header = DelayedHeader(
+            options.due_ms[index],
+            encode_target(incoming.replica.id),
+            _sender(incoming.header, index),
+            options.message_ids.get(index, b""),
+        )
+        size_max = incoming.replica.log.settings.segment_bytes - BATCH_BYTES_SPARE
+        return _delayed_record(header, options.records[index], size_max=size_max)
 
     # -- the remainder ---------------------------------------------------------------------------
 
