@@ -69,6 +69,11 @@ class Limits:
         250_000, "Partitions in all fetch sessions together."
     )
     replica_fetch_bytes_max: int = setting(8 * 2**20, "Records in one message between replicas.")
+    catchup_bytes_per_second: int = setting(
+        100_000_000,
+        "How fast a node sends records to replicas that come with a move or a grown cluster. "
+        "0: as fast as it can.",
+    )
     append_waiters_max: int = setting(
         100_000, "Appends to one partition that wait for their commit."
     )

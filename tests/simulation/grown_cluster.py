@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from uuid import UUID
 
-from millstream.config import Config, Timing
+from millstream.config import Config, Limits, Timing
 from millstream.control.tokens import (
     JoinRequest,
     decode_token,
@@ -39,6 +39,7 @@ class GrownCluster:
         self.nodes: dict[NodeId, Node] = {}
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._group = group
+        self.limits = Limits()  # Of nodes that are started from now on.
 
     async def begin(self) -> Node:
         """The first node, alone."""
@@ -49,7 +50,11 @@ class GrownCluster:
     async def start(self, node_id: NodeId, *, election_timeout_ms: int = 200) -> Node:
         timing = Timing(tick_ms=20, election_timeout_ms=election_timeout_ms)
         config = Config(
-            timing=timing, offsets_partitions=2, transaction_partitions=2, delayed_partitions=2
+            timing=timing,
+            limits=self.limits,
+            offsets_partitions=2,
+            transaction_partitions=2,
+            delayed_partitions=2,
         )
         node = self.nodes[node_id] = build_node(config, self.machines[node_id].ports())
         node.members.listeners = {"kafka": (f"node-{node_id}", 9092)}

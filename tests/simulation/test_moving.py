@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from millstream.config import Limits
 from millstream.control.nodes import NodeState
 from millstream.errors import InvalidPlacement, RequestError
 from millstream.errors.cluster import NodeRefused, NoMove
@@ -282,6 +283,31 @@ def test_replicas_move_though_nodes_lose_power_meanwhile(seed: int) -> None:
         assert list(dict.fromkeys(held)) == values  # One without an answer is sent again.
 
     with_cluster(4, live, seed=seed)
+
+
+def test_a_newcomer_catches_up_no_faster_than_the_limit_and_writers_do_not_wait() -> None:
+    async def live(cluster: GrownCluster) -> None:
+        cluster.limits = Limits(catchup_bytes_per_second=20_000, replica_fetch_bytes_max=4_096)
+        await cluster.grow_to(4)
+        await made(cluster, 1, 2, 3)
+        for number in range(50):
+            await append(cluster, ORDERS, b"%04d" % number * 500)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await move(cluster, 1, 2, 4)
+        slowest = 0.0
+        while not is_moved(cluster, 1, 2, 4):
+            sent = loop.time()
+            await append(cluster, ORDERS, b"")
+            slowest = max(slowest, loop.time() - sent)
+            await asyncio.sleep(0.2)
+            assert loop.time() < began + 60
+
+        assert loop.time() - began > 100_000 / 20_000 * 0.8
+        assert slowest < 1  # A change of voters, not the newcomer.
+
+    with_cluster(0, live)
 
 
 # -- nodes that leave ------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class Hub:
         self._work = StorageWork(ports.threads)
         self._cache = self._new_cache()
         self.topic_name: Callable[[LogId], str] = log_name  # Set by the node, which knows names.
-        self.links = NodeLinks(me, self, ports, timing=config.timing)
+        self.links = NodeLinks(me, self, ports, timing=config.timing, limits=config.limits)
         self.ticker = Ticker(self.links.tick, tick_ms=config.timing.tick_ms)
         ticks = config.timing.election_timeout_ms // config.timing.tick_ms
         self._timing = Timing(election_ticks=max(ELECTION_TICKS_MIN, ticks))
