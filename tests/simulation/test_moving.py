@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from millstream.config import Limits
+from millstream.config import Config, Limits
 from millstream.control.nodes import NodeState
-from millstream.errors import InvalidPlacement, RequestError
+from millstream.errors import InvalidPlacement, RequestError, StartupError
 from millstream.errors.cluster import NodeRefused, NoMove
 from millstream.kafka_wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
@@ -17,7 +17,7 @@ from millstream.kafka_wire.apis.admin import (
 )
 from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.model import LogId, NodeId, TopicPartition, incarnation_of, node_of
-from millstream.server.node import Node
+from millstream.server.node import Node, build_node
 from tests.simulation.grown_cluster import SESSION, GrownCluster, until
 from tests.simulation.grown_topics import append, replicas_of, values_of, with_cluster
 from tests.support.tiers import sized
@@ -366,6 +366,31 @@ def test_a_successor_takes_all_replicas_of_a_node() -> None:
         assert topic.placement == (node_ids(1, 2, 5),) * 4
 
     with_cluster(5, live)
+
+
+@pytest.mark.parametrize("lost", [("millstream.json",), ("journal", "logs"), ()])
+def test_a_directory_that_lost_its_records_is_refused_under_its_old_id(
+    lost: tuple[str, ...],
+) -> None:
+    """Without names: all but the membership is lost."""
+
+    async def live(cluster: GrownCluster) -> None:
+        await made(cluster, 1, 2, 3)
+        await append(cluster, ORDERS, b"0")
+        cluster.lose_power(3)
+        machine = cluster.machines[NodeId(3)]
+        kept = ("cluster.json", "cluster.key")
+        for name in lost or set(machine.files.list("")).difference(kept):
+            if name == "logs":
+                for log in machine.files.list(name):
+                    machine.files.remove_directory(f"logs/{log}")
+            else:
+                machine.files.remove(name)
+
+        with pytest.raises(StartupError, match=r"lost its records: .* cluster replace 3 NEW"):
+            build_node(Config(), machine.ports())
+
+    with_cluster(3, live)
 
 
 def test_a_node_that_leaves_can_be_taken_back() -> None:

@@ -53,7 +53,7 @@ from millstream.server.keys import begin_keyring, check_keyring
 from millstream.server.listener_specs import listener_specs
 from millstream.server.monitoring.observing import watch_node
 from millstream.settings import UNLIMITED, TopicSettings
-from millstream.storage.files.directory import DataDirectory, open_directory
+from millstream.storage.files.directory import DataDirectory, check_whole, open_directory
 from millstream.storage.files.membership import Membership, read_membership
 from millstream.storage.files.reserve import Reserve
 from millstream.storage.files.skipped_commands import read_skipped
@@ -454,6 +454,7 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
     """Open the data directory and put a node together; raises `StartupError` with one sentence."""
     membership = read_membership(ports.files, config.data_dir)
     if membership is not None:
+        check_whole(ports.files, config.data_dir, membership)
         config = replace(config, node_id=membership.node_id)
     check_keyring(config, ports)
     directory = open_directory(

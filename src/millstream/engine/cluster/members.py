@@ -213,9 +213,21 @@ class Members:
         if self.membership is None:
             return
         self._key = read_cluster_key(self._ports.files, self._config.data_dir)
+        await self._note_start(self.membership)
         await self._ports.links.start(self._identity(self.membership), self.membership.listen)
         peers = self.membership.peers.items()
         self._ports.links.set_peers({NodeId(int(node)): address for node, address in peers})
+
+    async def _note_start(self, membership: Membership) -> None:
+        """Note that the directory is in use, before this node can promise anything."""
+        if membership.has_started:
+            return
+        self.membership = msgspec.structs.replace(membership, has_started=True)
+        work = partial(write_membership, self._ports.files, self.membership)
+        try:
+            await self._ports.threads.run(work)
+        except OSError as problem:
+            raise StartupError(f"{self._config.data_dir}: {problem.strerror}") from problem
 
     async def invite(self, session: Session, addresses: tuple[str, ...]) -> str:
         """Make a token for one node; `addresses` is where it will ask, HOST:PORT of clients."""
@@ -384,6 +396,7 @@ class Members:
             generation=0,
             listen=peer_listen(config),
             address=config.peer_address,
+            has_started=True,
         )
         try:
             bound = await self._ports.links.start(self._identity(membership), membership.listen)

@@ -21,7 +21,7 @@ from fastcrc import crc32
 from millstream.errors import StartupError
 from millstream.model import CleanEnd, NodeId
 from millstream.ports import File, Files
-from millstream.storage.files.membership import CLUSTER_KEY, MEMBERSHIP
+from millstream.storage.files.membership import CLUSTER_KEY, MEMBERSHIP, Membership
 from millstream.storage.files.replacing import TEMPORARY, replace_file
 
 FORMAT = 1
@@ -145,6 +145,17 @@ def open_directory(
             is_new=existing is None,
             was_clean=was_clean,
             clean_ends=clean_ends,
+        )
+
+
+def check_whole(files: Files, path: str, membership: Membership) -> None:
+    """Raise `StartupError` for the directory of a member that has lost its records: it would vote
+    as if it had never promised anything."""
+    if membership.has_started and not {META, JOURNAL}.issubset(files.list("")):
+        raise StartupError(
+            f"{path} was that of node {membership.node_id} and has lost its records: empty it, "
+            "join with a new token, and let the new node take the place of the old one with "
+            f"`millstream cluster replace {membership.node_id} NEW`"
         )
 
 
