@@ -15,8 +15,8 @@ from millstream.model import LogId, NodeId, ReplicaId
 from millstream.ports import PeerMessage, Ports
 from millstream.raft.link_messages import GroupMessage, Left
 from millstream.raft.member import Effects
-from millstream.raft.messages import Fetch, FetchReply, Message
-from millstream.replication.peering.throttle import Throttle
+from millstream.raft.messages import Fetch, Message
+from millstream.replication.peering.catching_up import CatchingUp
 from millstream.replication.replica import Replica
 
 if TYPE_CHECKING:
@@ -65,11 +65,7 @@ class NodeLinks:
         # Fetches that wait for room, by node: at most one for each of its replicas.
         self._deferred: dict[NodeId, OrderedDict[tuple[LogId, ReplicaId], GroupMessage]] = {}
         self._is_draining = False
-        # Replicas that do not vote yet, and their fetches that wait for their share of the line.
-        self._throttle = Throttle(limits.catchup_bytes_per_second)
-        self._newcomers: set[tuple[LogId, ReplicaId]] = set()
-        self._throttled: OrderedDict[tuple[LogId, ReplicaId], tuple[NodeId, GroupMessage]]
-        self._throttled = OrderedDict()
+        self._catching_up = CatchingUp(limits.catchup_bytes_per_second, self._take)
         ports.links.open(self)
 
     def adopt(self, replica: Replica) -> None:
@@ -140,8 +136,7 @@ class NodeLinks:
 
     def link_lost(self, node: NodeId) -> None:
         self._deferred.pop(node, None)
-        for key in [key for key, (peer, _) in self._throttled.items() if peer == node]:
-            del self._throttled[key]
+        self._catching_up.forget_node(node)
         if self._links is not None:
             self._links.end(node)
 
@@ -152,11 +147,12 @@ class NodeLinks:
                 return
             if message.log in self._hub.resting:
                 self._hub.wake([message.log])  # A replica elsewhere needs it. It asks again.
-            if self._is_newcomer(message) and self._throttle.wait_ms(_now_ms()):
-                self._hold_back(node, message)
+            replica = self._hub.replicas.get(message.log)
+            is_voter = replica is None or message.sender in replica.core.voters
+            if self._catching_up.holds_back(node, message, is_voter=is_voter):
                 return
-        elif isinstance(message, Left) and self._throttled:
-            self._throttled.pop((message.log, message.replica), None)
+        elif isinstance(message, Left):
+            self._catching_up.forget(message.log, message.replica)
         if isinstance(message, Left) and node in self._deferred:
             # It must not be counted as a fetch of that epoch after the word that it was left.
             self._deferred[node].pop((message.log, message.replica), None)
@@ -184,39 +180,10 @@ class NodeLinks:
             self._links.receive(node, message, _now_ms())  # type: ignore[arg-type]
             self._links.flush()
 
-    # -- newcomers catch up no faster than the limit -------------------------------------------
-
-    def _is_newcomer(self, message: GroupMessage) -> bool:
-        """Whether a replica that does not vote fetches from the one here."""
-        key, replica = (message.log, message.sender), self._hub.replicas.get(message.log)
-        if replica is None or message.sender in replica.core.voters:
-            self._newcomers.discard(key)
-            return False
-        self._newcomers.add(key)
-        return True
-
     def _send(self, node: NodeId, message: PeerMessage) -> None:
-        if self._newcomers and isinstance(message, GroupMessage):
-            reply = message.message
-            if isinstance(reply, FetchReply) and (message.log, message.receiver) in self._newcomers:
-                self._throttle.spend(len(reply.records), _now_ms())  # type: ignore[arg-type]
+        if self._catching_up.newcomers:
+            self._catching_up.count(message)
         self._ports.links.send(node, message)
-
-    def _hold_back(self, node: NodeId, message: GroupMessage) -> None:
-        if not self._throttled:
-            self._let_pass_later()
-        self._throttled[message.log, message.sender] = node, message
-
-    def _let_pass_later(self) -> None:
-        wait_s = max(DEFERRED_S, self._throttle.wait_ms(_now_ms()) / 1000)
-        asyncio.get_running_loop().call_later(wait_s, self._let_pass)
-
-    def _let_pass(self) -> None:
-        while self._throttled and not self._throttle.wait_ms(_now_ms()):
-            _, (node, message) = self._throttled.popitem(last=False)
-            self._take(node, message)
-        if self._throttled:
-            self._let_pass_later()
 
     def _defer(self, node: NodeId, message: GroupMessage) -> None:
         waiting = self._deferred.setdefault(node, OrderedDict())

@@ -1,6 +1,6 @@
 """Bytes pass at the rate on average, in a burst no longer than a tenth of a second."""
 
-from millstream.replication.peering.throttle import Throttle
+from millstream.replication.peering.catching_up import Throttle
 
 
 def test_bytes_pass_at_the_rate() -> None:
