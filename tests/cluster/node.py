@@ -31,7 +31,7 @@ from millstream.model import (
     user_principal,
 )
 from millstream.server.node import Node, build_node
-from millstream.server.system.real_ports import real_ports
+from millstream.server.system.real_ports import SystemClock, real_ports
 
 # As a client of Kafka: its requests are not passed on to the leader.
 SESSION = Session(principal=user_principal("cluster test"), protocol="kafka")
@@ -39,6 +39,16 @@ KEY = b"0123456789abcdef0123456789abcdef"
 APPEND_S_MAX = 2.0
 READ_BYTES = 2**20
 LINE_BYTES_MAX = 64 * 2**20
+
+
+class ShiftedClock(SystemClock):
+    """A wall clock that is wrong."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
 
 
 class Control:
@@ -149,7 +159,7 @@ class Control:
 async def main(options: dict[str, Any]) -> None:
     me = NodeId(options["node"])
     alone = Config(node_id=me, data_dir=options["data_dir"])
-    ports = real_ports(alone)
+    ports = replace(real_ports(alone), clock=ShiftedClock(options["clock_ahead_ms"]))
     node = build_node(replace(alone, nodes=tuple(options["nodes"])), ports)
     ports.links.set_peers({NodeId(int(n)): address for n, address in options["peers"].items()})
     identity = PeerIdentity(

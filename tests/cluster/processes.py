@@ -43,6 +43,7 @@ class NodeProcess:
         self.control = f"127.0.0.1:{free_port()}"
         self.peers: dict[int, str] = {}
         self.is_stopped = False
+        self.clock_ahead_ms = 0  # Its wall clock is wrong by so much.
         self._process: asyncio.subprocess.Process | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
@@ -59,6 +60,7 @@ class NodeProcess:
             "listen": self.listen,
             "control": self.control,
             "peers": self.peers,
+            "clock_ahead_ms": self.clock_ahead_ms,
         }
         with (self.directory / f"node-{self.node}.log").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(

@@ -152,6 +152,35 @@ def test_a_node_that_was_away_catches_up_with_many_records(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@pytest.mark.timeout(240)
+def test_clocks_that_are_hours_apart_do_no_harm(tmp_path: Path) -> None:
+    """No timer and no agreement rests on a wall clock."""
+
+    async def main() -> None:
+        history = History(PARTITIONS)
+        async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
+            for node, hours in ((2, 5), (3, -5)):
+                await cluster.nodes[node].kill()
+                cluster.nodes[node].clock_ahead_ms = hours * 3_600_000
+                await cluster.nodes[node].start()
+                await cluster.calm(PARTITIONS)
+            writers = [
+                asyncio.ensure_future(history.write(cluster, partition, Random(partition)))
+                for partition in range(PARTITIONS)
+            ]
+            for partition in range(PARTITIONS):
+                await cluster_goes_on(history)
+                victim = await cluster.leader_of(partition)
+                await kill(cluster, victim or 1, Random(1))
+            await cluster_goes_on(history)
+            history.is_over = True
+            await asyncio.gather(*writers)
+            await cluster.calm(PARTITIONS)
+            await history.check(cluster)
+
+    asyncio.run(main())
+
+
 @pytest.mark.timeout(120)
 def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
     """Its watermark may be old, and it does not say so as if it were current."""
