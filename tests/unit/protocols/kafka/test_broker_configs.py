@@ -1,14 +1,16 @@
 """Settings of a node at run time: carried out, or refused with a reason, by Kafka's names."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from millstream.config import Config, Limits
 from millstream.control.resources import TUNABLES
 from millstream.kafka_wire.error_codes import ErrorCode
-from millstream.protocols.kafka.handlers.broker_config_table import RUN_TIME_SETTINGS
+from millstream.protocols.kafka.handlers.broker_config_table import NODE_CONFIGS, RUN_TIME_SETTINGS
 from millstream.protocols.kafka.handlers.config_table import TopicConfig
+from millstream.security.settings import ListenerSettings, Security
 from tests.support.crashing_files import CrashingFiles
 from tests.support.nodes import running_node
 from tests.support.virtual_loop import run
@@ -226,3 +228,36 @@ def test_the_scrubber_is_turned_on_slowed_and_turned_off_as_it_runs() -> None:
             assert not await passes_in(300)
 
     run(story())
+
+
+def test_security_is_shown_as_it_is() -> None:
+    flat = Config(
+        port=9092,
+        security=Security(
+            protocol="sasl_tls",
+            mechanisms=("SCRAM-SHA-512",),
+            session_ms_max=60_000,
+            super_users=("User:root", "Role:ops"),
+        ),
+    )
+    named = replace(
+        flat,
+        listener={
+            "inside": ListenerSettings(port=9093, protocols=("kafka",), security="plaintext"),
+            "outside": ListenerSettings(host="10.0.0.1", port=9094, protocols=("kafka", "flymq")),
+            "web": ListenerSettings(port=9095, protocols=("http",)),
+        },
+    )
+
+    def shown(name: str, config: Config) -> object:
+        return NODE_CONFIGS[name].read(config)
+
+    assert shown("listeners", Config(port=9092)) == "PLAINTEXT://127.0.0.1:9092"
+    assert shown("listeners", flat) == "SASL_SSL://127.0.0.1:9092"
+    assert shown("listeners", named) == "INSIDE://127.0.0.1:9093,OUTSIDE://10.0.0.1:9094"
+    protocols = "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL"
+    assert shown("listener.security.protocol.map", named) == protocols
+    assert shown("connections.max.reauth.ms", flat) == 60_000
+    assert shown("sasl.enabled.mechanisms", flat) == "SCRAM-SHA-512"
+    assert shown("super.users", flat) == "User:root;Role:ops"
+    assert shown("allow.everyone.if.no.acl.found", flat) is False

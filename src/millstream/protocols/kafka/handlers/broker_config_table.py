@@ -24,6 +24,7 @@ from millstream.protocols.kafka.handlers.config_table import (
     layers_of,
     shown,
 )
+from millstream.security.settings import transport_of
 from millstream.settings import OF_ONE_TOPIC, STORED_SETTINGS
 
 LISTENER = "PLAINTEXT"
@@ -41,7 +42,55 @@ def directory_of(config: Config) -> str:
     return config.data_dir if config.storage == "disk" else MEMORY
 
 
+def kafka_listeners(config: Config) -> dict[str, tuple[str, str]]:
+    """Protocol and address of each listener that speaks Kafka, by its name."""
+    if not config.listener:
+        protocol = transport_of(config.security.protocol).kafka_name
+        return {protocol: (protocol, f"{config.host}:{config.port}")}
+    return {
+        name.upper(): (
+            transport_of(each.security or config.security.protocol).kafka_name,
+            f"{each.host or config.host}:{each.port}",
+        )
+        for name, each in config.listener.items()
+        if "kafka" in each.protocols
+    }
+
+
+# Secrets are none of these, and files of keys neither: they are nothing for clients.
+SECURITY_CONFIGS: dict[str, NodeConfig] = {
+    "connections.max.reauth.ms": NodeConfig(
+        Kind.LONG, lambda c: c.security.session_ms_max, "When a session ends; 0: never."
+    ),
+    "connection.failed.authentication.delay.ms": NodeConfig(
+        Kind.INT, lambda c: c.security.failed_login_delay_ms, "How long a failed login waits first."
+    ),
+    "sasl.enabled.mechanisms": NodeConfig(
+        Kind.LIST, lambda c: ",".join(c.security.mechanisms), "How clients log in."
+    ),
+    "super.users": NodeConfig(
+        Kind.STRING, lambda c: ";".join(c.security.super_users), "They may do everything."
+    ),
+    "allow.everyone.if.no.acl.found": NodeConfig(
+        Kind.BOOLEAN,
+        lambda c: c.security.when_no_acl == "allow",
+        "Whether topics, groups and transactional ids without an ACL are open.",
+    ),
+    "ssl.client.auth": NodeConfig(
+        Kind.STRING, lambda c: c.tls.client_certificates, "Whether clients show certificates."
+    ),
+    "ssl.principal.mapping.rules": NodeConfig(
+        Kind.STRING, lambda c: c.tls.principal_rules, "How certificates name users."
+    ),
+    "ssl.enabled.protocols": NodeConfig(
+        Kind.LIST,
+        lambda c: "TLSv1.3" if c.tls.version_min == "1.3" else "TLSv1.2,TLSv1.3",
+        "Versions of TLS.",
+    ),
+}
+
 NODE_CONFIGS: dict[str, NodeConfig] = {
+    **SECURITY_CONFIGS,
     "process.roles": NodeConfig(
         Kind.LIST, lambda c: "broker,controller", "Every node serves clients and votes."
     ),
@@ -57,10 +106,14 @@ NODE_CONFIGS: dict[str, NodeConfig] = {
         Kind.STRING, lambda c: LISTENER, "The listener that nodes use."
     ),
     "listener.security.protocol.map": NodeConfig(
-        Kind.STRING, lambda c: f"{LISTENER}:PLAINTEXT", "How listeners are secured."
+        Kind.STRING,
+        lambda c: ",".join(f"{name}:{kind}" for name, (kind, _) in kafka_listeners(c).items()),
+        "How listeners are secured.",
     ),
     "listeners": NodeConfig(
-        Kind.STRING, lambda c: f"{LISTENER}://{c.host}:{c.port}", "Where this node listens."
+        Kind.STRING,
+        lambda c: ",".join(f"{name}://{at}" for name, (_, at) in kafka_listeners(c).items()),
+        "Where this node listens.",
     ),
     "broker.rack": NodeConfig(Kind.STRING, lambda c: None, "A node has no rack."),
     "node.id": NodeConfig(Kind.INT, lambda c: c.node_id, "The number of this node."),
@@ -213,7 +266,7 @@ _STARTED_WITH = "It is set when the node starts, not at run time: see docs/confi
 
 _NO_POOL = "One event loop serves all clients: there is no such pool of threads."
 _NO_TIERS = "Nothing is tiered: all records are local."
-_PLAIN = "The listeners are PLAINTEXT: this node has no TLS and no SASL."
+_SECURITY = "Listeners, TLS and logins are set when the node starts: see docs/configuration.md."
 _NO_SHARE = "Groups of this kind are not served."
 # What Apache Kafka 4.3 changes at run time and this node does not, with the reason.
 REFUSED_AT_RUN_TIME: dict[str, str] = {
@@ -245,8 +298,8 @@ REFUSED_AT_RUN_TIME: dict[str, str] = {
     "max.connection.creation.rate": "Connections are limited by number: max.connections.",
     "listeners": "The addresses are taken when the node starts: host, port, flux_port and "
     "classic_port in docs/configuration.md.",
-    "listener.security.protocol.map": _PLAIN,
-    "principal.builder.class": _PLAIN,
+    "listener.security.protocol.map": _SECURITY,
+    "principal.builder.class": _SECURITY,
     "cordoned.log.dirs": "A node has one data directory: data_dir.",
     "config.providers": "Values are taken as they are, without providers.",
     "metric.reporters": "Metrics are read over HTTP: http_port.",
@@ -259,8 +312,8 @@ REFUSED_AT_RUN_TIME: dict[str, str] = {
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
 }
 _REFUSED_PREFIXES = {
-    "ssl.": _PLAIN,
-    "sasl.": _PLAIN,
+    "ssl.": _SECURITY,
+    "sasl.": _SECURITY,
     "listener.name.": "A setting is for all listeners of the node, not for one.",
     "remote.": _NO_TIERS,
 }
@@ -276,7 +329,8 @@ def node_entries(config: Config, advertised: Endpoint, defaults: Inherited) -> l
         )
         is_read_only = name not in RUN_TIME_SETTINGS
         entries.append(Entry(name, row.kind, layers, is_read_only, row.meaning))
-    address = f"{LISTENER}://{advertised.host}:{advertised.port}"
+    name = next(iter(kafka_listeners(config)), LISTENER)
+    address = f"{name}://{advertised.host}:{advertised.port}"
     synonym = Synonym("advertised.listeners", address, Source.NODE)
     meaning = "Where clients find this node: the address that they dialled, unless one is set."
     entries.append(Entry("advertised.listeners", Kind.STRING, (synonym,), True, meaning))
