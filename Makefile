@@ -62,6 +62,7 @@ bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.schemas
 	$(BIN)/python -m benchmarks.security
 	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.console
 	$(BIN)/python -m benchmarks.spark --rounds $(ROUNDS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
 	$(BIN)/python -m benchmarks.growth

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
-from playwright.sync_api import ConsoleMessage, Dialog, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect
 
 from millstream.security.audit import Audit
 from tests.console.test_console import PAGES, WCAG
@@ -160,19 +161,46 @@ def test_names_of_things_lead_to_their_pages(page: Page, node: HttpNode) -> None
     assert watch.problems == []
 
 
-def test_full_pages_have_no_barrier(page: Page, node: HttpNode) -> None:
-    """Axe on pages with something to show: other controls than those of empty ones."""
-    page.context.close()
-    barriers = []
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_context(
-        base_url=f"http://127.0.0.1:{node.ask.port}", bypass_csp=True
-    ) as context:
-        opened = context.new_page()
-        for path in OF_THINGS:
-            Watch(opened).look(path)
-            violations = Axe().run(opened, options=WCAG).response["violations"]
-            barriers += [(path, v["id"], v["nodes"][0]["html"][:300]) for v in violations]
+@pytest.fixture
+def open_page(browser: Browser, node: HttpNode) -> Iterator[Page]:
+    """A page into which axe can be put."""
+    address = f"http://127.0.0.1:{node.ask.port}"
+    with browser.new_context(base_url=address, bypass_csp=True) as context:
+        yield context.new_page()
 
-    assert barriers == []
+
+def barriers(page: Page) -> list[tuple[str, str]]:
+    violations = Axe().run(page, options=WCAG).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"][:300]) for each in violations]
+
+
+def test_full_pages_have_no_barrier(open_page: Page) -> None:
+    """Axe on pages with something to show: other controls than those of empty ones."""
+    for path in OF_THINGS:
+        Watch(open_page).look(path)
+        assert (path, barriers(open_page)) == (path, [])
+
+
+DIALOGS = (
+    ("/console/topics", "p"),
+    ("/console/topics/hostile", "p"),
+    ("/console/topics/hostile", "x"),
+    ("/console/access", "p"),
+    ("/console/access?tab=roles", "p"),
+    ("/console/access?tab=acls", "p"),
+    ("/console/views", "p"),
+    (f"/console/groups/{quote(MARKUP, safe='')}?plan=reset", ""),
+    ("/console/", "?"),
+    ("/console/", "Control+k"),
+)
+
+
+def test_dialogs_open_by_a_key_close_by_escape_and_have_no_barrier(open_page: Page) -> None:
+    for path, key in DIALOGS:
+        Watch(open_page).look(path)
+        if key:
+            open_page.keyboard.press(key)
+        expect(open_page.get_by_role("dialog")).to_be_visible(timeout=WAIT_MS)
+        assert (path, key, barriers(open_page)) == (path, key, [])
+        open_page.keyboard.press("Escape")
+        expect(open_page.get_by_role("dialog")).to_have_count(0)

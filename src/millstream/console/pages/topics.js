@@ -198,12 +198,18 @@ function DeleteMany({ names, topics, onClose, onDone }) {
 }
 
 // Groups and dead letters may need rights that the list of topics does not.
-async function load(signal, isInternal) {
-  const [groups, dead] = await Promise.all([
-    groupsWithLag({ signal }).catch(() => []),
-    all('/v1/dead-letters', { signal }).catch(() => []),
-  ]);
-  return topicsWithFigures({ signal, query: { internal: isInternal ? 'true' : undefined }, groups, dead });
+const load = (signal, isInternal) =>
+  topicsWithFigures({
+    signal,
+    query: { internal: isInternal ? 'true' : undefined },
+    groups: groupsWithLag({ signal }).catch(() => []),
+    dead: all('/v1/dead-letters', { signal }).catch(() => []),
+  });
+
+function countKinds(topics) {
+  const counts = {};
+  for (const topic of topics) counts[kindOf(topic)] = (counts[kindOf(topic)] ?? 0) + 1;
+  return counts;
 }
 
 export function Page({ query }) {
@@ -241,10 +247,10 @@ export function Page({ query }) {
       ),
     [state.data, query.kind, find],
   );
-  const counts = (kind) => (state.data ?? []).filter((t) => kindOf(t) === kind).length;
+  const counts = useMemo(() => countKinds(state.data ?? []), [state.data]);
   const kinds = [
     ['', text.all, state.data?.length],
-    ...KINDS.filter((k) => k === 'internal' || counts(k)).map((k) => [k, text.kinds[k], counts(k) || null]),
+    ...KINDS.filter((k) => k === 'internal' || counts[k]).map((k) => [k, text.kinds[k], counts[k] ?? null]),
   ];
   const totals = html`<p class="totals" role="status">${plural(matching.length, 'topic')} · ${plural(
     matching.reduce((n, t) => n + (t.partitions ?? 0), 0),

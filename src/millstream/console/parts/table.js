@@ -68,19 +68,22 @@ function useWindow(box, count, rowHeight) {
 
 const ROW_PIXELS = 28; // Until the first row is drawn and can be measured.
 
-function useRowPixels(box) {
+// Measured when the first row comes and when the window changes: asking with every key would lay the page out each time.
+function useRowPixels(box, isEmpty) {
   const [pixels, setPixels] = useState(ROW_PIXELS);
   useEffect(() => {
-    const row = box.current?.querySelector('tbody tr:not(.spacer)');
-    if (row?.offsetHeight && row.offsetHeight !== pixels) setPixels(row.offsetHeight);
-  });
+    const measure = () => setPixels((old) => box.current?.querySelector('tbody tr:not(.spacer)')?.offsetHeight || old);
+    measure();
+    addEventListener('resize', measure);
+    return () => removeEventListener('resize', measure);
+  }, [isEmpty]);
   return pixels;
 }
 
 export function Table({ columns, rows, label, sort, onSort, chosen, onOpen, rowKey, rowClass, inset }) {
   const ordered = useMemo(() => sorted(rows, columns, sort), [rows, sort]);
   const box = useRef(null);
-  const pixels = useRowPixels(box);
+  const pixels = useRowPixels(box, ordered.length === 0);
   const { first, last } = useWindow(box, ordered.length, pixels);
   const onKey = (event, row, index) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
